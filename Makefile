@@ -24,7 +24,7 @@ proof: .venv/dev
 
 # the pages and the studio in a real browser; what is missing is installed, or fails, and nothing is skipped
 browser: .venv/browser
-	LARVATUS_BROWSER=required $(BIN)/pytest tests/browser tests/studio/browser -m 'proof or not proof'
+	LARVATUS_BROWSER=required $(BIN)/pytest tests/interfaces/browser tests/interfaces/studio/browser -m 'proof or not proof'
 
 lint: .venv/dev
 	$(BIN)/ruff check src tests benchmarks packages

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from larvatus.core.rng import stream
 from larvatus.metrics.squad import squad2_scores
-from larvatus.rng import stream
 
 
 def changed(answer: str, context: str, draw: Any) -> str:

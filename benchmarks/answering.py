@@ -26,20 +26,20 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.errors import DataError
-from larvatus.labelled.records import Dataset, QuestionExample
-from larvatus.labelled.squad import golds_of, read_questions, with_unique_ids
-from larvatus.labelled.squad_file import write_predictions, write_squad
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
+from larvatus.data.labelled.records import Dataset, QuestionExample
+from larvatus.data.labelled.squad import golds_of, read_questions, with_unique_ids
+from larvatus.data.labelled.squad_file import write_predictions, write_squad
 from larvatus.metrics.squad import squad_scores
-from larvatus.rng import stream
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
 from larvatus.tasks.answers.held_out import hold_out_questions
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import Epoch, scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.training.engine.settings import Runtime
 
 Questions = Dataset[QuestionExample]
 WAYS = {

@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise, product
 import torch
 from torch import Tensor
 
-from larvatus.benchmark.timing import take_turns
-from larvatus.nn.attention.fused import attend_fused, serves
-from larvatus.nn.attention.layout import Packed
-from larvatus.nn.attention.sight import Sight
+from larvatus.evaluation.speed.timing import take_turns
+from larvatus.models.nn.attention.fused import attend_fused, serves
+from larvatus.models.nn.attention.layout import Packed
+from larvatus.models.nn.attention.sight import Sight
 
 SIZE = 64
 TOLERANCE = 5e-3

@@ -4,7 +4,7 @@
 
 A process takes training steps of a small BERT on ragged random rows, with as many threads as cores; beside it run
 programs that only burn time (one a --burners). "before": threads of OpenMP wait for each other by spinning, as they do
-by themselves; "after": as Larvatus sets them up before torch is imported (`larvatus/waiting.py`). All four are
+by themselves; "after": as Larvatus sets them up before torch is imported (`larvatus/core/waiting.py`). All four are
 taken in turn, several times; medians are shown. A fair share of an otherwise idle machine is cores / (threads +
 burners), at most 1. The loss after the last of a fixed number of steps is the same to the bit in all of them.
 """
@@ -27,11 +27,11 @@ if sys.argv[1] == "before":  # too late for larvatus to say how threads wait
     import torch
 import larvatus
 import numpy as np, torch
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.predicted import MaskedTokens
-from larvatus.network import Network
-from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.predicted import MaskedTokens
+from larvatus.models.network import Network
+from larvatus.models.nn.transformer import TransformerConfig
+from larvatus.models.objectives import MaskedLMConfig
 seconds, threads = float(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(threads)
 draw = np.random.default_rng(0)

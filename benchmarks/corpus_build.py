@@ -33,8 +33,8 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def ours(text: Path, tokenizer: Path, scratch: Path) -> dict[str, Any]:
-    from larvatus.corpus.build import BuildOptions, build_corpus
-    from larvatus.text.tokenizer import Tokenizer
+    from larvatus.data.corpus.build import BuildOptions, build_corpus
+    from larvatus.data.text.tokenizer import Tokenizer
 
     clock = Clock()
     summary = build_corpus([text], Tokenizer.load(tokenizer), scratch / "corpus", BuildOptions(workers=CORES))

@@ -30,11 +30,11 @@ import torch
 from scipy.stats import spearmanr
 
 import larvatus as lv
-from larvatus.batch import TokenBatch, edges, runs
-from larvatus.bundle.directory import load_bundle, save_bundle
-from larvatus.bundle.onnx_file import run_flat, session_of, write_onnx
-from larvatus.network import Network
-from larvatus.nn.cpu import has_bf16
+from larvatus.core.batch import TokenBatch, edges, runs
+from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.onnx_file import run_flat, session_of, write_onnx
+from larvatus.models.network import Network
+from larvatus.models.nn.cpu import has_bf16
 
 BUDGET = 4_096  # tokens of a batch, as ours
 

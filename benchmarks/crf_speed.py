@@ -20,8 +20,8 @@ import torch
 import torchcrf
 from torch import Tensor
 
-from larvatus.nn.crf import CRF
-from larvatus.rng import stream
+from larvatus.core.rng import stream
+from larvatus.models.nn.crf import CRF
 
 
 def seconds(work: Callable[[], object], device: str) -> float:

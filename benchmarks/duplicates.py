@@ -22,16 +22,16 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.corpus.hygiene.check import SharedSet
-from larvatus.corpus.hygiene.evaluation_sets import EvaluationSet
-from larvatus.corpus.hygiene.first_pass import Judged, Pass, Stand, judge
-from larvatus.corpus.hygiene.measure import Measures
-from larvatus.corpus.hygiene.settings import HygieneSettings
-from larvatus.corpus.hygiene.shingles import Characters, hashed_words, n_grams
-from larvatus.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
-from larvatus.rng import stream
-from larvatus.scale.parts import PartsFolder
-from larvatus.text.readers import Document, ReadOptions, read_documents
+from larvatus.core.rng import stream
+from larvatus.data.bulk.parts import PartsFolder
+from larvatus.data.corpus.hygiene.check import SharedSet
+from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet
+from larvatus.data.corpus.hygiene.first_pass import Judged, Pass, Stand, judge
+from larvatus.data.corpus.hygiene.measure import Measures
+from larvatus.data.corpus.hygiene.settings import HygieneSettings
+from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
+from larvatus.data.text.readers import Document, ReadOptions, read_documents
 
 EDITS = {"exact": 0.0, "5% edited": 0.05, "20% edited": 0.2}
 PASSAGE = 60

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 import larvatus as lv
-from larvatus.text.readers import read_documents
-from larvatus.text.sentences import split_sentences
+from larvatus.data.text.readers import read_documents
+from larvatus.data.text.sentences import split_sentences
 
 LONGEST = 254  # tokens of a sentence without its frame
 

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.benchmark.timing import take_turns
-from larvatus.nn.fused_feedforward import feed_fused, gate_fused, serves
+from larvatus.evaluation.speed.timing import take_turns
+from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, serves
 
 
 def plain(x_ND: Tensor, up: nn.Linear, down: nn.Linear) -> Tensor:

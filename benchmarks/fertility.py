@@ -14,12 +14,12 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from larvatus.corpus.mixture import MixtureConfig, mixture
-from larvatus.text.documents import Document
-from larvatus.text.languages import LanguagePath, read_languages, train_mixed_vocabulary
-from larvatus.text.sentences import split_sentences
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import UnigramConfig
+from larvatus.data.corpus.mixture import MixtureConfig, mixture
+from larvatus.data.text.documents import Document
+from larvatus.data.text.languages import LanguagePath, read_languages, train_mixed_vocabulary
+from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabulary import UnigramConfig
 
 
 def main() -> None:

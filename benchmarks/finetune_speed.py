@@ -25,22 +25,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import natural_head, with_head
-from larvatus.engine.settings import Runtime
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.labelled.glue import read_glue
-from larvatus.rng import stream
-from larvatus.targets import WordTags
+from larvatus.core.rng import stream
+from larvatus.core.targets import WordTags
+from larvatus.data.labelled.glue import read_glue
+from larvatus.data.text.align import join_words
+from larvatus.data.text.embedded import embedded_documents
+from larvatus.data.text.sentences import split_sentences
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.text.align import join_words
-from larvatus.text.embedded import embedded_documents
-from larvatus.text.sentences import split_sentences
+from larvatus.training.engine.settings import Runtime
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -23,19 +23,19 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch, runs
-from larvatus.benchmark.ceiling import matrix_ceiling
-from larvatus.benchmark.training import padded
-from larvatus.engine.distribution import Ranks
-from larvatus.engine.optimizer import adamw
-from larvatus.engine.settings import Runtime
-from larvatus.engine.speed import flops_per_token, peak_flops
-from larvatus.network import Network
-from larvatus.predicted import MaskedTokens
-from larvatus.pretraining.loop import ahead
-from larvatus.pretraining.step import Stepper
-from larvatus.recipes import read_recipe
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch, runs
+from larvatus.core.predicted import MaskedTokens
+from larvatus.evaluation.speed.ceiling import matrix_ceiling
+from larvatus.evaluation.speed.training import padded
+from larvatus.models.network import Network
+from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.speed import flops_per_token, peak_flops
+from larvatus.training.pretraining.loop import ahead
+from larvatus.training.pretraining.step import Stepper
 
 VOCABULARY, RATE = 30_522, 0.15
 ROUNDS = 3

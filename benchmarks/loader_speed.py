@@ -37,12 +37,12 @@ KINDS = {"bert": "bert", "electra": "bert", "spanbert": "bert", "roberta": "mode
 
 def ours(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
     """Tokens of step after step."""
-    from larvatus.corpus import Corpus
-    from larvatus.corpus.loader import Loader, Reading
-    from larvatus.corrupt import packed_length
-    from larvatus.pretraining.held_out import corruption_of
-    from larvatus.pretraining.loop import ahead
-    from larvatus.recipes import read_recipe
+    from larvatus.data.corpus import Corpus
+    from larvatus.data.corpus.loader import Loader, Reading
+    from larvatus.data.corruption import packed_length
+    from larvatus.models.recipes import read_recipe
+    from larvatus.training.pretraining.held_out import corruption_of
+    from larvatus.training.pretraining.loop import ahead
 
     given, shards = read_recipe(recipe), Corpus.open(corpus)
     untold = {"words": False} if "words" in Reading.__dataclass_fields__ else {}
@@ -70,7 +70,7 @@ def peer(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
     from torch.utils.data import DataLoader
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
-    from larvatus.corpus import Corpus
+    from larvatus.data.corpus import Corpus
 
     shards = Corpus.open(corpus)
     special, room = shards.tokenizer.special, length - 2
@@ -164,9 +164,9 @@ def measured(name: str, corpus: Path, case: tuple[str, int, int], before: Path |
 
 
 def build(text: Path, kind: str, folder: Path) -> Path:
-    from larvatus.corpus.build import build_corpus
-    from larvatus.recipes import read_recipe
-    from larvatus.text.vocabulary import train_vocabulary
+    from larvatus.data.corpus.build import build_corpus
+    from larvatus.data.text.vocabulary import train_vocabulary
+    from larvatus.models.recipes import read_recipe
 
     lines = text.read_text(encoding="utf-8").split("\n")
     tokenizer = train_vocabulary(lines, read_recipe(kind).tokenizer)

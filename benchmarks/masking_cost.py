@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.corrupt import (
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.rng import stream
+from larvatus.data.corruption import (
     Corruption,
     CorruptionConfig,
     MaskingConfig,
@@ -26,10 +27,9 @@ from larvatus.corrupt import (
     SpansConfig,
     WholeWordConfig,
 )
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, SpanBoundaryConfig
-from larvatus.rng import stream
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
+from larvatus.models.objectives import MaskedLMConfig, SpanBoundaryConfig
 
 VOCABULARY, LENGTH, SEQUENCES, TURNS = 16_384, 512, 32, 3
 KNOWN = MaskVocabulary(mask_id=4, size=VOCABULARY, special_ids={0, 1, 2, 3, 4}, counts=np.arange(VOCABULARY)[::-1])

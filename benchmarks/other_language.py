@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 
-from larvatus.text.other_language import FEWEST_WORDS, looks_foreign
-from larvatus.text.readers import read_documents
-from larvatus.text.sentences import sentence_spans
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.data.text.other_language import FEWEST_WORDS, looks_foreign
+from larvatus.data.text.readers import read_documents
+from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.tokenizer import Tokenizer
 
 RANGES = ((FEWEST_WORDS, 7), (8, 14), (15, 10_000))
 

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from larvatus.corpus.hygiene.personal import KINDS, find_personal
+from larvatus.data.corpus.hygiene.personal import KINDS, find_personal
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "personal"
 _MARK = re.compile(r"⟦(\w+)\|(.*?)⟧")

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import larvatus as lv
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.records import Dataset, TextExample
-from larvatus.labelled.texts import read_texts
-from larvatus.prompting.draws import draw
-from larvatus.prompting.results import PromptRow, PromptTable
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.data.labelled.texts import read_texts
+from larvatus.tasks.few_shot.draws import draw
+from larvatus.tasks.few_shot.results import PromptRow, PromptTable
 
 Examples = Dataset[TextExample]
 

@@ -25,9 +25,9 @@ WARM = 2
 
 def prepare(folder: Path) -> None:
     """Shards of the embedded text."""
-    from larvatus.corpus import build_corpus
-    from larvatus.text.embedded import embedded_documents
-    from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
+    from larvatus.data.corpus import build_corpus
+    from larvatus.data.text.embedded import embedded_documents
+    from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 
     documents = list(embedded_documents("train"))
     tokenizer = train_vocabulary((document.text for document in documents[:400]), WordPieceConfig(size=7_000))
@@ -38,16 +38,16 @@ def measure(corpus: Path, size: str, seconds: float, out: Path) -> None:
     """Train for a while on this rank; the main one writes tokens a second."""
     import torch
 
-    from larvatus.corpus import Corpus
-    from larvatus.corpus.loader import Loader, Reading
-    from larvatus.engine.distribution import ranks
-    from larvatus.engine.optimizer import build_optimizer
-    from larvatus.engine.settings import Runtime
-    from larvatus.network import Network
-    from larvatus.pretraining.held_out import corruption_of
-    from larvatus.pretraining.loop import ahead
-    from larvatus.pretraining.step import Stepper
-    from larvatus.recipes import read_recipe
+    from larvatus.data.corpus import Corpus
+    from larvatus.data.corpus.loader import Loader, Reading
+    from larvatus.models.network import Network
+    from larvatus.models.recipes import read_recipe
+    from larvatus.training.engine.distribution import ranks
+    from larvatus.training.engine.optimizer import build_optimizer
+    from larvatus.training.engine.settings import Runtime
+    from larvatus.training.pretraining.held_out import corruption_of
+    from larvatus.training.pretraining.loop import ahead
+    from larvatus.training.pretraining.step import Stepper
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     recipe, shards = read_recipe("bert", size=size, settings=["batch=128"]), Corpus.open(corpus)

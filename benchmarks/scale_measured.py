@@ -137,13 +137,13 @@ def _step(compute: float, load: float) -> float:
 
 def _text() -> tuple[float, float]:
     """Bytes a second into shards, and tokens a second out of the loader, one core."""
-    from larvatus.corpus import BuildOptions, Corpus, Loader, build_corpus
-    from larvatus.corpus.loader import Cursor
-    from larvatus.corpus.packing import SingleSegmentConfig
-    from larvatus.pretraining.held_out import corruption_of
-    from larvatus.recipes import read_recipe
-    from larvatus.text.embedded import embedded_documents
-    from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
+    from larvatus.data.corpus import BuildOptions, Corpus, Loader, build_corpus
+    from larvatus.data.corpus.loader import Cursor
+    from larvatus.data.corpus.packing import SingleSegmentConfig
+    from larvatus.data.text.embedded import embedded_documents
+    from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+    from larvatus.models.recipes import read_recipe
+    from larvatus.training.pretraining.held_out import corruption_of
 
     documents = list(islice(embedded_documents("train"), 3_000))
     tokenizer = train_vocabulary((document.text for document in documents[:100]), WordPieceConfig(size=4_000))

@@ -18,16 +18,16 @@ from importlib import resources
 from pathlib import Path
 
 import larvatus as lv
-from larvatus.embed.fingerprints import model_fingerprint
-from larvatus.embed.options import EmbedOptions
-from larvatus.embed.senses.build import build_senses
-from larvatus.embed.senses.evaluate import first_senses, most_frequent, read_gold
-from larvatus.embed.senses.inventory import SenseInventory
-from larvatus.embed.senses.semcor import read_semcor
-from larvatus.embed.senses.tagged import Reading
-from larvatus.embed.senses.tagger import SenseTagger, TagOptions
-from larvatus.embed.senses.unified import read_unified
-from larvatus.embed.senses.wordnet import WordNet
+from larvatus.inference.senses.build import build_senses
+from larvatus.inference.senses.evaluate import first_senses, most_frequent, read_gold
+from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.inference.senses.semcor import read_semcor
+from larvatus.inference.senses.tagged import Reading
+from larvatus.inference.senses.tagger import SenseTagger, TagOptions
+from larvatus.inference.senses.unified import read_unified
+from larvatus.inference.senses.wordnet import WordNet
+from larvatus.inference.vectors.fingerprints import model_fingerprint
+from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.metrics.sense_f1 import sense_f1
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")

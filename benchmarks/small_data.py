@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.evaluation.surface import looked_up
-from larvatus.labelled.read import read_tagged
-from larvatus.labelled.spanned import read_spanned
-from larvatus.text.tag_schemes import read_entities
+from larvatus.data.labelled.read import read_tagged
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.text.tag_schemes import read_entities
+from larvatus.evaluation.compare.surface import looked_up
 
 Phrases = list[tuple[tuple[str, ...], set[tuple[int, int, str]]]]
 """Sentences: their words, and spans [start, end) with a type."""

@@ -17,16 +17,16 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.heads import TaggingConfig
-from larvatus.labelled.bio_levels import levels_of
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, TaggedExample
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.labelled.spanned import read_spanned
+from larvatus.data.labelled.bio_levels import levels_of
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset, TaggedExample
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.text.tag_schemes import Entity, write_tags
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -36,7 +36,7 @@ from larvatus.tasks.spans.spans import span_candidates, spans_head
 from larvatus.tasks.spans.task import encode_spans
 from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import tagged_words
-from larvatus.text.tag_schemes import Entity, write_tags
+from larvatus.training.engine.settings import Runtime
 
 
 def outer(example: SpannedWords) -> list[Entity]:

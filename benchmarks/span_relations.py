@@ -19,15 +19,15 @@ from pathlib import Path
 
 import torch
 
-from larvatus.bundle.directory import load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.labelled.conllu import Sentence, sentences
-from larvatus.labelled.entity_brackets import read_brackets
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.span_records import Relation, SpannedWords
+from larvatus.data.labelled.conllu import Sentence, sentences
+from larvatus.data.labelled.entity_brackets import read_brackets
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.text.lines import numbered_lines
 from larvatus.metrics.relations import relation_f1
-from larvatus.nn.relation_scorer import distances, gaps
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.nn.relation_scorer import distances, gaps
 from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -35,7 +35,7 @@ from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.spans.spans import spans_head
 from larvatus.tasks.spans.task import encode_spans
-from larvatus.text.lines import numbered_lines
+from larvatus.training.engine.settings import Runtime
 
 DIRECT = ("nmod", "nmod:poss", "appos")
 SUBJECT_OF = "subject-of"

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.nn.initialise import initialise
-from larvatus.nn.span_index import SpanIndex
-from larvatus.nn.span_scorer import SpanScorer
-from larvatus.rng import stream
+from larvatus.core.rng import stream
+from larvatus.models.nn.initialise import initialise
+from larvatus.models.nn.span_index import SpanIndex
+from larvatus.models.nn.span_scorer import SpanScorer
 
 TYPES = 10
 

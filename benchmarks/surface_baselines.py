@@ -19,8 +19,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import matthews_corrcoef
 
-from larvatus.evaluation.labelled_sets import LabelledSet, labelled_set, sources_of
-from larvatus.evaluation.surface import by_word_form
+from larvatus.evaluation.compare.labelled_sets import LabelledSet, labelled_set, sources_of
+from larvatus.evaluation.compare.surface import by_word_form
 
 
 def of_texts(data: LabelledSet) -> tuple[float, float, str]:

@@ -31,15 +31,15 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.corrupt import MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig
-from larvatus.rng import stream
-from larvatus.text.embedded import embedded_documents
-from larvatus.text.sentences import split_sentences
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.rng import stream
+from larvatus.data.corruption import MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
+from larvatus.data.text.embedded import embedded_documents
+from larvatus.data.text.sentences import split_sentences
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
+from larvatus.models.objectives import MaskedLMConfig
 
 VOCABULARY, LONGEST = 16_384, 128
 SPECIAL = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.engine.optimizer import set_rate
-from larvatus.heads import ClassificationConfig
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.nn.lora import parameter_counts
-from larvatus.rng import stream
-from larvatus.targets import ClassTargets
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.rng import stream
+from larvatus.core.targets import ClassTargets
+from larvatus.models.heads import ClassificationConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
+from larvatus.models.nn.lora import parameter_counts
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.training.engine.optimizer import set_rate
 
 BATCH, VOCABULARY = 32, 30_522
 

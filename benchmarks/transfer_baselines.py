@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 
-from larvatus.evaluation.transfer import files_by_language
-from larvatus.labelled.tagged import read_tagged
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.evaluation.compare.transfer import files_by_language
 
 
 def main() -> None:

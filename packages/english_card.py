@@ -24,11 +24,11 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from larvatus.api.cards import ModelCard, card
-from larvatus.bundle.claims import Claim, claims_in
-from larvatus.bundle.rewriting import card_state, write_card
-from larvatus.errors import DataError, UsageError
-from larvatus.files import read_json
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.files import read_json
+from larvatus.interfaces.api.cards import ModelCard, card
+from larvatus.models.bundle.claims import Claim, claims_in
+from larvatus.models.bundle.rewriting import card_state, write_card
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent / "src" / "larvatus_english" / "model"

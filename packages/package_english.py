@@ -26,13 +26,13 @@ from typing import Any
 import msgspec
 
 import larvatus as lv
-from larvatus.bundle.convert import convert_bundle
-from larvatus.bundle.directory import load_bundle, read_card
-from larvatus.bundle.rewriting import card_state, write_card
-from larvatus.bundle.weights import find_weights
-from larvatus.errors import ArtefactError
-from larvatus.files import sha256
-from larvatus.text.readers import read_documents
+from larvatus.core.errors import ArtefactError
+from larvatus.core.files import sha256
+from larvatus.data.text.readers import read_documents
+from larvatus.models.bundle.convert import convert_bundle
+from larvatus.models.bundle.directory import load_bundle, read_card
+from larvatus.models.bundle.rewriting import card_state, write_card
+from larvatus.models.bundle.weights import find_weights
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent / "src" / "larvatus_english" / "model"

@@ -8,15 +8,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from larvatus.corpus import build_corpus
-from larvatus.engine.settings import Budget, Runtime
-from larvatus.engine.watch import Watcher
-from larvatus.pretraining.job import Job
-from larvatus.pretraining.prepare import Prepared
-from larvatus.pretraining.run import train
-from larvatus.recipes import read_recipe
-from larvatus.text.embedded import embedded_documents
-from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.corpus import build_corpus
+from larvatus.data.text.embedded import embedded_documents
+from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.settings import Budget, Runtime
+from larvatus.training.engine.watch import Watcher
+from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.run import train
 
 pytest_plugins = ("tests.tiny", "tests.made_up")
 

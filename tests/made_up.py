@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from larvatus.cli.main import run
-from larvatus.rng import stream
+from larvatus.core.rng import stream
+from larvatus.interfaces.cli.main import run
 
 WORDS = ["the", "a", "river", "bank", "of", "was", "wide", "deep", "and", "turn", "your", "homework", "in", "please"]
 QUICK = ("--epochs", 2, "--batch", 8, "--rate", 0.01, "--device", "cpu")

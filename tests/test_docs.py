@@ -101,7 +101,8 @@ def chapter_rows() -> list[list[str]]:
 
 
 def test_every_file_and_name_of_the_chapter_exists() -> None:
-    """`nn/crf.py` `Name.method`: the file is in src/larvatus or at the root, and defines what is named after it."""
+    """`models/nn/crf.py` `Name.method`: the file is in src/larvatus or at the root, and defines what is named after
+    it."""
     for _, _, *cells in chapter_rows():
         assert len(cells) == 2
         for cell in cells:

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
-from larvatus.embed.standardise.standardise import standardiser_path
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.objectives import CausalLMConfig
+from larvatus.inference.vectors.standardise.fit import FitOptions, fit_standardiser
+from larvatus.inference.vectors.standardise.standardise import standardiser_path
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.objectives import CausalLMConfig
+from tests.interfaces.serve.running import Running
 from tests.made_up import classes, sentences, tags
-from tests.serve.running import Running
 
 SOURCE = Path(__file__).parents[1] / "src"
 WITH_EXAMPLES = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.bundle import manifest as manifests
-from larvatus.bundle.packaged import packaged_model
-from larvatus.bundle.rewriting import card_state
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.packaged import packaged_model
+from larvatus.models.bundle.rewriting import card_state
 
 DIRECTORY = packaged_model()
 assert DIRECTORY is not None, "the clone carries it"

@@ -6,7 +6,7 @@ import lzma
 import runpy
 from pathlib import Path
 
-from larvatus.recipes import read_recipe, recipe_table
+from larvatus.models.recipes import read_recipe, recipe_table
 
 PACKAGES = Path(__file__).parents[1] / "packages"
 MADE = runpy.run_path(str(PACKAGES / "english_text.py"))
@@ -46,7 +46,7 @@ def test_its_second_recipe_trains_the_same_model_otherwise():
 
 
 def test_newer_results_take_the_place_of_all_older_claims_of_the_same_measurement() -> None:
-    from larvatus.bundle.claims import Data, claimed
+    from larvatus.models.bundle.claims import Data, claimed
 
     replaced = runpy.run_path(str(PACKAGES / "english_card.py"))["replaced"]
     pairs, blanks = ((Data(name=name, sha256=name),) for name in ("pairs", "blanks"))

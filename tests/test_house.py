@@ -27,22 +27,22 @@ SAYS_NOTHING = {"found", "one", "own"}
 OLD_WORDS = re.compile(r"\bby lot\b|\b(leav\w+|left) (\w+ )?away\b|\btext that does not say\b")
 SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
-    "text/frame.py",  # dresses
-    "text/tokenizer.py",  # tells it which ids there are
-    "text/vocabulary.py",  # writes it into a new tokenizer.json
+    "data/text/frame.py",  # dresses
+    "data/text/tokenizer.py",  # tells it which ids there are
+    "data/text/vocabulary.py",  # writes it into a new tokenizer.json
 }
-WATCHER = "engine/watch.py"
+WATCHER = "training/engine/watch.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {
     "functions_of_many_parameters": {
-        "cli/tasks/finetune.py:finetune": "the command that is generated for each task",
+        "interfaces/cli/tasks/finetune.py:finetune": "the command that is generated for each task",
         "tasks/estimators/text_classifier.py:__init__": "scikit-learn clones estimators by their plain parameters",
         "tasks/estimators/word_tagger.py:__init__": "scikit-learn clones estimators by their plain parameters",
     },
     "names_that_say_nothing": {
-        "files.py": "stays as it is: whether files survive a crash hangs on each of its lines",
-        "text/align.py": "stays as it is: whether words find their tokens hangs on each of its lines",
+        "core/files.py": "stays as it is: whether files survive a crash hangs on each of its lines",
+        "data/text/align.py": "stays as it is: whether words find their tokens hangs on each of its lines",
         "tasks/classify/evaluation.py:TextEvaluation.found": "users read it: what the model answered, beside `gold`",
         "tasks/evaluation/evaluated.py:Confused.found": "a key of the JSON that evaluate writes",
         "tasks/predict.py:Predicted.found": "users read it, beside `example`",
@@ -176,9 +176,9 @@ def kinds_of_tasks() -> frozenset[str]:
     kinds: set[str] = set()
     for file in files():
         classes = [node for node in tree(file).body if isinstance(node, ast.ClassDef)]
-        if file.startswith("heads/") or file in {"tasks/results.py", *REGISTRY}:
+        if file.startswith("models/heads/") or file in {"tasks/results.py", *REGISTRY}:
             kinds |= {cls.name for cls in classes}
-        elif file in {"labelled/records.py", "labelled/span_records.py"}:
+        elif file in {"data/labelled/records.py", "data/labelled/span_records.py"}:
             kinds |= {cls.name for cls in classes if "Example" in cls.name or cls.name == "SpannedWords"}
         elif file.startswith("tasks/"):
             bases = {cls.name: " ".join(ast.unparse(base) for base in cls.bases) for cls in classes}
@@ -202,7 +202,7 @@ def asked_classes(node: ast.AST) -> set[str]:
 
 
 def kinds_of_tasks_asked_for() -> set[str]:
-    """What differs between tasks is asked of the registry. The readers of `labelled/` and a task's own folder may look
+    """What differs between tasks is asked of the registry. The readers of `data/labelled/` and a task's own folder may look
     at forms of examples."""
     kinds = kinds_of_tasks()
     others = {kind for kind in kinds if "Example" not in kind and kind != "SpannedWords"}
@@ -211,7 +211,7 @@ def kinds_of_tasks_asked_for() -> set[str]:
         folder = (SOURCE / file).parent
         of_a_task = folder.parent.name == "tasks" and (folder / "task.py").exists()
         return set().union(*map(asked_classes, nodes(file))) & (
-            others if of_a_task or file.startswith("labelled/") else kinds
+            others if of_a_task or file.startswith("data/labelled/") else kinds
         )
 
     return {file for file in files() if file not in REGISTRY and asked(file)}
@@ -241,18 +241,18 @@ def rich_below_the_commands() -> set[str]:
     return {
         file
         for file in files()
-        if not file.startswith("cli/") and file != WATCHER
+        if not file.startswith("interfaces/cli/") and file != WATCHER
         for node in nodes(file)
         if any(name.split(".")[0] == "rich" for name in imported(node))
     }
 
 
 def aliases_of_arrays() -> set[str]:
-    """`arrays.py` names the kinds of arrays, once."""
+    """`core/arrays.py` names the kinds of arrays, once."""
     return {
         file
         for file in files()
-        if file != "arrays.py"
+        if file != "core/arrays.py"
         for statement in tree(file).body
         if isinstance(statement, ast.Assign | ast.AnnAssign) and "NDArray[" in ast.unparse(statement.value or statement)
     }

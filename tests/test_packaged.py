@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import larvatus as lv
-from larvatus.bundle.packaged import FOLDER, PACKAGE, packaged_model
-from larvatus.cli.main import run
-from larvatus.errors import UsageError
-from larvatus.serve.served_models import ServedModels
-from larvatus.serve.settings import ServeSettings
+from larvatus.core.errors import UsageError
+from larvatus.interfaces.cli.main import run
+from larvatus.interfaces.serve.served_models import ServedModels
+from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.models.bundle.packaged import FOLDER, PACKAGE, packaged_model
 
 
 @pytest.fixture

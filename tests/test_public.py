@@ -59,7 +59,7 @@ def test_the_public_interface_is_this_and_no_more():
 
 def test_importing_the_package_or_a_text_room_does_not_load_torch():
     code = (
-        "import sys, larvatus, larvatus.text.tokenizer, larvatus.text.readers, larvatus.corpus.encode; "
-        "import larvatus.client; sys.exit('torch' in sys.modules)"
+        "import sys, larvatus, larvatus.data.text.tokenizer, larvatus.data.text.readers, larvatus.data.corpus.encode; "
+        "import larvatus.interfaces.client; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -12,14 +12,14 @@ import torch
 from typer.testing import CliRunner
 
 import larvatus as lv
-from larvatus import waiting
-from larvatus.bundle import onnx_file
-from larvatus.cli.main import app
-from larvatus.engine.settings import Runtime
-from larvatus.errors import UsageError
-from larvatus.heads.classification import ClassificationConfig
-from larvatus.nn import cpu
-from larvatus.nn.int8 import Int8Linear
+from larvatus.core import waiting
+from larvatus.core.errors import UsageError
+from larvatus.interfaces.cli.main import app
+from larvatus.models.bundle import onnx_file
+from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.nn import cpu
+from larvatus.models.nn.int8 import Int8Linear
+from larvatus.training.engine.settings import Runtime
 
 TEXTS = ["the river bank was wide", "please turn your homework in .", "a run", "the deep river of the bank and ?"]
 HEAD = (ClassificationConfig(labels=("pos", "neg"), pool="mean"),)
@@ -127,7 +127,9 @@ def test_onnx_gives_the_same_in_any_batch_and_length(directory, tmp_path, monkey
     assert result.exit_code == 0, (result.output, result.exception)
     assert "difference from torch" in result.output
     # the file is taken, not made again
-    monkeypatch.setattr("larvatus.model.onnx_runtime.write_onnx", lambda *_, **__: pytest.fail("exported again"))
+    monkeypatch.setattr(
+        "larvatus.inference.model.onnx_runtime.write_onnx", lambda *_, **__: pytest.fail("exported again")
+    )
     plain, onnx = lv.load(out, device="cpu"), lv.load(out, runtime="onnx")
     for texts in (TEXTS, TEXTS[:1], [" ".join(TEXTS[:3])]):
         assert np.abs(plain.embed(texts) - onnx.embed(texts)).max() < 1e-4

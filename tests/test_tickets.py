@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 from tests.tickets import write_tickets
 
 PAGE = Path(__file__).parents[1] / "docs" / "tickets.md"

@@ -13,11 +13,11 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from larvatus.bundle.directory import save_bundle
-from larvatus.network import Network
-from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import save_bundle
+from larvatus.models.network import Network
+from larvatus.models.nn.transformer import TransformerConfig
+from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 
 WORDS = "the a river bank of was wide deep and turn your homework in please . , ? ! ##s ##ing ##ed run"
 HEADS = (MaskedLMConfig(), NextSentenceConfig())

@@ -16,11 +16,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from larvatus.forking import prepare_for_forks
-from larvatus.waiting import wait_asleep
+from larvatus.core.forking import prepare_for_forks
+from larvatus.core.waiting import wait_asleep
 
 if TYPE_CHECKING:
-    from larvatus.api import (
+    from larvatus.core.batch import TokenBatch
+    from larvatus.core.errors import LarvatusError
+    from larvatus.core.version import VERSION as __version__
+    from larvatus.data.text.tokenizer import Tokenizer
+    from larvatus.evaluation.audit.bias.report import BiasReport
+    from larvatus.inference.cloze.results import Fill, Fills, JointFill
+    from larvatus.inference.cloze.scores import Score
+    from larvatus.inference.model import Model, load
+    from larvatus.inference.search.nearest import Concordance
+    from larvatus.inference.vectors.results import Vectors
+    from larvatus.inference.vectors.similarity import Similarities
+    from larvatus.inference.vectors.standardise.standardise import Standardiser
+    from larvatus.interfaces.api import (
         ablate,
         audit_bias,
         audit_leaks,
@@ -52,27 +64,15 @@ if TYPE_CHECKING:
         transfer,
         verify_card,
     )
-    from larvatus.audit.bias.report import BiasReport
-    from larvatus.batch import TokenBatch
-    from larvatus.client import Client
-    from larvatus.cloze.results import Fill, Fills, JointFill
-    from larvatus.cloze.scores import Score
-    from larvatus.embed.nearest.nearest import Concordance
-    from larvatus.embed.results import Vectors
-    from larvatus.embed.similarity import Similarities
-    from larvatus.embed.standardise.standardise import Standardiser
-    from larvatus.errors import LarvatusError
-    from larvatus.generation.results import Continuation, Generated
-    from larvatus.model import Model, load
-    from larvatus.prompting.results import PromptTable
-    from larvatus.recipes import Recipe, read_recipe
+    from larvatus.interfaces.client import Client
+    from larvatus.models.generation.results import Continuation, Generated
+    from larvatus.models.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.results import Chosen
     from larvatus.tasks.estimators.text_classifier import TextClassifier
     from larvatus.tasks.estimators.word_tagger import WordTagger
+    from larvatus.tasks.few_shot.results import PromptTable
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.tasks.write.results import Written
-    from larvatus.text.tokenizer import Tokenizer
-    from larvatus.version import VERSION as __version__
 
 wait_asleep()  # before torch is loaded
 prepare_for_forks()
@@ -142,70 +142,70 @@ __all__ = [
 
 _HOMES = {
     "Answer": "larvatus.tasks.results",
-    "BiasReport": "larvatus.audit.bias.report",
+    "BiasReport": "larvatus.evaluation.audit.bias.report",
     "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
-    "Client": "larvatus.client",
-    "Concordance": "larvatus.embed.nearest.nearest",
-    "Continuation": "larvatus.generation.results",
+    "Client": "larvatus.interfaces.client",
+    "Concordance": "larvatus.inference.search.nearest",
+    "Continuation": "larvatus.models.generation.results",
     "Entity": "larvatus.tasks.results",
-    "Fill": "larvatus.cloze.results",
-    "Fills": "larvatus.cloze.results",
-    "Generated": "larvatus.generation.results",
-    "JointFill": "larvatus.cloze.results",
-    "LarvatusError": "larvatus.errors",
-    "Model": "larvatus.model",
-    "PromptTable": "larvatus.prompting.results",
-    "Recipe": "larvatus.recipes",
-    "Score": "larvatus.cloze.scores",
-    "Similarities": "larvatus.embed.similarity",
+    "Fill": "larvatus.inference.cloze.results",
+    "Fills": "larvatus.inference.cloze.results",
+    "Generated": "larvatus.models.generation.results",
+    "JointFill": "larvatus.inference.cloze.results",
+    "LarvatusError": "larvatus.core.errors",
+    "Model": "larvatus.inference.model",
+    "PromptTable": "larvatus.tasks.few_shot.results",
+    "Recipe": "larvatus.models.recipes",
+    "Score": "larvatus.inference.cloze.scores",
+    "Similarities": "larvatus.inference.vectors.similarity",
     "Spanned": "larvatus.tasks.results",
-    "Standardiser": "larvatus.embed.standardise.standardise",
+    "Standardiser": "larvatus.inference.vectors.standardise.standardise",
     "Tagged": "larvatus.tasks.results",
     "TextClassifier": "larvatus.tasks.estimators.text_classifier",
-    "TokenBatch": "larvatus.batch",
-    "Tokenizer": "larvatus.text.tokenizer",
-    "Vectors": "larvatus.embed.results",
+    "TokenBatch": "larvatus.core.batch",
+    "Tokenizer": "larvatus.data.text.tokenizer",
+    "Vectors": "larvatus.inference.vectors.results",
     "WordTagger": "larvatus.tasks.estimators.word_tagger",
     "Written": "larvatus.tasks.write.results",
-    "ablate": "larvatus.api",
-    "audit_bias": "larvatus.api",
-    "audit_leaks": "larvatus.api",
-    "audit_toxicity": "larvatus.api",
-    "bench": "larvatus.api",
-    "build_corpus": "larvatus.api",
-    "build_index": "larvatus.api",
-    "build_senses": "larvatus.api",
-    "card": "larvatus.api",
-    "check_corpus": "larvatus.api",
-    "check_data": "larvatus.api",
-    "compare": "larvatus.api",
-    "contamination": "larvatus.api",
-    "convert": "larvatus.api",
-    "embed_files": "larvatus.api",
-    "evaluate": "larvatus.api",
-    "evaluate_suite": "larvatus.api",
-    "export_onnx": "larvatus.api",
-    "finetune": "larvatus.api",
-    "fit_standardiser": "larvatus.api",
-    "head_importance": "larvatus.api",
-    "load": "larvatus.model",
-    "measure_isotropy": "larvatus.api",
-    "pretrain": "larvatus.api",
-    "prompt": "larvatus.api",
-    "read_recipe": "larvatus.recipes",
-    "score_pairs": "larvatus.api",
-    "serve_models": "larvatus.api",
-    "split_members": "larvatus.api",
-    "train_tokenizer": "larvatus.api",
-    "transfer": "larvatus.api",
-    "verify_card": "larvatus.api",
+    "ablate": "larvatus.interfaces.api",
+    "audit_bias": "larvatus.interfaces.api",
+    "audit_leaks": "larvatus.interfaces.api",
+    "audit_toxicity": "larvatus.interfaces.api",
+    "bench": "larvatus.interfaces.api",
+    "build_corpus": "larvatus.interfaces.api",
+    "build_index": "larvatus.interfaces.api",
+    "build_senses": "larvatus.interfaces.api",
+    "card": "larvatus.interfaces.api",
+    "check_corpus": "larvatus.interfaces.api",
+    "check_data": "larvatus.interfaces.api",
+    "compare": "larvatus.interfaces.api",
+    "contamination": "larvatus.interfaces.api",
+    "convert": "larvatus.interfaces.api",
+    "embed_files": "larvatus.interfaces.api",
+    "evaluate": "larvatus.interfaces.api",
+    "evaluate_suite": "larvatus.interfaces.api",
+    "export_onnx": "larvatus.interfaces.api",
+    "finetune": "larvatus.interfaces.api",
+    "fit_standardiser": "larvatus.interfaces.api",
+    "head_importance": "larvatus.interfaces.api",
+    "load": "larvatus.inference.model",
+    "measure_isotropy": "larvatus.interfaces.api",
+    "pretrain": "larvatus.interfaces.api",
+    "prompt": "larvatus.interfaces.api",
+    "read_recipe": "larvatus.models.recipes",
+    "score_pairs": "larvatus.interfaces.api",
+    "serve_models": "larvatus.interfaces.api",
+    "split_members": "larvatus.interfaces.api",
+    "train_tokenizer": "larvatus.interfaces.api",
+    "transfer": "larvatus.interfaces.api",
+    "verify_card": "larvatus.interfaces.api",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("larvatus.version").VERSION
+        return import_module("larvatus.core.version").VERSION
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'larvatus' has no attribute {name!r}")

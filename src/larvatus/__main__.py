@@ -5,8 +5,8 @@ Light on purpose: streams are put in order, and Ctrl-C and faults are answered, 
 
 import os
 
-from larvatus.cli.last_resort import last_resort, stopping_at_once
-from larvatus.cli.streams import take_over
+from larvatus.interfaces.cli.last_resort import last_resort, stopping_at_once
+from larvatus.interfaces.cli.streams import take_over
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost rank one line tells; torch has forty
     with last_resort():
         with stopping_at_once():
-            from larvatus.cli.main import run
+            from larvatus.interfaces.cli.main import run
         run()
 
 

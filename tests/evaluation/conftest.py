@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from larvatus.text.embedded import embedded_documents
-from tests.text.conftest import tokenizers  # noqa: F401  (vocabularies of every kind)
+from larvatus.data.text.embedded import embedded_documents
+from tests.data.text.conftest import tokenizers  # noqa: F401  (vocabularies of every kind)
 
 SMALL = (
     "model.layers=1",

@@ -17,29 +17,29 @@ from rich.console import Console
 from transformers import AutoModelForMaskedLM
 
 import larvatus as lv
-from larvatus.bundle.contents import digest_of
-from larvatus.bundle.directory import load_bundle
-from larvatus.cli.main import run
-from larvatus.corpus.packing import ContiguousConfig
-from larvatus.corrupt import MaskingConfig
-from larvatus.embed.senses.evaluate import paired_f1
-from larvatus.embed.senses.wordnet import WordNet
-from larvatus.embed.senses.wordnet_archive import unpack_wordnet
-from larvatus.errors import DataError
-from larvatus.evaluation.labelled_sets import labelled_set, sources_of
-from larvatus.evaluation.languages import open_text
-from larvatus.evaluation.pair_files import Pair
+from larvatus.core.errors import DataError
+from larvatus.core.predicted import MaskedTokens
+from larvatus.data.corpus.packing import ContiguousConfig
+from larvatus.data.corruption import MaskingConfig
+from larvatus.evaluation.compare.labelled_sets import labelled_set, sources_of
+from larvatus.evaluation.compare.languages import open_text
+from larvatus.evaluation.compare.pair_files import Pair
+from larvatus.evaluation.compare.surface import shortcut
+from larvatus.evaluation.compare.word_similarity import read_scws
 from larvatus.evaluation.suite.cells import Row
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.pairs import MinimalPairs, first_of_each_set
 from larvatus.evaluation.suite.shown import as_markdown, as_table
 from larvatus.evaluation.suite.suites import suite_named
-from larvatus.evaluation.surface import shortcut
-from larvatus.evaluation.word_similarity import read_scws
+from larvatus.inference.senses.evaluate import paired_f1
+from larvatus.inference.senses.wordnet import WordNet
+from larvatus.inference.senses.wordnet_archive import unpack_wordnet
+from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
-from larvatus.predicted import MaskedTokens
-from larvatus.pretraining.held_out import held_out_batches
-from tests.embed.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
+from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.training.pretraining.held_out import held_out_batches
+from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]
 PAIRS = [

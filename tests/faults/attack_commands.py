@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from larvatus.cli.main import app
+from larvatus.interfaces.cli.main import app
 from tests.faults.forked import Done, Forked
 
 CLASSES = {0: "success", 2: "usage", 3: "recipe", 4: "data", 5: "artefact", 6: "numerics", 75: "stopped, resumable"}

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from larvatus.corpus import build as corpus_build
-from larvatus.embed.bulk import bulk
-from larvatus.evaluation import minimal_pairs
+from larvatus.data.corpus import build as corpus_build
+from larvatus.evaluation.compare import minimal_pairs
+from larvatus.inference.vectors.bulk import bulk
 from larvatus.tasks.fit import checkpoint as task_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
@@ -102,8 +102,8 @@ def pretrain(place: Path, call: Call, patch: pytest.MonkeyPatch, at: str = "chec
 
 
 def _interrupt_pretraining(patch: pytest.MonkeyPatch, at: str) -> None:
-    from larvatus.pretraining import prepare
-    from larvatus.pretraining import run as pretrain
+    from larvatus.training.pretraining import prepare
+    from larvatus.training.pretraining import run as pretrain
 
     if at == "vocabulary":
         after(patch, prepare, "note_vocabulary", 1)
@@ -186,8 +186,8 @@ def embed(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 
 def index(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
-    from larvatus.embed.nearest import concordance
-    from larvatus.embed.nearest import index as module
+    from larvatus.inference.search import concordance
+    from larvatus.inference.search import index as module
 
     base, text = base_model(place), prose(place / "text.txt", 60)
     patch.setattr(concordance, "CHARACTERS", 400)
@@ -216,7 +216,7 @@ def score(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 def compare(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
     """One run finished and measured, the next begun."""
-    from larvatus.pretraining import run as pretrain
+    from larvatus.training.pretraining import run as pretrain
 
     text, valid = prose(place / "text.txt", 600), prose(place / "valid.txt", 100, seed=1)
     own = [setting for setting in SMALL if not setting.startswith(("batch", "phases.1"))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults import begun

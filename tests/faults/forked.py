@@ -88,8 +88,8 @@ def _carry_out(folder: str, arguments: list[str]) -> dict[str, Any]:
 
 def _run(folder: str, arguments: list[str], err: int) -> None:
     from larvatus import load
-    from larvatus.cli.main import complain, run
-    from larvatus.errors import LarvatusError
+    from larvatus.core.errors import LarvatusError
+    from larvatus.interfaces.cli.main import complain, run
 
     code = 70
     try:
@@ -120,8 +120,8 @@ def _warm_up() -> None:
     from importlib import import_module
     from io import StringIO
 
-    from larvatus.cli.commands import COMMANDS
-    from larvatus.cli.main import run
+    from larvatus.interfaces.cli.commands import COMMANDS
+    from larvatus.interfaces.cli.main import run
 
     for command in COMMANDS.values():
         import_module(command.place.partition(":")[0])

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from larvatus.cli.main import run
-from larvatus.cli.train import pretrain  # noqa: F401 - takes seconds, which no fork shall need
-from larvatus.engine import step as engine_step
+from larvatus.interfaces.cli.main import run
+from larvatus.interfaces.cli.train import pretrain  # noqa: F401 - takes seconds, which no fork shall need
+from larvatus.training.engine import step as engine_step
 from tests.faults.begun import prose
 
 SETTINGS = {

@@ -17,13 +17,13 @@ import torch
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
-from larvatus import files, rng
-from larvatus.bundle.directory import load_bundle, save_bundle
-from larvatus.errors import ArtefactError
-from larvatus.network import Network
-from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.core import files, rng
+from larvatus.core.errors import ArtefactError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.network import Network
+from larvatus.models.nn.transformer import TransformerConfig
+from larvatus.models.objectives import MaskedLMConfig
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 HEADS = (MaskedLMConfig(),)

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 import larvatus as lv
-from larvatus import forking
-from larvatus.errors import LarvatusError
+from larvatus.core import forking
+from larvatus.core.errors import LarvatusError
 
 LIMIT_S = 120.0
 """For a call of milliseconds, on a machine however busy."""

@@ -3,7 +3,7 @@
 A server imports them once, and nothing of the house; it forks for each run, which reads the copy alone.
 
     with Preloaded() as pytest:
-        code, said = pytest(folder, "tests/test_rng.py")        # exit code, standard output and error
+        code, said = pytest(folder, "tests/core/test_rng.py")        # exit code, standard output and error
 """
 
 from __future__ import annotations

@@ -24,15 +24,15 @@ from typing import Any
 import torch
 
 from larvatus.__main__ import main
-from larvatus.corpus import Corpus
-from larvatus.engine import rank_pace, rank_watch, spikes
-from larvatus.engine.step import Share, Update
-from larvatus.errors import DataError
-from larvatus.network import Network
-from larvatus.pretraining.loop import Pretraining
+from larvatus.core.errors import DataError
+from larvatus.data.corpus import Corpus
+from larvatus.models.network import Network
+from larvatus.training.engine import rank_pace, rank_watch, spikes
+from larvatus.training.engine.step import Share, Update
+from larvatus.training.pretraining.loop import Pretraining
 from tests.patience import WATCHDOG_S
 
-for name in ("larvatus.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
+for name in ("larvatus.interfaces.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
     with suppress(ImportError):
         import_module(name)  # what each rank would take seconds for
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -75,13 +75,13 @@ def main(train: str, valid: str, model: str) -> None:
     text = [*pretrain, "text.txt", "--set", "tokenizer.size=60"]
     shards = [*pretrain, train, "--valid", valid, "--evaluate-every", "2"]
     tune = ["finetune", "classify", "--model", model, "--train", "labelled.tsv", "--epochs", "2", "--out", "tuned"]
-    stage("vocabulary", "larvatus.pretraining.prepare:train_mixed_vocabulary", text)
-    stage("shards", "larvatus.corpus.build:_Build._take", text)
-    stage("waiting", "larvatus.corpus.loader:BlockMaker.make", shards)
+    stage("vocabulary", "larvatus.training.pretraining.prepare:train_mixed_vocabulary", text)
+    stage("shards", "larvatus.data.corpus.build:_Build._take", text)
+    stage("waiting", "larvatus.data.corpus.loader:BlockMaker.make", shards)
     shutil.rmtree("run")
-    stage("evaluating", "larvatus.pretraining.run:held_out", shards)
-    stage("saving", "larvatus.pretraining.run:save_checkpoint", [*shards, "--resume"], whole=True)
-    stage("at the end", "larvatus.pretraining.run:Run._final", [*shards, "--resume"])
+    stage("evaluating", "larvatus.training.pretraining.run:held_out", shards)
+    stage("saving", "larvatus.training.pretraining.run:save_checkpoint", [*shards, "--resume"], whole=True)
+    stage("at the end", "larvatus.training.pretraining.run:Run._final", [*shards, "--resume"])
     stage("examples", "larvatus.tasks.classify.task:labelled_texts", tune)
     shutil.rmtree("tuned")
     stage("scoring", "larvatus.tasks.classify.held_out:HeldOutTexts.scores", tune, calls=2)
@@ -90,14 +90,14 @@ def main(train: str, valid: str, model: str) -> None:
     finished("pretrained", shards, "run", [*shards, "--resume"])
     own = ["--model", model, "--out"]
     build = ["corpus", "build", "text.txt", "--tokenizer", model, "--out", "c"]
-    stage("building", "larvatus.corpus.build:_Build._take", build)
-    stage("embedding", "larvatus.embed.bulk.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
+    stage("building", "larvatus.data.corpus.build:_Build._take", build)
+    stage("embedding", "larvatus.inference.vectors.bulk.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
     stage(
         "pairs",
-        "larvatus.evaluation.minimal_pairs:PairRun.to_file",
+        "larvatus.evaluation.compare.minimal_pairs:PairRun.to_file",
         ["score", "--pairs", "pairs.jsonl", *own, "s.jsonl"],
     )
-    stage("filling", "larvatus.model:Model.fill", ["fill", "the [MASK] was", "--model", model])
+    stage("filling", "larvatus.inference.model:Model.fill", ["fill", "the [MASK] was", "--model", model])
 
 
 def finished(name: str, command: list[str], out: str, again: list[str]) -> None:

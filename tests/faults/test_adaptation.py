@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from larvatus.bundle.directory import load_bundle
+from larvatus.models.bundle.directory import load_bundle
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ import safetensors.torch
 import torch
 
 import larvatus
-from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.weights import read_tensors, write_tensors
-from larvatus.errors import ArtefactError
+from larvatus.core.errors import ArtefactError
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.bundle.weights import read_tensors, write_tensors
 from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
@@ -111,7 +111,7 @@ import shutil, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from killed_save import check, save
-from larvatus.errors import ArtefactError
+from larvatus.core.errors import ArtefactError
 
 disk = Path(sys.argv[1])
 def mount(*options): subprocess.run(["mount", *options, str(disk)], check=True)
@@ -193,8 +193,8 @@ def test_6_a_truncated_file_is_refused(directory: Path, keep: int) -> None:
 HOSTILE = """
 import json, resource, sys
 from pathlib import Path
-import torch, larvatus.bundle.weights as weights
-from larvatus.errors import ArtefactError
+import torch, larvatus.models.bundle.weights as weights
+from larvatus.core.errors import ArtefactError
 
 path = Path(sys.argv[1])
 def forge(header, length=None, size=0):

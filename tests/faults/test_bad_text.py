@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from larvatus.errors import DataError
-from larvatus.evaluation.pair_files import read_pairs
-from larvatus.heads import ClassificationConfig
-from larvatus.labelled.read import read_tagged, read_texts
-from larvatus.labelled.spanned import read_spanned
-from larvatus.labelled.squad import read_questions
-from larvatus.labelled.tagged import read_spans
-from larvatus.labelled.unlabelled import read_unlabelled
-from larvatus.text.lines import numbered_lines
-from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.read import read_tagged, read_texts
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.labelled.squad import read_questions
+from larvatus.data.labelled.tagged import read_spans
+from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.models.heads import ClassificationConfig
 
 Reader = Callable[[str], Any]
 BYTES = {"bad UTF-8": b"bad \xff byte", "NUL": b"nul \0 byte", "half a surrogate": b"half \xed\xa0\x80 pair"}

@@ -18,13 +18,13 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
-from larvatus.embed.map import instances
-from larvatus.embed.senses import semcor
-from larvatus.errors import ArtefactError
-from larvatus.evaluation import word_similarity
-from larvatus.labelled import entity_brackets
-from larvatus.text.patterns import is_linear
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.core.errors import ArtefactError
+from larvatus.data.labelled import entity_brackets
+from larvatus.data.text.patterns import is_linear
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.evaluation.compare import word_similarity
+from larvatus.inference.maps import instances
+from larvatus.inference.senses import semcor
 from tests.faults.test_runs import environment
 from tests.patience import WATCHDOG_S, assert_linear
 
@@ -145,12 +145,12 @@ def test_75_a_bomb_is_refused_by_name(name: str, tiny_tokenizer: Tokenizer, tmp_
 
 ENCODES = """
 import json, resource, sys
-from larvatus.embed.map import instances
-from larvatus.embed.senses import semcor
-from larvatus.errors import ArtefactError
+from larvatus.inference.maps import instances
+from larvatus.inference.senses import semcor
+from larvatus.core.errors import ArtefactError
 from larvatus.evaluation import word_similarity
-from larvatus.labelled import entity_brackets
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.data.labelled import entity_brackets
+from larvatus.data.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 answers = {}
 for name in sys.argv[1:]:

@@ -2,7 +2,7 @@
 
 import typer
 
-from larvatus.cli.main import app
+from larvatus.interfaces.cli.main import app
 
 
 def test_row_63_a_misspelt_field_suggests_the_right_one(pretrain):

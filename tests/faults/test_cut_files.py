@@ -20,18 +20,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.embed.senses.unified import read_keys
-from larvatus.errors import DataError
-from larvatus.evaluation.pair_files import read_pairs
-from larvatus.evaluation.word_similarity import evaluate_wic
-from larvatus.labelled.read import read_tagged, read_texts
-from larvatus.labelled.spanned import read_spanned
-from larvatus.labelled.squad import read_questions
-from larvatus.labelled.unlabelled import read_unlabelled
-from larvatus.text import lines, records
-from larvatus.text.archives import COMPRESSIONS, unpacked
-from larvatus.text.lines import numbered_lines
-from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.read import read_tagged, read_texts
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.labelled.squad import read_questions
+from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.text import lines, records
+from larvatus.data.text.archives import COMPRESSIONS, unpacked
+from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.word_similarity import evaluate_wic
+from larvatus.inference.senses.unified import read_keys
 from tests import made_up as labelled
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -172,10 +172,10 @@ def test_69_a_cut_parquet_file_is_named(reader: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["between members", "within one", "in the packing"])
 def test_69_a_cut_archive_of_semcor_is_named(end: str, tmp_path: Path) -> None:
-    from larvatus.embed.senses.semcor import read_semcor
-    from larvatus.embed.senses.tagged import Reading
-    from larvatus.embed.senses.wordnet import WordNet
-    from tests.embed.senses.conftest import SEMCOR, write_wordnet
+    from larvatus.inference.senses.semcor import read_semcor
+    from larvatus.inference.senses.tagged import Reading
+    from larvatus.inference.senses.wordnet import WordNet
+    from tests.inference.vectors.senses.conftest import SEMCOR, write_wordnet
 
     wordnet = WordNet.open(write_wordnet(tmp_path))
     (tmp_path / "br-a01").write_text(SEMCOR)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary
-from larvatus.predicted import MaskedTokens
-from larvatus.vouched import read_vouched, write_vouched
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.predicted import MaskedTokens
+from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
 from tests.patience import WATCHDOG_S
@@ -147,7 +147,7 @@ def test_row_22_a_word_of_ten_megabytes_takes_linear_time(larvatus, prepared, tm
 
 
 def test_row_23_a_literal_mask_in_the_text_is_text(prepared, larvatus, tmp_path):
-    from larvatus.corpus import Corpus
+    from larvatus.data.corpus import Corpus
 
     (tmp_path / "text.txt").write_text("The word [MASK] is text here, and [CLS] too. So is [SEP].\n")
     arguments = ["--tokenizer", prepared.train / "tokenizer", "--out", tmp_path / "a"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from larvatus.corpus import Corpus
+from larvatus.data.corpus import Corpus
 from tests.faults.begun import Begun, Call, edit
 from tests.faults.test_runs import assert_bit_equal
 

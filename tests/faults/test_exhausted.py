@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from larvatus.engine.settings import Runtime
-from larvatus.errors import ArtefactError, LarvatusError, RecipeError, UsageError
-from larvatus.files import write_text
-from larvatus.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
-from larvatus.pretraining.size import refuse_what_cannot_fit
-from larvatus.recipes import read_recipe, recipe_names
+from larvatus.core.errors import ArtefactError, LarvatusError, RecipeError, UsageError
+from larvatus.core.files import write_text
+from larvatus.models.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
+from larvatus.models.recipes import read_recipe, recipe_names
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.size import refuse_what_cannot_fit
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def test_78_an_address_space_that_is_limited_is_all_there_is() -> None:
 
 def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
     """The lower bound of weights lies below what torch allocates, for every published system."""
-    from larvatus.network import Network
+    from larvatus.models.network import Network
 
     for name in recipe_names():
         recipe = read_recipe(name, size="small")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.cli.main import run
-from larvatus.files import locked
+from larvatus.core.files import locked
+from larvatus.interfaces.cli.main import run
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 

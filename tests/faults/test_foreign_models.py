@@ -10,7 +10,7 @@ import pickle
 import pytest
 
 import larvatus as lv
-from larvatus.errors import ArtefactError
+from larvatus.core.errors import ArtefactError
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.client.connections import Connections
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.objectives import CausalLMConfig
-from larvatus.serve.operations.registry import OPERATIONS
-from larvatus.serve.server import Server
-from larvatus.serve.settings import ServeSettings
+from larvatus.interfaces.client.connections import Connections
+from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.server import Server
+from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.objectives import CausalLMConfig
 from tests.faults.model_in_child import CALLS, in_child
-from tests.serve.models import save_models
+from tests.interfaces.serve.models import save_models
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import larvatus as lv
-from larvatus.client.connections import Connections
-from larvatus.embed.senses.tagger import SenseTagger
-from larvatus.errors import UsageError
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.objectives import CausalLMConfig
+from larvatus.core.errors import UsageError
+from larvatus.inference.senses.tagger import SenseTagger
+from larvatus.interfaces.client.connections import Connections
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.objectives import CausalLMConfig
 
 TEXTS = ["the [MASK] *river* was wide", "a *bank* of the [MASK]"]
 WORDS = {"wet": "river", "dry": "bank"}

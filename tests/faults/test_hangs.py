@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from larvatus.corpus import BuildOptions, build_corpus, processes
-from larvatus.corpus.processes import Workers
-from larvatus.errors import LarvatusError, Preempted
-from larvatus.pretraining.prepare import Prepared
-from larvatus.signals import Stopped, listening, resumable
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.core.errors import LarvatusError, Preempted
+from larvatus.core.signals import Stopped, listening, resumable
+from larvatus.data.corpus import BuildOptions, build_corpus, processes
+from larvatus.data.corpus.processes import Workers
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.training.pretraining.prepare import Prepared
 from tests.faults.test_runs import command, environment
 from tests.faults.worker_tasks import working
 from tests.patience import WATCHDOG_S, watchdog

@@ -17,13 +17,13 @@ import pytest
 import safetensors
 import safetensors.torch
 
-from larvatus import files
-from larvatus.bundle.directory import load_bundle
-from larvatus.corpus import build_corpus
-from larvatus.errors import ArtefactError
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.data.corpus import build_corpus
+from larvatus.data.text.readers import Document
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.tasks.fit import progress as finetuning
-from larvatus.text.readers import Document
-from larvatus.text.tokenizer import Tokenizer
 from tests import made_up as made
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
@@ -184,9 +184,9 @@ def test_43_names_in_manifest_index_and_modules_stay_in_the_directory(model: Pat
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_43_names_in_a_corpus_stay_in_the_directory(tiny_tokenizer: Tokenizer, tmp_path: Path, name: str) -> None:
-    from larvatus.corpus import Corpus
-    from larvatus.errors import DataError, LarvatusError
-    from larvatus.vouched import Ledger, read_vouched, write_vouched
+    from larvatus.core.checksummed import Ledger, read_vouched, write_vouched
+    from larvatus.core.errors import DataError, LarvatusError
+    from larvatus.data.corpus import Corpus
 
     build_corpus([Document(text=TEXT, source="t", line=1)] * 40, tiny_tokenizer, tmp_path / "c")
     (tmp_path / "secret").write_text("mine")
@@ -220,7 +220,7 @@ disk, model, text, train = sys.argv[1:]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
 os.mkdir(disk + "/run")
 subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 for out in ("/run", "/new"):
     for command in (
         ["pretrain", "bert", "--corpus", text, "--steps", "1000000"],

@@ -17,9 +17,9 @@ import safetensors
 import safetensors.torch
 import torch
 
-from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.weights import read_header, read_tensors, write_tensors
-from larvatus.errors import ArtefactError
+from larvatus.core.errors import ArtefactError
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.bundle.weights import read_header, read_tensors, write_tensors
 from tests.faults.forked import Forked
 
 Make = Callable[..., Any]

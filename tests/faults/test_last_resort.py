@@ -15,14 +15,14 @@ SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
 BROKEN = """
 import sys, types
-stub = types.ModuleType("larvatus.cli.main")
+stub = types.ModuleType("larvatus.interfaces.cli.main")
 class PanicException(BaseException): pass
 def deep(n): return deep(n + 1)
 def run():
     text = "my private words"
     exec(sys.argv.pop(1))
 stub.run = run
-sys.modules["larvatus.cli.main"] = stub     # without the seconds of imports
+sys.modules["larvatus.interfaces.cli.main"] = stub     # without the seconds of imports
 from larvatus.__main__ import main
 main()
 """
@@ -158,7 +158,7 @@ def test_38_tensorboard_that_fails_stops_neither_training_nor_metrics(run_small,
     """The package is an extra that tests do not install: a writer whose disk is full stands in for its own."""
     from rich.console import Console
 
-    from larvatus.engine import watch
+    from larvatus.training.engine import watch
 
     class Full:
         def add_scalar(self, *_):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.errors import DataError
-from larvatus.text.readers import ReadOptions, Skipped, list_files, read_documents
+from larvatus.core.errors import DataError
+from larvatus.data.text.readers import ReadOptions, Skipped, list_files, read_documents
 
 NOBODY = 65_534
 
@@ -109,7 +109,7 @@ def test_70_a_folder_of_which_nothing_can_be_read_says_why(folder: Path, tmp_pat
 
 
 def test_70_labelled_folders_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
-    from larvatus.labelled.standoff import brat_documents
+    from larvatus.data.labelled.standoff import brat_documents
 
     (tmp_path / "brat").mkdir()
     (tmp_path / "brat" / "a.ann").write_text("")
@@ -155,7 +155,7 @@ def bare(tiny_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_70_every_command_says_what_it_left_out(
     command: str, folder: Path, bare: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from larvatus.cli.main import run
+    from larvatus.interfaces.cli.main import run
 
     given = [str(bare if one == "MODEL" else one) for one in COMMANDS[command]]
     with pytest.raises(SystemExit) as ended:
@@ -168,7 +168,7 @@ def test_70_every_command_says_what_it_left_out(
 
 
 def test_70_pretraining_says_what_it_left_out(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from larvatus.cli.main import run
+    from larvatus.interfaces.cli.main import run
     from tests.faults.conftest import SETTINGS
     from tests.made_up import sentences
 

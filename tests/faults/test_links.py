@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from larvatus import files
-from larvatus.bundle import manifest as manifests
-from larvatus.bundle import replaced
-from larvatus.bundle.directory import load_bundle
-from larvatus.embed.senses.inventory import SenseInventory
-from larvatus.errors import ArtefactError
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle import replaced
+from larvatus.models.bundle.directory import load_bundle
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.killed_save import everything
@@ -31,8 +31,8 @@ Make = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
-    from larvatus.corpus import build_corpus
-    from larvatus.text.readers import Document
+    from larvatus.data.corpus import build_corpus
+    from larvatus.data.text.readers import Document
 
     out = tmp_path_factory.mktemp("corpus") / "c"
     build_corpus([Document(text=TEXT, source="t", line=1)] * 40, tiny_tokenizer, out)

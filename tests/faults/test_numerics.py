@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.errors import NumericsError
-from larvatus.predicted import MaskedTokens
-from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
+from larvatus.core.errors import NumericsError
+from larvatus.core.predicted import MaskedTokens
+from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 
 def test_row_31_a_microbatch_without_targets_counts_for_nothing(small_recipe):

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.errors import LarvatusError
-from larvatus.evaluation.pair_files import read_pairs
-from larvatus.evaluation.word_similarity import read_scws, read_wic
-from larvatus.files import aside_of, read_json, write_json
-from larvatus.labelled.read import read_tagged, read_texts
-from larvatus.labelled.spanned import read_spanned
-from larvatus.labelled.squad import read_questions
-from larvatus.recipes import read_recipe
-from larvatus.text.cells import as_cell
-from larvatus.text.readers import read_documents
+from larvatus.core.errors import LarvatusError
+from larvatus.core.files import aside_of, read_json, write_json
+from larvatus.data.labelled.read import read_tagged, read_texts
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.labelled.squad import read_questions
+from larvatus.data.text.cells import as_cell
+from larvatus.data.text.readers import read_documents
+from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.word_similarity import read_scws, read_wic
+from larvatus.models.recipes import read_recipe
 from tests.made_up import asked, classes, nested, tags
 from tests.patience import WATCHDOG_S
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from larvatus.errors import ArtefactError, LarvatusError, UsageError
-from larvatus.heads import ClassificationConfig
-from larvatus.outputs import check_directory, check_outputs, is_stream, new_output, write_output
+from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
+from larvatus.core.outputs import check_directory, check_outputs, is_stream, new_output, write_output
+from larvatus.models.heads import ClassificationConfig
 from tests.made_up import QUICK, classes, sentences
 from tests.patience import WATCHDOG_S
 
@@ -177,7 +177,7 @@ def test_71_devices_and_pipes_are_written_to(tmp_path: Path, capfd: pytest.Captu
 
 def test_71_standard_output_in_a_file_keeps_what_was_printed(tmp_path: Path, classifier: Path) -> None:
     """`--out /dev/stdout > file` would begin at the first byte, were it opened anew."""
-    code = "import sys; from larvatus.outputs import write_output; from pathlib import Path\n"
+    code = "import sys; from larvatus.core.outputs import write_output; from pathlib import Path\n"
     code += "print('before'); write_output(Path('/dev/stdout'), 'out\\n'); print('after')"
     with (tmp_path / "all").open("wb") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)

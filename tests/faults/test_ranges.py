@@ -14,12 +14,12 @@ import pytest
 import typer
 
 import larvatus
-from larvatus.cli.main import app, run
-from larvatus.errors import LarvatusError, RecipeError, UsageError
-from larvatus.nn.transformer import TransformerConfig
-from larvatus.ranges import Range, ranges_of, shown, whole
-from larvatus.recipes import OptimizerConfig, read_recipe, recipe_names
-from larvatus.recipes.recipe import Recipe
+from larvatus.core.errors import LarvatusError, RecipeError, UsageError
+from larvatus.core.ranges import Range, ranges_of, shown, whole
+from larvatus.interfaces.cli.main import app, run
+from larvatus.models.nn.transformer import TransformerConfig
+from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_names
+from larvatus.models.recipes.recipe import Recipe
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -62,7 +62,7 @@ SETTINGS = sorted(
     },
     key=lambda kind: (kind.__module__, kind.__name__),
 )
-NO_SETTINGS = {"larvatus.embed.senses.inventory"}  # a file's own, made by us and read back as it is
+NO_SETTINGS = {"larvatus.inference.senses.inventory"}  # a file's own, made by us and read back as it is
 
 
 def numeric(hint: Any) -> bool:
@@ -99,7 +99,7 @@ def test_77_the_walk_finds_the_settings() -> None:
 
 @pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: f"{kind.__module__[9:]}.{kind.__name__}")
 def test_77_every_number_of_every_setting_has_two_finite_bounds(kind: type) -> None:
-    """A new field without a range fails here: annotate it with a type of `larvatus/ranges.py`."""
+    """A new field without a range fails here: annotate it with a type of `larvatus/core/ranges.py`."""
     for name in [name for owner, name in fields() if owner is kind]:
         limits, _ = ranges_of(kind)[name]
         assert math.isfinite(limits.least)
@@ -162,7 +162,9 @@ def test_77_every_number_on_the_command_line_has_a_range() -> None:
     for command, name, hint in found:
         info = typing.get_args(hint)[1]
         limits = getattr(info.callback, "limits", None)
-        assert isinstance(limits, Range), f"{command}: {name} is declared without `ranged(…)` of cli/numbers.py"
+        assert isinstance(limits, Range), (
+            f"{command}: {name} is declared without `ranged(…)` of interfaces/cli/numbers.py"
+        )
         assert limits.whole == ("int" in str(typing.get_args(hint)[0])), f"{command}: {name}"
 
 

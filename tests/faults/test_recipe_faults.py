@@ -9,15 +9,15 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from larvatus.corpus.packing import PackingConfig
-from larvatus.corrupt import CorruptionConfig
-from larvatus.errors import RecipeError, UsageError
-from larvatus.network import ObjectiveConfig
-from larvatus.nn.encoder import EncoderConfig
-from larvatus.recipes import read_recipe
-from larvatus.recipes.recipe import Recipe
+from larvatus.core.errors import RecipeError, UsageError
+from larvatus.data.corpus.packing import PackingConfig
+from larvatus.data.corruption import CorruptionConfig
+from larvatus.data.text.vocabulary import TokenizerConfig
+from larvatus.models.network import ObjectiveConfig
+from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.recipes import read_recipe
+from larvatus.models.recipes.recipe import Recipe
 from larvatus.tasks.registry import options_of
-from larvatus.text.vocabulary import TokenizerConfig
 
 SINGLE = {"mixture", "optimizer", "schedule"}
 UNIONS = {

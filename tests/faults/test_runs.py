@@ -20,12 +20,12 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from larvatus.engine import snapshot
-from larvatus.engine.settings import Runtime
-from larvatus.engine.watch import Metrics
-from larvatus.errors import ArtefactError, NumericsError, RecipeError
-from larvatus.files import locked
-from larvatus.pretraining import checkpoint as checkpoints
+from larvatus.core.errors import ArtefactError, NumericsError, RecipeError
+from larvatus.core.files import locked
+from larvatus.training.engine import snapshot
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Metrics
+from larvatus.training.pretraining import checkpoint as checkpoints
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -76,7 +76,7 @@ def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_pa
             raise KeyboardInterrupt
         return path
 
-    monkeypatch.setattr("larvatus.pretraining.run.save_checkpoint", save_then_stop)
+    monkeypatch.setattr("larvatus.training.pretraining.run.save_checkpoint", save_then_stop)
     with pytest.raises(KeyboardInterrupt):
         run_small("cut", steps=10, save_every=4)
     run_small("cut", steps=10, save_every=4, resume=True)
@@ -225,14 +225,14 @@ def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_p
 RANKS = """
 import sys, torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
-from tests.engine.test_step import batch_of, weights
-from larvatus.errors import NumericsError
-from larvatus.network import Network
-from larvatus.recipes import read_recipe
-from larvatus.engine.distribution import ranks
-from larvatus.engine.optimizer import adamw
-from larvatus.engine.settings import Runtime
-from larvatus.pretraining.step import Stepper
+from tests.training.engine.test_step import batch_of, weights
+from larvatus.core.errors import NumericsError
+from larvatus.models.network import Network
+from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.distribution import ranks
+from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.step import Stepper
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 

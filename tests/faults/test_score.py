@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from larvatus.objectives import NextSentenceConfig
+from larvatus.models.objectives import NextSentenceConfig
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.engine import snapshot
-from larvatus.pretraining.checkpoint import newest_checkpoint
+from larvatus.training.engine import snapshot
+from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
@@ -138,9 +138,9 @@ def test_11_killed_at_any_moment_and_always_resumed_ends_bit_equal(tmp_path: Pat
 
 def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prepared: Any, small_recipe: Any) -> None:
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
-    from larvatus.corpus import Corpus
-    from larvatus.corpus.loader import Cursor, Loader, Reading
-    from larvatus.pretraining.held_out import corruption_of
+    from larvatus.data.corpus import Corpus
+    from larvatus.data.corpus.loader import Cursor, Loader, Reading
+    from larvatus.training.pretraining.held_out import corruption_of
 
     corpus = Corpus.open(prepared.train)
     for settings in ((), ("mixture.alpha=0.5",)):
@@ -258,7 +258,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
     run_small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder is read-only for who saves. The saves after it work, and only it stays besides the newest two."""
-    from larvatus.pretraining import run as pretrain
+    from larvatus.training.pretraining import run as pretrain
 
     plain = pretrain.save_checkpoint
 
@@ -288,8 +288,8 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
 
 SECOND = """
 import os, signal, sys, threading
-from larvatus.cli.main import run
-from larvatus.engine import snapshot
+from larvatus.interfaces.cli.main import run
+from larvatus.training.engine import snapshot
 moment, seen = int(sys.argv.pop(1)), [0]
 def counted(real):
     def operation(*arguments, **options):
@@ -303,7 +303,7 @@ def write(*arguments, **options):
     for name in ("fsync", "replace", "rename", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))
     return plain(*arguments, **options)
-from larvatus.engine import checkpoint
+from larvatus.training.engine import checkpoint
 checkpoint.write_snapshot = write
 run(sys.argv[1:])
 """

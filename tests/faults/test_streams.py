@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from larvatus.cli.main import app, saves
+from larvatus.interfaces.cli.main import app, saves
 from larvatus.tasks.registry import TASKS
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S, waiting
@@ -104,8 +104,8 @@ needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="no /dev/full 
 
 LIGHT = """
 import sys
-from larvatus.cli.last_resort import last_resort
-from larvatus.cli.streams import ReaderGone, go_on_without_stdout, take_over
+from larvatus.interfaces.cli.last_resort import last_resort
+from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout, take_over
 take_over()
 with last_resort():
     if sys.argv[1] == "saves":

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from larvatus.errors import printable
+from larvatus.core.errors import printable
 
 TEXT = "the [MASK] — 😀 é"
 ODD = "a\nb\x1b[31m\udcff[/x]:bank:"

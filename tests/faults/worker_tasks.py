@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from larvatus.corpus.processes import Workers
+from larvatus.data.corpus.processes import Workers
 
 
 def double(state: str, task: Any) -> Any:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from larvatus.errors import DataError, UsageError
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.rng import stream
 from larvatus.metrics.calibration import (
     COLDEST,
     HOTTEST,
@@ -24,7 +25,6 @@ from larvatus.metrics.calibration import (
     sigmoid,
     softmax,
 )
-from larvatus.rng import stream
 
 
 def drawn(seed: int, *, items: int = 40, classes: int = 3, scale: float = 3.0):

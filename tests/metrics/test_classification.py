@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
-from larvatus.rng import stream
 
 pairs = st.integers(1, 5).flatmap(
     lambda classes: st.tuples(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.clusters import (
     cluster_bootstrap,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.isotropy import isoscore_star, mean_pair_cosine
 from larvatus.metrics.threshold import accuracy, best_threshold

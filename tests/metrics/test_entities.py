@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2, IOBES
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
+from larvatus.data.text.tag_schemes import read_entities
 from larvatus.metrics.entities import EntityErrors, entity_counts, entity_errors, entity_f1, tag_f1
-from larvatus.text.tag_schemes import read_entities
 
 THEIRS = {"BIO": IOB2, "BIOES": IOBES}
 TAGS = {

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from larvatus.errors import DataError, UsageError
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.rng import stream
 from larvatus.metrics import class_sums as sums
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.classification import ClassCounts, average, confusion, f1_by_class
@@ -21,7 +22,6 @@ from larvatus.metrics.classification import matthews as matthews_of_table
 from larvatus.metrics.correlation import spearman
 from larvatus.metrics.entities import entity_counts
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.rng import stream
 
 
 def answers(seed: int, count: int, classes: int = 3, skill: float = 0.6):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchmetrics.functional.text import squad
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
 from larvatus.metrics.squad import answer_f1, exact_match, normalised, question_scores, squad2_scores, squad_scores
 
 MEASURED = [  # right answer, prediction, exact match, F1 of version 1.1, F1 of version 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from larvatus.text.align import Alignment, join_words
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.words import segment_words
+from larvatus.data.text.align import Alignment, join_words
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import segment_words
 
 
 def align_texts(tokenizer: Tokenizer, texts: Sequence[str | Sequence[str]]) -> list[Alignment]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.heads import ClassificationConfig
-from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.rng import stream
+from larvatus.core.rng import stream
+from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.classify import class_scores
 from larvatus.tasks.read.sequences import text_sequences
 from larvatus.tasks.scoring import Scoring

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import edges
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import AnsweringConfig, ClassificationConfig
-from larvatus.labelled.records import Dataset, Place, QuestionExample
-from larvatus.network import Network
-from larvatus.targets import AnswerSpans
+from larvatus.core.batch import edges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.targets import AnswerSpans
+from larvatus.data.labelled.records import Dataset, Place, QuestionExample
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.models.heads import AnsweringConfig, ClassificationConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (
     Decoding,
     Found,
@@ -32,9 +35,6 @@ from larvatus.tasks.answers.answer import (
 from larvatus.tasks.answers.options import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.scoring import Scoring
-from larvatus.text.align import Alignment
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 
 PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
 QUESTION = "was the river wide ?"

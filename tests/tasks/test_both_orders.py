@@ -9,22 +9,22 @@ import pytest
 import torch
 
 import larvatus as lv
-from larvatus.batch import TokenBatch
-from larvatus.bundle.directory import save_bundle
-from larvatus.errors import UsageError
-from larvatus.labelled.glue import read_glue
-from larvatus.labelled.records import Place, TextExample
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.nn.device import on_device
-from larvatus.objectives import CausalLMConfig
-from larvatus.targets import ClassTargets
+from larvatus.core.batch import TokenBatch
+from larvatus.core.errors import UsageError
+from larvatus.core.targets import ClassTargets
+from larvatus.data.labelled.glue import read_glue
+from larvatus.data.labelled.records import Place, TextExample
+from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.models.bundle.directory import save_bundle
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.nn.device import on_device
+from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.features import Features
 from larvatus.tasks.read.sequences import text_sequences
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring, loss_of, score_sequences
-from larvatus.text.vocabulary import BPEConfig, train_vocabulary
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
 PAIRS = [(a, b) for a, b in zip(TEXTS, TEXTS[5:] + TEXTS[:5], strict=True)]

@@ -10,9 +10,9 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from larvatus.heads import AnsweringConfig
+from larvatus.core.rng import stream
 from larvatus.metrics.calibration import HOTTEST
-from larvatus.rng import stream
+from larvatus.models.heads import AnsweringConfig
 from larvatus.tasks.answers.held_out import _fitted
 from larvatus.tasks.held_out import Calibration, calibration, judged
 

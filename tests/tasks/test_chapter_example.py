@@ -8,16 +8,16 @@ import tokenizers as library
 import torch
 from tokenizers import models, normalizers, pre_tokenizers
 
-from larvatus.heads import TaggingConfig
-from larvatus.labelled.records import Place, TaggedExample
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.targets import WordTags
+from larvatus.core.targets import WordTags
+from larvatus.data.labelled.records import Place, TaggedExample
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads import TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.tasks.read.sequences import word_sequences
 from larvatus.tasks.read.words import align_examples
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.tag.tag import TaggedWords, decode, tag, tag_array, words_read
-from larvatus.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = ["Mt", ".", "San", "##itas", "is", "in", "Sunshine", "Canyon", "."]

@@ -15,25 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import larvatus as lv
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.errors import DataError
-from larvatus.labelled.records import Dataset, Place
-from larvatus.nn.device import on_device
-from larvatus.predicted import IGNORE
-from larvatus.rng import stream
+from larvatus.core.choice_targets import ChoiceTargets
+from larvatus.core.errors import DataError
+from larvatus.core.predicted import IGNORE
+from larvatus.core.rng import stream
+from larvatus.data.labelled.records import Dataset, Place
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.choose.encode import ABSENT, Choices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.choose.head import ChoosingConfig
 from larvatus.tasks.choose.held_out import HeldOutChoices
 from larvatus.tasks.choose.results import Chosen
-from larvatus.tasks.choose.targets import ChoiceTargets
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
-from larvatus.text.tokenizer import Tokenizer
-from tests.bundle.theirs import their_directory
 from tests.made_up import Call, sentences, write_rows
+from tests.models.bundle.theirs import their_directory
 from tests.tasks.conftest import PLAIN
 from tests.tasks.test_run import assert_bit_equal, signal_at
 from tests.tasks.test_same_as_transformers import EXAMPLES, SMALL, both, padded

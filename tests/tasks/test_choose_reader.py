@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from larvatus.errors import DataError, LarvatusError
-from larvatus.labelled.check import check
-from larvatus.labelled.in_memory import as_files
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import TextFiles
-from larvatus.labelled.split import hold_out
+from larvatus.core.errors import DataError, LarvatusError
+from larvatus.data.labelled.check import check
+from larvatus.data.labelled.in_memory import as_files
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import TextFiles
+from larvatus.data.labelled.split import hold_out
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.inputs import ChoiceFiles
 from larvatus.tasks.choose.reader import read_choices

@@ -12,9 +12,9 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.cli.main import run
-from larvatus.labelled.squad import golds_of, read_questions
-from larvatus.labelled.squad_file import read_predictions
+from larvatus.data.labelled.squad import golds_of, read_questions
+from larvatus.data.labelled.squad_file import read_predictions
+from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import ask
 from larvatus.tasks.scoring import Scoring, score_sequences

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from larvatus.cli.main import run
-from larvatus.errors import DataError
-from larvatus.labelled.read import read_texts
-from larvatus.text.encodings import reading_in
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.read import read_texts
+from larvatus.data.text.encodings import reading_in
+from larvatus.interfaces.cli.main import run
 
 FILES = {
     "t.tsv": "text\tlabel\nGrüße aus Köln\tja\nKein Gruß\tnein\nÉté\tja\nStraße\tnein\n",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.cli.main import run
-from larvatus.cli.tasks.predict import shown
-from larvatus.heads import SpansConfig
+from larvatus.interfaces.cli.main import run
+from larvatus.interfaces.cli.tasks.predict import shown
+from larvatus.models.heads import SpansConfig
 from larvatus.tasks.results import Coverage, Entity, Spanned
 from tests import made_up as made
 from tests.made_up import QUICK, Call

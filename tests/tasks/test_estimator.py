@@ -17,8 +17,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from larvatus import TextClassifier, WordTagger
-from larvatus.bundle.directory import load_bundle
-from larvatus.errors import DataError, UsageError
+from larvatus.core.errors import DataError, UsageError
+from larvatus.models.bundle.directory import load_bundle
 
 SHAPES = ("the {} bank of the river", "a {} river", "please , your {} homework !", "turn in the {} bank .")
 TEXTS = [SHAPES[n // 2 % 4].format("wide" if n % 2 else "deep") for n in range(40)]

@@ -17,9 +17,10 @@ from seqeval.metrics import f1_score as entity_f1_score
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES
 from sklearn import metrics as theirs
 
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.text.tag_schemes import find_illegal
 from larvatus.metrics.entities import tag_f1
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.evaluation import evaluate_texts
 from larvatus.tasks.classify.held_out import class_metrics
 from larvatus.tasks.evaluation.comparison import compare_evaluations
@@ -29,7 +30,6 @@ from larvatus.tasks.results import Tagged
 from larvatus.tasks.tag.evaluation import evaluate_tags
 from larvatus.tasks.tag.held_out import tag_metrics
 from larvatus.tasks.tag.schemes import in_scheme
-from larvatus.text.tag_schemes import find_illegal
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 CLASSES = ("maybe", "no", "yes")

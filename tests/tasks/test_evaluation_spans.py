@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig
-from larvatus.labelled.records import Dataset, Place, QuestionExample
-from larvatus.labelled.span_records import SpannedWords
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Dataset, Place, QuestionExample
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.tag_schemes import Entity
 from larvatus.metrics.spans import span_f1
+from larvatus.models.heads import AnsweringConfig, ClassificationConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans
 from larvatus.tasks.spans.held_out import span_values
-from larvatus.text.tag_schemes import Entity
 
 FEW = EvaluationOptions(samples=20)
 Spans = set[tuple[int, int, str]]

@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
-from larvatus.engine.optimizer import set_rate
-from larvatus.errors import ArtefactError
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.targets import ClassTargets, WordTags
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.errors import ArtefactError
+from larvatus.core.targets import ClassTargets, WordTags
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.tasks import features as module
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.training.engine.optimizer import set_rate
 
 VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
 KNOWN = ("A", "B", "C")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import Answering, AnsweringConfig
-from larvatus.labelled.records import Dataset, Place, QuestionExample
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.metrics.squad import squad2_scores, squad_scores
-from larvatus.network import Network
+from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
 from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions
 from larvatus.tasks.answers.options import AnswerOptions

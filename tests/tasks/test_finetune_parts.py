@@ -10,9 +10,9 @@ import pytest
 import torch
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.network import Network
+from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.network import Network
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.settings import FineTuneConfig

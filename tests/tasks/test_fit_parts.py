@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
-from larvatus.engine.settings import Runtime
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.nn.lora import merge_lora
-from larvatus.targets import ClassTargets, WordTags
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.targets import ClassTargets, WordTags
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
+from larvatus.models.nn.lora import merge_lora
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring
+from larvatus.training.engine.settings import Runtime
 
 VOCABULARY = 20
 LABELS = ("no", "yes")

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.network import Network
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.classify.held_out import HeldOutTexts
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.text.tokenizer import Tokenizer
 from tests.tasks.aligned import align_texts
 
 TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]

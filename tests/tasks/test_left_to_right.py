@@ -14,22 +14,22 @@ import pytest
 import torch
 
 import larvatus as lv
-from larvatus.batch import TrainingBatch
-from larvatus.bundle.directory import load_bundle, save_bundle
-from larvatus.bundle.heads import with_head
-from larvatus.cli.main import run as command
-from larvatus.errors import UsageError
-from larvatus.heads.classification import ClassificationConfig
-from larvatus.neighbours import NextTokens, made_from_text
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.nn.device import on_device
-from larvatus.objectives import CausalLM, CausalLMConfig
-from larvatus.targets import ClassTargets
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import UsageError
+from larvatus.core.neighbours import NextTokens, made_from_text
+from larvatus.core.targets import ClassTargets
+from larvatus.data.text.delimiters import NAMES, delimited, is_delimited
+from larvatus.data.text.inputs import inputs
+from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
+from larvatus.interfaces.cli.main import run as command
+from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.heads import with_head
+from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.nn.device import on_device
+from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.fit.left_to_right import loss_with_words, made_ready
-from larvatus.text.delimiters import NAMES, delimited, is_delimited
-from larvatus.text.inputs import inputs
-from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from tests import made_up
 from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
 

@@ -15,18 +15,15 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from larvatus.batch import TrainingBatch
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import with_head
-from larvatus.engine.checkpoint import Checkpoint
-from larvatus.engine.settings import Runtime
-from larvatus.engine.snapshot import Made, read_snapshot
-from larvatus.errors import NumericsError
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.network import Network
-from larvatus.rng import stream
-from larvatus.signals import Stop
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import NumericsError
+from larvatus.core.rng import stream
+from larvatus.core.signals import Stop
+from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.heads import with_head
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.features import Examples
@@ -39,6 +36,9 @@ from larvatus.tasks.held_out import Scores
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.training.engine.checkpoint import Checkpoint
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.snapshot import Made, read_snapshot
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_tags, finetune_texts
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import larvatus as lv
-from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.sentence_pooling import read_pooling
-from larvatus.errors import ArtefactError
-from larvatus.heads import ClassificationConfig
+from larvatus.core.errors import ArtefactError
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.bundle.sentence_pooling import read_pooling
+from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.pooling import pooling_of
 from larvatus.tasks.classify.task import Classify
 from tests import made_up as made

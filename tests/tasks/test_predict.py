@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 import larvatus
-from larvatus.bundle.directory import load_bundle
-from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.labelled.records import TextExample
-from larvatus.model import Model, load
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.data.labelled.records import TextExample
+from larvatus.data.text.tag_schemes import find_illegal
+from larvatus.data.text.words import segment_words
+from larvatus.inference.model import Model, load
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks import predict as module
 from larvatus.tasks.predict import PredictOptions, Predictor, Totals, blocks
 from larvatus.tasks.results import Classified, Tagged, TaggedWord
 from larvatus.tasks.tag.tag import _entities
-from larvatus.text.tag_schemes import find_illegal
-from larvatus.text.words import segment_words
 
 LABELS = ("bad", "fair", "good")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")

@@ -15,19 +15,21 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
 import larvatus as lv
-from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.cli.tasks.predict import shown
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import SpansConfig
-from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Dataset, Place
-from larvatus.labelled.span_records import Relation, SpannedWords
-from larvatus.labelled.spanned import read_spanned
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device, span_scorer
-from larvatus.nn.relation_scorer import distances, gaps
-from larvatus.objectives import MaskedLMConfig
-from larvatus.targets import WordSpans
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.targets import WordSpans
+from larvatus.data.labelled.records import Dataset, Place
+from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.interfaces.cli.tasks.predict import shown
+from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.heads import SpansConfig
+from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device, span_scorer
+from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch
 from larvatus.tasks.fit.save import contents_hash, save_tuned
@@ -37,8 +39,6 @@ from larvatus.tasks.spans.decoding import Candidates
 from larvatus.tasks.spans.options import SpanOptions, spans_config
 from larvatus.tasks.spans.relations import related
 from larvatus.tasks.spans.spans import spanned_texts, spans_head
-from larvatus.text.tag_schemes import Entity
-from larvatus.text.tokenizer import Tokenizer
 from tests.tasks.tuning import finetune_spans
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")

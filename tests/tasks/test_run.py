@@ -102,7 +102,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
 KILLED = """
 import os, signal, sys
 from larvatus.tasks.fit import progress as finetuning
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 from larvatus.tasks.fit import checkpoint
 from larvatus.tasks.fit import loop
 checkpoint.EVERY_S, loop.LOOK_EVERY = 0.0, 4

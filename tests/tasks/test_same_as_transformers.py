@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from larvatus.bundle.directory import load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.rng import stream
-from larvatus.targets import WordTags
+from larvatus.core.rng import stream
+from larvatus.core.targets import WordTags
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
@@ -29,9 +30,8 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import ByteBPEConfig, train_vocabulary
-from tests.bundle.theirs import PROSE, their_directory
+from larvatus.training.engine.settings import Runtime
+from tests.models.bundle.theirs import PROSE, their_directory
 from tests.tasks.aligned import align_texts
 
 BATCH, EPOCHS, EXAMPLES, SEED, CLASSES = 8, 2, 37, 3, 3

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import TrainingBatch
-from larvatus.errors import UsageError
-from larvatus.targets import ClassTargets, WordTags
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import UsageError
+from larvatus.core.targets import ClassTargets, WordTags
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabulary import train_vocabulary
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag.tag import TaggedWords, words_read
-from larvatus.text.align import Alignment
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import train_vocabulary
+from tests.data.text.conftest import CONFIGS, TEXTS
+from tests.data.text.hostile import PIECES, hostile_unicode
 from tests.tasks.aligned import align_texts
-from tests.text.conftest import CONFIGS, TEXTS
-from tests.text.hostile import PIECES, hostile_unicode
 
 KINDS = st.sampled_from(sorted(CONFIGS))
 LIMITS = st.sampled_from([8, 9, 13, 24, 128])

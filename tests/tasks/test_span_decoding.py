@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.errors import DataError, UsageError
+from larvatus.core.errors import DataError, UsageError
 from larvatus.tasks.spans.decoding import (
     THRESHOLDS,
     Candidates,

@@ -15,15 +15,17 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 from torch.testing import assert_close
 
-from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.heads import SpansConfig
-from larvatus.labelled.records import Dataset, Place
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig
-from larvatus.targets import WordSpans
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.targets import WordSpans
+from larvatus.data.labelled.records import Dataset, Place
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.heads import SpansConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig, on_device
+from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job, Watch
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -34,8 +36,6 @@ from larvatus.tasks.spans.options import SpanOptions, conflicts, natural_longest
 from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import encode_words, given_spans, scored_spans, spanned_texts, spans
 from larvatus.tasks.tag.options import TagOptions
-from larvatus.text.tag_schemes import Entity
-from larvatus.text.tokenizer import Tokenizer
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_spans
 from tests.tiny import WORDS

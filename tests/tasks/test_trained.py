@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from larvatus.batch import TokenBatch, TrainingBatch
-from larvatus.engine.optimizer import set_rate
-from larvatus.errors import UsageError
-from larvatus.heads.classification import ClassificationConfig
-from larvatus.network import Network
-from larvatus.nn import TransformerConfig
-from larvatus.nn.lora import LoRAConfig, parameter_counts
-from larvatus.targets import ClassTargets
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.errors import UsageError
+from larvatus.core.targets import ClassTargets
+from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig
+from larvatus.models.nn.lora import LoRAConfig, parameter_counts
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
+from larvatus.training.engine.optimizer import set_rate
 
 LAYERS, HIDDEN, INNER, VOCABULARY, POSITIONS = 3, 16, 64, 20, 32
 BLOCK = 4 * HIDDEN * HIDDEN + 4 * HIDDEN + 2 * HIDDEN * INNER + INNER + HIDDEN + 4 * HIDDEN

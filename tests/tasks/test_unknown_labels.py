@@ -13,13 +13,14 @@ from seqeval.scheme import IOB2
 from sklearn import metrics as theirs
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from larvatus.errors import DataError
-from larvatus.heads import ClassificationConfig, SpansConfig, TaggingConfig
-from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Dataset, Place, TextExample
-from larvatus.labelled.span_records import Relation, SpannedWords
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.records import Dataset, Place, TextExample
+from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.text.tag_schemes import Entity
 from larvatus.metrics.bootstrap import Interval
-from larvatus.nn.buckets import IGNORE
+from larvatus.models.heads import ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.nn.buckets import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
 from larvatus.tasks.classify.held_out import HeldOutTexts
@@ -33,7 +34,6 @@ from larvatus.tasks.spans.spans import spanned_texts
 from larvatus.tasks.tag.evaluation import evaluate_tags
 from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import tagged_words
-from larvatus.text.tag_schemes import Entity
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts

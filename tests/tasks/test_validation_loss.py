@@ -11,11 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
-from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Place, QuestionExample
-from larvatus.labelled.span_records import Relation, SpannedWords
-from larvatus.network import Network
+from larvatus.data.labelled.records import Place, QuestionExample
+from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.held_out import HeldOutQuestions
 from larvatus.tasks.answers.passages import EmptyWindows, ask
 from larvatus.tasks.classify.classify import LabelledTexts
@@ -26,8 +28,6 @@ from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spanned_texts
 from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.text.tag_schemes import Entity
-from larvatus.text.tokenizer import Tokenizer
 from tests.tasks.aligned import align_texts
 
 SENTENCES = [

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.batch import edges
-from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.labelled.tagged import read_tagged
-from larvatus.labelled.unlabelled import read_unlabelled
+from larvatus.core.batch import edges
+from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.text.words import segment_words
+from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.tasks.predict import Predictor
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.read.words import Spacing, align_examples
@@ -27,9 +28,8 @@ from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.evaluation import evaluate_tags
 from larvatus.tasks.tag.options import TagOptions, tagging_head
 from larvatus.tasks.tag.tag import tagged_words
-from larvatus.text.words import segment_words
-from tests.bundle.their_tokenizers import their_model
 from tests.made_up import Call
+from tests.models.bundle.their_tokenizers import their_model
 
 TAGS = ("ADV", "AUX", "NOUN", "PART", "PRON", "PUNCT", "VERB")
 KINDS = ("bert", "roberta", "xlm-roberta")  # WordPiece, byte-level BPE, Unigram

@@ -14,17 +14,18 @@ import pytest
 import torch
 
 import larvatus as lv
-from larvatus.bundle.directory import load_bundle, save_bundle
-from larvatus.bundle.heads import with_head
-from larvatus.errors import DataError, UsageError
-from larvatus.heads.classification import ClassificationConfig
-from larvatus.heads.writing import WritingConfig
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Place
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.nn.encoder_decoder import EncoderDecoderConfig
-from larvatus.objectives import CausalLMConfig, DenoisingConfig
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Place
+from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.heads import with_head
+from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
+from larvatus.models.objectives import CausalLMConfig, DenoisingConfig
 from larvatus.tasks.fit.trained import TrainedConfig, trainable
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring
@@ -34,7 +35,6 @@ from larvatus.tasks.write.held_out import written_loss
 from larvatus.tasks.write.reader import read_pairs
 from larvatus.tasks.write.scores import resampled_texts, values_of
 from larvatus.tasks.write.task import check_writes
-from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
 from tests.made_up import Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 

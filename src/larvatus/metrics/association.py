@@ -22,9 +22,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
+from larvatus.core.arrays import Doubles
+from larvatus.core.rng import stream
 from larvatus.metrics.paired import ROUNDING
-from larvatus.rng import stream
 
 EXACT = 20_000
 """Partitions that are all tried."""

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError, UsageError
-from larvatus.rng import stream
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.rng import stream
 
 Score = Callable[[Doubles], Any]
 """Of sums: […, *row] → […]. Of rows: [n, *row] → a number."""

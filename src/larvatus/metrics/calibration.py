@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles, Ints
-from larvatus.errors import DataError, UsageError
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.errors import DataError, UsageError
 
 Kind = Literal["softmax", "sigmoid"]
 COLDEST, HOTTEST = 1e-4, 1e4

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
 from larvatus.metrics.classification import ClassCounts, divide
 
 ScoreOfSums = Callable[[Doubles], Doubles]

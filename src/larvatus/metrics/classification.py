@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles, Ints
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.errors import DataError
 
 Average = Literal["macro", "micro", "weighted"]
 

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles, Ints
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
 from larvatus.metrics.bootstrap import Interval, Of, Score, as_rows, percentiles, score_of_all, weighted_sums
 from larvatus.metrics.student_t import t_quantile
-from larvatus.rng import stream
 
 MOST_TIMES = 20
 """Factor by which samples may grow."""

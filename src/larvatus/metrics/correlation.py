@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
 
 
 def pearson(a: npt.ArrayLike, b: npt.ArrayLike) -> float:

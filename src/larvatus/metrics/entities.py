@@ -22,9 +22,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
+from larvatus.data.text.tag_schemes import Scheme, read_entities, read_leniently
 from larvatus.metrics.classification import F1, ClassCounts, average
-from larvatus.text.tag_schemes import Scheme, read_entities, read_leniently
 
 Entities = Collection[tuple[int, int, str]]
 Labelled = Collection[tuple[Any, Any, str]]

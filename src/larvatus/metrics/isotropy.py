@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
 
 
 def isoscore_star(covariance: Doubles, target: Doubles | None = None, shrinkage: float = 0.0) -> float:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Bools
+from larvatus.core.arrays import Bools
+from larvatus.core.tabular import Tabular
 from larvatus.metrics.accuracy import Accuracy, accuracy
-from larvatus.tabular import Tabular
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
 from larvatus.metrics.bootstrap import Of, Score, as_rows, bootstrap_scores, percentiles, score_of_all, weighted_sums
-from larvatus.rng import stream
 
 ROUNDING = 1e-12
 """Differences this near are equal."""

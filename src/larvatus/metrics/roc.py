@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Doubles
-from larvatus.errors import DataError
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
 from larvatus.metrics.bootstrap import Interval, percentiles
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.rng import stream
 
 RATES = (0.01, 0.001)
 """False positives at which true ones are counted."""

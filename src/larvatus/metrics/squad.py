@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
 
 Version = Literal["1.1", "2.0"]
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.errors import DataError
+from larvatus.core.errors import DataError
 
 
 def best_threshold(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:

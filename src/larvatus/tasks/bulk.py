@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from larvatus.labelled.records import AnyExample
-from larvatus.scale.executor import Executor
-from larvatus.scale.lines import LineJob, Lines
-from larvatus.scale.set_aside import collecting
+from larvatus.data.bulk.executor import Executor
+from larvatus.data.bulk.lines import LineJob, Lines
+from larvatus.data.bulk.set_aside import collecting
+from larvatus.data.labelled.records import AnyExample
 from larvatus.tasks.predict import Loaded, Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
 
 
@@ -41,7 +41,7 @@ def write_answers(
     lines: Callable[[Predicted], list[str]],
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Totals:
-    """Lines of JSON for each answer, in the file of the job (`scale/row_files.py`)."""
+    """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
     def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
         for block in answering(todo):

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.arrays import Floats, Ints
-from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads.head import Head
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.metrics.calibration import (
     Kind,
     at_bound,
@@ -29,7 +28,8 @@ from larvatus.metrics.calibration import (
     sigmoid,
     softmax,
 )
-from larvatus.network import Network
+from larvatus.models.heads.head import Head
+from larvatus.models.network import Network
 from larvatus.tasks.scoring import Scoring, head_of
 
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from larvatus.errors import DataError, UsageError
-from larvatus.flags import Flag
-from larvatus.generation.settings import Beams
-from larvatus.labelled.records import Place, TaggedExample, TextExample
-from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
+from larvatus.data.labelled.records import Place, TaggedExample, TextExample
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
-from larvatus.text.surrogates import refuse_surrogates
 
 Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
 """A text; a pair of texts, for a classifier, or a question and its passage; a context with its endings; the words of a

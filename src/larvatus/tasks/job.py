@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from larvatus.bundle.directory import Bundle
+from larvatus.models.bundle.directory import Bundle
 
 
 class Mixes(Protocol):

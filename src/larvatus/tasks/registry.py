@@ -3,7 +3,7 @@
     TASKS["tag"].read("train.conll")
     task_of(bundle).evaluate(bundle, data)
 
-Adding a task is a folder with a `task.py`, its line here, and that of its head in `heads/kinds.py`
+Adding a task is a folder with a `task.py`, its line here, and that of its head in `models/heads/kinds.py`
 (docs/architecture.md says how).
 """
 
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 import msgspec
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import ArtefactError, UsageError, did_you_mean
-from larvatus.heads.head import HeadConfig
-from larvatus.labelled.reading import FileOptions, refusal
-from larvatus.labelled.records import Row
+from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.data.labelled.reading import FileOptions, refusal
+from larvatus.data.labelled.records import Row
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.answers.task import Answers
 from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from larvatus import notebook
-from larvatus.tabular import Tabular, flat
+from larvatus.core import notebook
+from larvatus.core.tabular import Tabular, flat
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges, runs
-from larvatus.errors import ArtefactError, UsageError
-from larvatus.heads.head import Head
-from larvatus.network import Network
-from larvatus.nn.device import on_device
-from larvatus.objectives import Loss
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges, runs
+from larvatus.core.errors import ArtefactError, UsageError
+from larvatus.models.heads.head import Head
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.objectives import Loss
 from larvatus.tasks.read.sequences import Sequences, gathered
 
 

@@ -23,15 +23,15 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads.head import HeadConfig
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
-from larvatus.labelled.records import AnyExample, Dataset, Kind, Place, Row
-from larvatus.labelled.unlabelled import TextFormat, read_unlabelled
-from larvatus.network import Network
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths
+from larvatus.data.labelled.records import AnyExample, Dataset, Kind, Place, Row
+from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.head import HeadConfig
+from larvatus.models.network import Network
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.features import Encoded

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from larvatus.bundle.contents import digest_of
-from larvatus.files import sha256
+from larvatus.core.files import sha256
+from larvatus.models.bundle.contents import digest_of
 from tests.faults.cases import Case, Place
 from tests.faults.cases.made import own
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larvatus.files import sha256
+from larvatus.core.files import sha256
 from tests.faults.cases import Case, Place
 from tests.faults.cases.made import index, own, senses, standardiser, vectors, wordnet
 

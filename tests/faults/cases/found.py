@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from larvatus.cli.main import run
+from larvatus.interfaces.cli.main import run
 from tests.faults.cases import Case, Place
 from tests.faults.cases.made import own, vocabulary
 

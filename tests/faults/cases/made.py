@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.cli.main import run
-from tests.embed.senses.conftest import SEMCOR, write_wordnet
+from larvatus.interfaces.cli.main import run
 from tests.faults.cases import Case, Place
+from tests.inference.vectors.senses.conftest import SEMCOR, write_wordnet
 
 CASES: list[Case] = []
 SMALL = ("model.layers=1", "model.hidden=16", "model.heads=2", "batch=16", "phases.0.length=16", "tokenizer.size=48")

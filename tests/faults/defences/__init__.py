@@ -4,7 +4,7 @@ One TOML file for each part of the house, one entry for each defence:
 
     [[defence]]
     name = "links in a model directory are not followed"
-    file = "src/larvatus/regular_files.py"
+    file = "src/larvatus/core/regular_files.py"
     out = '''            raise error(f"{path} is {name}; {way}")'''
     in = '''            return os.stat(path)'''
     test = "tests/faults/test_links.py::test_67_a_link_is_refused"

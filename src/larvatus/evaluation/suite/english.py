@@ -9,6 +9,7 @@ nothing: their training sets take longer than all the rest.
 
 from __future__ import annotations
 
+from larvatus.data.labelled.glue import PUBLISHED, TASKS
 from larvatus.evaluation.suite.figures import Reference
 from larvatus.evaluation.suite.fine_tuned import FineTuned
 from larvatus.evaluation.suite.masked import Masked
@@ -16,7 +17,6 @@ from larvatus.evaluation.suite.meanings import Isotropy, Senses, Similarity
 from larvatus.evaluation.suite.pairs import MinimalPairs
 from larvatus.evaluation.suite.part import Part
 from larvatus.evaluation.suite.suite import Suite
-from larvatus.labelled.glue import PUBLISHED, TASKS
 
 HELD_OUT = "text/en_wiki.valid.txt"
 SENSE_SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")

@@ -11,7 +11,7 @@ import math
 
 from msgspec import Struct
 
-from larvatus.evaluation.values import Better
+from larvatus.evaluation.compare.values import Better
 
 
 class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

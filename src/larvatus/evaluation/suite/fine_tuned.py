@@ -15,16 +15,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from larvatus.evaluation.downstream import FineTune, Pretrained, tune
-from larvatus.evaluation.labelled_sets import LabelledSet
+from larvatus.data.labelled.glue import glue_task, read_glue
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.split import hold_out
+from larvatus.evaluation.compare.downstream import FineTune, Pretrained, tune
+from larvatus.evaluation.compare.labelled_sets import LabelledSet
+from larvatus.evaluation.compare.surface import shortcut
+from larvatus.evaluation.compare.tuned import SetFacts, TunedResult, tuned_rows
+from larvatus.evaluation.compare.values import Value
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
-from larvatus.evaluation.surface import shortcut
-from larvatus.evaluation.tuned import SetFacts, TunedResult, tuned_rows
-from larvatus.evaluation.values import Value
-from larvatus.labelled.glue import glue_task, read_glue
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.split import hold_out
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job

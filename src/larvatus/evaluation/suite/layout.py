@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from larvatus import files
-from larvatus.errors import DataError
-from larvatus.text.archives import COMPRESSIONS
-from larvatus.text.readers import whole_folder
+from larvatus.core import files
+from larvatus.core.errors import DataError
+from larvatus.data.text.archives import COMPRESSIONS
+from larvatus.data.text.readers import whole_folder
 
 
 @dataclass(frozen=True)

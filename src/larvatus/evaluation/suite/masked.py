@@ -5,7 +5,8 @@ So accuracy is given over all of them, next to a rule that copies, and over the 
 
     Masked(name="masked", title="Masked words", text="text/en_wiki.valid.txt").measure(work)
 
-Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/yardstick.py`) those of any.
+Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/compare/yardstick.py`) those of
+any.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from larvatus.corpus.packing import ContiguousConfig
-from larvatus.corrupt import MaskingConfig
-from larvatus.engine.settings import Runtime
-from larvatus.evaluation.languages import HowRead, copied_share, evaluate_text, open_text
-from larvatus.evaluation.passages import Yardstick
+from larvatus.data.corpus.packing import ContiguousConfig
+from larvatus.data.corruption import MaskingConfig
+from larvatus.data.text.readers import read_documents
+from larvatus.evaluation.compare.languages import HowRead, copied_share, evaluate_text, open_text
+from larvatus.evaluation.compare.passages import Yardstick
+from larvatus.evaluation.compare.yardstick import YardstickScore, measure
 from larvatus.evaluation.suite.figures import Figure, interval_of
 from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
-from larvatus.evaluation.yardstick import YardstickScore, measure
 from larvatus.metrics.accuracy import wilson
-from larvatus.pretraining.evaluation import HeldOut
-from larvatus.text.readers import read_documents
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.evaluation import HeldOut
 
 ROW = 128
 TOKENS, QUICK_TOKENS = 1_048_576, 131_072

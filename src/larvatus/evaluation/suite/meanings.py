@@ -16,19 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from larvatus.embed.fingerprints import model_fingerprint
-from larvatus.embed.options import EmbedOptions
-from larvatus.embed.senses.build import build_senses
-from larvatus.embed.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
-from larvatus.embed.senses.inventory import SenseInventory
-from larvatus.embed.senses.semcor import read_semcor
-from larvatus.embed.senses.tagged import Reading
-from larvatus.embed.senses.tagger import SenseTagger
-from larvatus.embed.senses.wordnet import WordNet
-from larvatus.embed.senses.wordnet_archive import unpack_wordnet
-from larvatus.evaluation.suite.figures import Figure, interval_of, known
-from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
-from larvatus.evaluation.word_similarity import (
+from larvatus.evaluation.compare.word_similarity import (
     Evaluation,
     EvaluationOptions,
     Pair,
@@ -37,9 +25,21 @@ from larvatus.evaluation.word_similarity import (
     fitted_on,
     read_wic,
 )
+from larvatus.evaluation.suite.figures import Figure, interval_of, known
+from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotropy
+from larvatus.inference.senses.build import build_senses
+from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
+from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.inference.senses.semcor import read_semcor
+from larvatus.inference.senses.tagged import Reading
+from larvatus.inference.senses.tagger import SenseTagger
+from larvatus.inference.senses.wordnet import WordNet
+from larvatus.inference.senses.wordnet_archive import unpack_wordnet
+from larvatus.inference.vectors.fingerprints import model_fingerprint
+from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.correlation import spearman_interval
-from larvatus.probe.isotropy import IsotropyOptions, measure_isotropy
 
 BY_SENTENCE = "by_sentence"
 """Key of what paired comparisons need, in the details of each set."""

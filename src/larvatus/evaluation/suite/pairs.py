@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from larvatus.embed.fingerprints import settings_hash
-from larvatus.evaluation.minimal_pairs import PairRun
-from larvatus.evaluation.pair_files import Pair, read_pairs
+from larvatus.evaluation.compare.minimal_pairs import PairRun
+from larvatus.evaluation.compare.pair_files import Pair, read_pairs
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.part import Measured, Part, Work
+from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.metrics.accuracy import Accuracy
 
 FIRST = 100

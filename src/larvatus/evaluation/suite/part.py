@@ -16,14 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from larvatus.bundle.contents import model_contents
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.engine.watch import Watcher
-from larvatus.errors import LarvatusError
+from larvatus.core.errors import LarvatusError
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.settings import SuiteSettings
+from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Watcher
 
 GENERIC = frozenset({"model", "final", "best", "latest"})
 """Names of directories that do not tell models apart."""

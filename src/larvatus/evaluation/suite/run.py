@@ -22,11 +22,10 @@ from typing import Any
 
 import torch
 
-from larvatus import files
-from larvatus.embed.layers import LayerMix
-from larvatus.engine.settings import Runtime
-from larvatus.engine.watch import Watcher
-from larvatus.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
+from larvatus.core.signals import resumable
+from larvatus.core.version import VERSION
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.part import NotMeasured, Part, Subject, Work
 from larvatus.evaluation.suite.results import (
@@ -40,9 +39,10 @@ from larvatus.evaluation.suite.results import (
 )
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
-from larvatus.nn.memory import saying_what_to_lower
-from larvatus.signals import resumable
-from larvatus.version import VERSION
+from larvatus.inference.vectors.layers import LayerMix
+from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Watcher
 
 PACKAGES = ("torch", "tokenizers", "numpy")
 GO_ON = "what is measured stays, and the same command with --resume goes on"

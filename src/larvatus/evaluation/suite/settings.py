@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from larvatus.engine.settings import MICROBATCH
-from larvatus.flags import Flag
-from larvatus.ranges import Count, LearningRate, check_ranges, whole
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count, LearningRate, check_ranges, whole
+from larvatus.training.engine.settings import MICROBATCH
 
 SEEDS = whole(1, 10_000)
 """How many."""

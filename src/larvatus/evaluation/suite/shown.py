@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from larvatus.engine.watch import Cell, Column, Table
 from larvatus.evaluation.suite.cells import cells_of, heads_of
 from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
+from larvatus.training.engine.watch import Cell, Column, Table
 
 
 def as_table(results: SuiteResults) -> Table:

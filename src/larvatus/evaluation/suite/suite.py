@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from larvatus.errors import UsageError, did_you_mean
+from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.evaluation.suite.figures import Reference
 from larvatus.evaluation.suite.part import Part
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from larvatus.errors import UsageError, did_you_mean
+from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.evaluation.suite.english import ENGLISH
 from larvatus.evaluation.suite.suite import Suite
 

@@ -8,7 +8,7 @@ the sum of its start and end score, its probability the softmax over all legal s
 that there is no answer. Of long passages, each token has its scores from the window where it sees most, and spans are
 sought over the whole passage (merge "context"); or they are sought in each window, among those that start at such a
 token, as the released BERT does it (merge "window"). The answer is the text between the ends of its tokens, widened to
-whole words (`text/words.py`) where the model says so; a script without spaces has words of one character.
+whole words (`data/text/words.py`) where the model says so; a script without spaces has words of one character.
 E questions, S sequences, N tokens, T tokens of a passage, L tokens of the longest answer.
 """
 
@@ -24,20 +24,20 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.arrays import Doubles, Floats, Ints
-from larvatus.batch import edges
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError
-from larvatus.heads import Answering, AnsweringConfig
-from larvatus.labelled.records import QuestionExample
-from larvatus.network import Network
-from larvatus.ranges import Count, Score, Size, check_ranges
+from larvatus.core.arrays import Doubles, Floats, Ints
+from larvatus.core.batch import edges
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import Count, Score, Size, check_ranges
+from larvatus.data.labelled.records import QuestionExample
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.words import is_space, segment_words
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
 from larvatus.tasks.scoring import Scoring, head_as, score_sequences
-from larvatus.text.align import Alignment
-from larvatus.text.words import is_space, segment_words
 
 Merge = Literal["context", "window"]
 AT_ONCE = 1 << 20

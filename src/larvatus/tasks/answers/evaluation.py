@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError
-from larvatus.labelled.records import Dataset, QuestionExample
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.answers.answer import answerer_of, encode_questions
 from larvatus.tasks.answers.held_out import HeldOutQuestions
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain, plain_metrics, reading_of

@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from larvatus.arrays import Floats
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError
-from larvatus.heads import AnsweringConfig
-from larvatus.labelled.records import Dataset, QuestionExample
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import DataError
+from larvatus.core.targets import AnswerSpans
+from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
-from larvatus.network import Network
-from larvatus.targets import AnswerSpans
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import AnsweringConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (
     Decoding,
     Found,

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from larvatus.errors import DataError
-from larvatus.heads import AnsweringConfig
-from larvatus.labelled.records import Dataset, QuestionExample
-from larvatus.ranges import DropoutRate, Size, SizeOrNone, check_ranges
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, check_ranges
+from larvatus.data.labelled.records import Dataset, QuestionExample
+from larvatus.models.heads import AnsweringConfig
 from larvatus.tasks.answers.answer import Decoding, words_at
 from larvatus.tasks.answers.passages import EmptyWindows
 

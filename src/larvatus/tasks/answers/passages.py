@@ -3,9 +3,10 @@
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
     data = with_answers(asked, examples, EmptyWindows())
 
-A sequence is a question and its passage, dressed as a pair (`text/frame.py`). A passage that does not fit is read in
+A sequence is a question and its passage, dressed as a pair (`data/text/frame.py`). A passage that does not fit is
+read in
 windows that overlap, with the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the
-window where they see most (`text/windows.py`). A window that does not hold the answer learns to point at [CLS].
+window where they see most (`data/text/windows.py`). A window that does not hold the answer learns to point at [CLS].
 E questions, S sequences, N tokens.
 """
 
@@ -19,17 +20,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from larvatus.arrays import Bools, Floats, Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.errors import DataError, UsageError
-from larvatus.labelled.records import QuestionExample
-from larvatus.ranges import CountOrNone, Weight, check_ranges
-from larvatus.rng import stream
-from larvatus.targets import AnswerSpans
+from larvatus.core.arrays import Bools, Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.ranges import CountOrNone, Weight, check_ranges
+from larvatus.core.rng import stream
+from larvatus.core.targets import AnswerSpans
+from larvatus.data.labelled.records import QuestionExample
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.windows import windows
 from larvatus.tasks.read.sequences import Sequences
-from larvatus.text.align import Alignment
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.windows import windows
 
 SHORTEST = 16
 """Tokens of the shortest window."""

@@ -10,18 +10,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError
-from larvatus.heads import AnsweringConfig
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, QuestionFiles, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
-from larvatus.labelled.squad import TABLES, read_questions
-from larvatus.labelled.tables import ending
-from larvatus.labelled.unlabelled import TextFormat
-from larvatus.network import Network
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, QuestionFiles, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
+from larvatus.data.labelled.squad import TABLES, read_questions
+from larvatus.data.labelled.tables import ending
+from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import natural_head
+from larvatus.models.heads import AnsweringConfig
+from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions, metric_of_answers

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.errors import DataError
-from larvatus.labelled.columns import Columns, named_column
-from larvatus.labelled.records import Row
-from larvatus.labelled.tables import Table
-from larvatus.text.column_names import IDS, LABELS, first_of, plain
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.columns import Columns, named_column
+from larvatus.data.labelled.records import Row
+from larvatus.data.labelled.tables import Table
+from larvatus.data.text.column_names import IDS, LABELS, first_of, plain
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges, ranges
-from larvatus.bundle.directory import Bundle
-from larvatus.network import Network
-from larvatus.predicted import IGNORE
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges, ranges
+from larvatus.core.choice_targets import ChoiceTargets
+from larvatus.core.predicted import IGNORE
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.choosing import Choosing
+from larvatus.models.network import Network
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.choose.head import Choosing
-from larvatus.tasks.choose.targets import ChoiceTargets
 from larvatus.tasks.classify.classify import Merge, merged
 from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
 from larvatus.tasks.read.windows import Windows

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Floats, Ints
-from larvatus.bundle.directory import Bundle
-from larvatus.labelled.records import Dataset
+from larvatus.core.arrays import Floats, Ints
+from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of, softmax
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.evaluation.evaluated import Calibration, Evaluation, Paired, Reading, plain_metrics

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from larvatus.labelled.records import AnyExample, Dataset, Place, Remark, in_short
+from larvatus.data.labelled.records import AnyExample, Dataset, Place, Remark, in_short
 
 SKEWED = 2.0
 """How many times its even share a place must be right before it is said."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.arrays import Floats
-from larvatus.network import Network
-from larvatus.predicted import IGNORE
+from larvatus.core.arrays import Floats
+from larvatus.core.predicted import IGNORE
+from larvatus.models.network import Network
 from larvatus.tasks.choose.encode import Choices, side_by_side
 from larvatus.tasks.features import Features
 from larvatus.tasks.held_out import Calibration, Scores, calibration, mean_loss

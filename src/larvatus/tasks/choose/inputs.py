@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from larvatus.errors import UsageError
-from larvatus.flags import Flag
-from larvatus.labelled.reading import Column, TableFiles
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.data.labelled.reading import Column, TableFiles
 from larvatus.tasks.inputs import Input, PlainTexts
 
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from larvatus.heads.trunk import Dense
-from larvatus.ranges import DropoutRate, check_ranges
-from larvatus.tasks.choose.head import ChoosingConfig
+from larvatus.core.ranges import DropoutRate, check_ranges
+from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.heads.trunk import Dense
 
 
 class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

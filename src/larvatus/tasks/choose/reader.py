@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from larvatus.errors import DataError
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.labels import BadLabel
-from larvatus.labelled.problems import Problems, cause, fault
-from larvatus.labelled.reading import Paths
-from larvatus.labelled.records import Dataset, Place, Row, in_short
-from larvatus.labelled.tables import Format, Table, TableOptions, open_table
-from larvatus.labelled.texts import BadCell, cell_text, names_of
-from larvatus.labelled.unlabelled import TextFormat
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.labels import BadLabel
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.reading import Paths
+from larvatus.data.labelled.records import Dataset, Place, Row, in_short
+from larvatus.data.labelled.tables import Format, Table, TableOptions, open_table
+from larvatus.data.labelled.texts import BadCell, cell_text, names_of
+from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.choose.columns import Shape, shape_of
 from larvatus.tasks.choose.examples import ChoiceExample
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus import notebook
-from larvatus.tabular import Tabular
+from larvatus.core import notebook
+from larvatus.core.tabular import Tabular
 from larvatus.tasks.results import Coverage, Piece, best
 
 

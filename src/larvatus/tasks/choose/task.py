@@ -7,22 +7,22 @@ from typing import Any
 
 import msgspec
 
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError, UsageError
-from larvatus.heads.summary import pool_in
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, Row
-from larvatus.labelled.texts import BadCell, cell_text
-from larvatus.labelled.unlabelled import TextFormat
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, Row
+from larvatus.data.labelled.texts import BadCell, cell_text
+from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.metrics.calibration import softmax
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import natural_head
+from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.heads.summary import pool_in
 from larvatus.tasks.choose.columns import has_endings
 from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.choose.head import ChoosingConfig
 from larvatus.tasks.choose.held_out import METRICS, HeldOutChoices
 from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
 from larvatus.tasks.choose.options import ChooseOptions, choosing_head

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, did_you_mean
-from larvatus.heads import Classification, ClassificationConfig
-from larvatus.labelled.records import TextExample
-from larvatus.network import Network
-from larvatus.nn.buckets import IGNORE
-from larvatus.ranges import Range, shown
-from larvatus.targets import ClassTargets
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.errors import DataError, did_you_mean
+from larvatus.core.ranges import Range, shown
+from larvatus.core.targets import ClassTargets
+from larvatus.data.labelled.records import TextExample
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import Classification, ClassificationConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.buckets import IGNORE
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.windows import Windows

@@ -16,15 +16,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Floats, Ints
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads import Classification, ClassificationConfig
-from larvatus.heads.classification import Kind
-from larvatus.labelled.records import Dataset, TextExample
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of
 from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_class, multi_label
-from larvatus.nn.buckets import IGNORE
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import Classification, ClassificationConfig
+from larvatus.models.heads.classification import Kind
+from larvatus.models.nn.buckets import IGNORE
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     class_scores,

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Floats
-from larvatus.heads import ClassificationConfig
+from larvatus.core.arrays import Floats
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
-from larvatus.network import Network
-from larvatus.nn.buckets import IGNORE
+from larvatus.models.heads import ClassificationConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.buckets import IGNORE
 from larvatus.tasks.classify.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.features import Features
 from larvatus.tasks.held_out import Calibration, Scores, calibration, known_metric, mean_loss

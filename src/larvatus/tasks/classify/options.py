@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct
 
-from larvatus.errors import DataError, UsageError
-from larvatus.flags import Flag
-from larvatus.heads import ClassificationConfig
-from larvatus.heads.summary import SUMMARIES
-from larvatus.heads.trunk import Dense
-from larvatus.labelled.records import Dataset, TextExample
-from larvatus.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
+from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.models.heads import ClassificationConfig
+from larvatus.models.heads.summary import SUMMARIES
+from larvatus.models.heads.trunk import Dense
 from larvatus.tasks.classify.classify import Merge
-from larvatus.text.surrogates import refuse_surrogates
 
 
 def _weights_given(words: Sequence[str]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ which nothing is known are read as they are given; so does an encoder that sees 
 
 from __future__ import annotations
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads import ClassificationConfig
-from larvatus.labelled.records import Dataset, TextExample
-from larvatus.text.delimiters import is_delimited
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.data.text.delimiters import is_delimited
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import ClassificationConfig
 
 SAID = "orders: a pair is read in both, and their vectors are added, so that neither text is the first"
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from larvatus.bundle.directory import Bundle
-from larvatus.heads import ClassificationConfig
-from larvatus.heads.summary import SUMMARIES
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import ClassificationConfig
+from larvatus.models.heads.summary import SUMMARIES
 from larvatus.tasks.job import What
 
 Pool = Literal["cls", "last", "mean", "max"]

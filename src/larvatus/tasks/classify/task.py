@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import ClassificationConfig
-from larvatus.heads.summary import pool_in
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, TextFiles, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, TextExample
-from larvatus.labelled.texts import read_texts
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, TextFiles, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.data.labelled.texts import read_texts
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import natural_head
+from larvatus.models.heads import ClassificationConfig
+from larvatus.models.heads.summary import pool_in
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     classifier_of,

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.engine.settings import Runtime
-from larvatus.errors import DataError, UsageError
-from larvatus.labelled.records import Place
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Place
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.predict import PredictOptions, Predictor
+from larvatus.training.engine.settings import Runtime
 
 
 class _Parameters:

@@ -15,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Floats
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.given_texts import as_string, checked_inputs, is_table
-from larvatus.labelled.records import Dataset, Kind, TextExample
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.given_texts import as_string, checked_inputs, is_table
+from larvatus.data.labelled.records import Dataset, Kind, TextExample
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.estimators.base import Classifier, FineTuned
 from larvatus.tasks.fit.finetune import finetune

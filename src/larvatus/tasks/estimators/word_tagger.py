@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from larvatus.arrays import Floats
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.given_texts import checked_texts_or_words
-from larvatus.labelled.records import Dataset, TaggedExample
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.given_texts import checked_texts_or_words
+from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.metrics.entities import tag_f1
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.estimators.base import FineTuned
 from larvatus.tasks.fit.finetune import finetune
 from larvatus.tasks.predict import Given

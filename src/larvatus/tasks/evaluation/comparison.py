@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus import notebook
-from larvatus.errors import DataError, UsageError
+from larvatus.core import notebook
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tabular import Tabular
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.tabular import Tabular
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain
 from larvatus.tasks.evaluation.resampled import Resampled
 from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.arrays import Ints
+from larvatus.core.arrays import Ints
+from larvatus.core.outputs import new_output
+from larvatus.core.plots import as_written
 from larvatus.metrics.classification import divide
-from larvatus.outputs import new_output
-from larvatus.plots import as_written
 
 COUNTED = 20
 """Classes up to which counts stand in the cells."""

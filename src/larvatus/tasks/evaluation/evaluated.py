@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from larvatus import notebook
-from larvatus.arrays import Ints
-from larvatus.bundle.claims import Claim
-from larvatus.labelled.records import Dataset
+from larvatus.core import notebook
+from larvatus.core.arrays import Ints
+from larvatus.core.tabular import Tabular
+from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
-from larvatus.tabular import Tabular
+from larvatus.models.bundle.claims import Claim
 from larvatus.tasks.evaluation.resampled import Resampled
 from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number, reliability_rows
 from larvatus.tasks.read.sequences import Sequences

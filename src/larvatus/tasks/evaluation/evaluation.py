@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from larvatus.bundle.directory import Bundle
+from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring

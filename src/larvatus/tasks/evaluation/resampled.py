@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.heads.classification import Kind
+from larvatus.core.arrays import Doubles
 from larvatus.metrics import class_sums as sums_of
 from larvatus.metrics.bootstrap import Interval, Of, Score, bootstrap
 from larvatus.metrics.classification import divide
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import Entities, entity_counts
+from larvatus.models.heads.classification import Kind
 
 EntityPair = tuple[Sequence[Entities], Sequence[Entities]]
 LOWER_IS_BETTER = frozenset({"hamming", "rmse"})

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from larvatus.arrays import Ints
+from larvatus.core.arrays import Ints
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.metrics.entities import EntityErrors

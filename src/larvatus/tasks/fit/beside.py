@@ -2,7 +2,7 @@
 
     L = (1 − α) L_task + α L_beside
 
-    Fitting(…, beside=HiddenPrompts(…))           # prompting/hidden.py: PET's masked language model
+    Fitting(…, beside=HiddenPrompts(…))           # tasks/few_shot/hidden.py: PET's masked language model
 
 Which texts a step reads, and what of them is hidden, follows from seed and step, as all else does: a run that was
 stopped goes on to the same weights.
@@ -14,10 +14,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch
-from larvatus.network import Network
-from larvatus.objectives import Loss
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.models.network import Network
+from larvatus.models.objectives import Loss
 
 
 class Beside(Protocol):

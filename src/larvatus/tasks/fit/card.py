@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from larvatus.bundle.card import table
-from larvatus.bundle.claims import Claim
-from larvatus.bundle.figures import number, rendered
-from larvatus.network import ObjectiveConfig
+from larvatus.core.version import VERSION
+from larvatus.models.bundle.card import table
+from larvatus.models.bundle.claims import Claim
+from larvatus.models.bundle.figures import number, rendered
+from larvatus.models.network import ObjectiveConfig
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.registry import task_of_head
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.task import CardWords
-from larvatus.version import VERSION
 
 MOST_LABELS = 40
 

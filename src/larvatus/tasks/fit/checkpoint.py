@@ -22,15 +22,15 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
-from larvatus.bundle.weights import read_tensors
-from larvatus.engine.checkpoint import Changed, Checkpoint, Checkpoints, changed_fields, restore_weights
-from larvatus.engine.optimizer import optimizer_tensors, restore_optimizer
-from larvatus.engine.settings import Runtime
-from larvatus.engine.snapshot import Made
-from larvatus.errors import ArtefactError
-from larvatus.network import Network
+from larvatus.core.errors import ArtefactError
+from larvatus.models.bundle.weights import read_tensors
+from larvatus.models.network import Network
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.loop import FineTuning
+from larvatus.training.engine.checkpoint import Changed, Checkpoint, Checkpoints, changed_fields, restore_weights
+from larvatus.training.engine.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.snapshot import Made
 
 CONTENTS = ("model", "train", "dev")
 """What an identity holds as hashes."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from larvatus.bundle.claims import STATISTIC, Claim, Data, claimed
-from larvatus.bundle.energy import Draw, energy_claims, power
-from larvatus.bundle.figures import STATISTICS
-from larvatus.bundle.sizes import size_claims
+from larvatus.models.bundle.claims import STATISTIC, Claim, Data, claimed
+from larvatus.models.bundle.energy import Draw, energy_claims, power
+from larvatus.models.bundle.figures import STATISTICS
+from larvatus.models.bundle.sizes import size_claims
 from larvatus.tasks.fit.finetune import Tuned
 
 TUNING_FACTS = (

@@ -10,9 +10,9 @@ import dataclasses
 import re
 from typing import Any, TypeVar
 
-from larvatus.errors import UsageError
-from larvatus.labelled.records import Dataset
-from larvatus.rng import stream
+from larvatus.core.errors import UsageError
+from larvatus.core.rng import stream
+from larvatus.data.labelled.records import Dataset
 
 D = TypeVar("D", bound=Dataset[Any])
 

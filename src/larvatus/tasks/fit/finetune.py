@@ -18,17 +18,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import with_head
-from larvatus.engine.distribution import Ranks
-from larvatus.engine.settings import Runtime
-from larvatus.errors import Preempted, UsageError
-from larvatus.heads.head import HeadConfig
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.split import hold_out
-from larvatus.nn.lora import merge_lora, parameter_counts
-from larvatus.ranges import SEED
-from larvatus.signals import Stop
+from larvatus.core.errors import Preempted, UsageError
+from larvatus.core.ranges import SEED
+from larvatus.core.signals import Stop
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.split import hold_out
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import with_head
+from larvatus.models.heads.head import HeadConfig
+from larvatus.models.nn.lora import merge_lora, parameter_counts
 from larvatus.tasks.features import Encoded, Examples, Features
 from larvatus.tasks.fit.beside import Beside
 from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
@@ -43,6 +41,8 @@ from larvatus.tasks.job import What
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.registry import task_named
 from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from larvatus.engine.settings import Runtime
-from larvatus.errors import UsageError, did_you_mean
+from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.registry import option_names, options_of
+from larvatus.training.engine.settings import Runtime
 
 TRAINED = ("layer_decay", "head_rate", "crf_rate", "embeddings")
 RUN = ("metric", "strict", "hold_out", "watch")

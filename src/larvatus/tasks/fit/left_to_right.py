@@ -2,7 +2,8 @@
 
     _start_ text _classify_  →  class          L = L_task + λ · L_lm        λ = 0.5
 
-Texts are dressed with a start, a delimiter and an extract token of which the model knew nothing (`text/delimiters.py`),
+Texts are dressed with a start, a delimiter and an extract token of which the model knew nothing
+(`data/text/delimiters.py`),
 the task is told from the extract token, and the language-model loss of the same texts is learnt beside it.
 """
 
@@ -14,16 +15,16 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from larvatus import rng
-from larvatus.batch import TrainingBatch
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads.head import Head
-from larvatus.network import Network
-from larvatus.nn.causal_transformer import CausalTransformerConfig
-from larvatus.objectives import CausalLM, Loss
+from larvatus.core import rng
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import UsageError
+from larvatus.data.text.delimiters import NAMES, delimited, is_delimited
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.head import Head
+from larvatus.models.network import Network
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.objectives import CausalLM, Loss
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.text.delimiters import NAMES, delimited, is_delimited
 
 LM_WEIGHT = 0.5
 """λ as published."""

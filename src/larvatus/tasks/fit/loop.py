@@ -18,21 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch
-from larvatus.engine.distribution import Ranks
-from larvatus.engine.loop import Clock, run_loop
-from larvatus.engine.optimizer import build_optimizer
-from larvatus.engine.schedule import learning_rate
-from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Share, Update, autocast
-from larvatus.errors import NumericsError
-from larvatus.neighbours import NextTokens, from_text_of, made_from_text
-from larvatus.network import Network
-from larvatus.nn.device import on_device
-from larvatus.objectives import CausalLM, CausalLMConfig
-from larvatus.rng import stream
-from larvatus.signals import Stop
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import NumericsError
+from larvatus.core.neighbours import NextTokens, from_text_of, made_from_text
+from larvatus.core.rng import stream
+from larvatus.core.signals import Stop
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.fit.beside import Beside
 from larvatus.tasks.fit.choosing import Epoch, better, gains, patience_of
@@ -41,6 +35,12 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import train_mode, trainable
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
+from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.loop import Clock, run_loop
+from larvatus.training.engine.optimizer import build_optimizer
+from larvatus.training.engine.schedule import learning_rate
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.step import Share, Update, autocast
 
 LOOK_EVERY = 16
 """Steps between two looks at the losses: a GPU would wait at each."""

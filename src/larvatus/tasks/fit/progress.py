@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from larvatus.engine.pace import Pace
-from larvatus.engine.watch import Watcher
 from larvatus.tasks.fit.choosing import Epoch, compare
 from larvatus.tasks.fit.finetune import Watch
 from larvatus.tasks.fit.run import CurvePoint
 from larvatus.tasks.held_out import Scores
+from larvatus.training.engine.pace import Pace
+from larvatus.training.engine.watch import Watcher
 
 LINE_EVERY_S = 30.0
 """Between two lines, where there is no bar and no evaluation says how far it is."""

@@ -17,31 +17,32 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from larvatus import files
-from larvatus.bundle.contents import model_contents
-from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
-from larvatus.bundle.manifest import NAME as MANIFEST
-from larvatus.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
-from larvatus.engine.distribution import Ranks, ranks
-from larvatus.engine.snapshot import NEW_RUN
-from larvatus.errors import ArtefactError, Preempted, UsageError
-from larvatus.labelled.check import UNSEEN, check
-from larvatus.nn.memory import saying_what_to_lower
-from larvatus.outputs import check_outputs, remove_run
-from larvatus.regular_files import is_there, only_regular, refuse_link
-from larvatus.signals import listening, resumable
+from larvatus.core import files
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError, Preempted, UsageError
+from larvatus.core.outputs import check_outputs, remove_run
+from larvatus.core.regular_files import is_there, only_regular, refuse_link
+from larvatus.core.signals import listening, resumable
+from larvatus.data.labelled.check import UNSEEN, check
+from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
+from larvatus.models.bundle.manifest import NAME as MANIFEST
+from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, data_of, files_of, save_tuned
-from larvatus.vouched import read_vouched, write_vouched
+from larvatus.training.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
+from larvatus.training.engine.distribution import Ranks, ranks
+from larvatus.training.engine.snapshot import NEW_RUN
 
 LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
 )
 CURVE = "curve.json"
 ENSEMBLE = "ensemble.json"
-"""What the patterns of a prompt said of unlabelled texts, of which a classifier then learns (`prompting/run.py`)."""
+"""What the patterns of a prompt said of unlabelled texts, of which a classifier then learns
+(`tasks/few_shot/run.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

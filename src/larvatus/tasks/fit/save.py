@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from larvatus import files
-from larvatus.bundle.claims import CardText, Data, written
-from larvatus.bundle.directory import architecture_of, save_bundle
-from larvatus.bundle.huggingface import layout_for
-from larvatus.bundle.huggingface.native import Native
-from larvatus.bundle.weights import find_weights
-from larvatus.errors import ArtefactError
-from larvatus.labelled.in_memory import IN_MEMORY
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.data.labelled.in_memory import IN_MEMORY
+from larvatus.models.bundle.claims import CardText, Data, written
+from larvatus.models.bundle.directory import architecture_of, save_bundle
+from larvatus.models.bundle.huggingface import layout_for
+from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.weights import find_weights
 from larvatus.tasks.fit.card import DataFacts, task_card
 from larvatus.tasks.fit.checkpoint import SeedRun
 from larvatus.tasks.fit.claims import tuned_claims

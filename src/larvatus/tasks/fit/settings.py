@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from larvatus.ranges import (
+from larvatus.core.ranges import (
     Clip,
     Count,
     CountOrNone,
@@ -25,7 +25,7 @@ from larvatus.ranges import (
     Weight,
     check_ranges,
 )
-from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
+from larvatus.models.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
 

@@ -4,7 +4,7 @@
     head      the head over frozen features (their §5.3; `features.py` computes those once)
     last2     the head and the two highest layers
     bias      the head and the biases of all layers and norms (BitFit, Ben Zaken et al. 2022)
-    lora16    the head and low-rank additions of rank 16 (`nn/lora.py`, Hu et al. 2022)
+    lora16    the head and low-rank additions of rank 16 (`models/nn/lora.py`, Hu et al. 2022)
 
 With layer-wise decay (Howard & Ruder 2018; Clark et al. 2020) lower layers, which know more of language and less of the
 task, learn slower: the highest layer has the rate, each below it `layer_decay` of the one above, embeddings least.
@@ -24,11 +24,11 @@ from typing import Any, get_args
 from msgspec import Struct
 from torch import nn
 
-from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads.head import Head
-from larvatus.network import Network
-from larvatus.nn.lora import LoRAConfig, add_lora
-from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
+from larvatus.models.heads.head import Head
+from larvatus.models.network import Network
+from larvatus.models.nn.lora import LoRAConfig, add_lora
 from larvatus.tasks.job import What
 
 

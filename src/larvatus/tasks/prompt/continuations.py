@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Floats, Ints
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.generation.likelihood import continuation_scores
-from larvatus.heads.verbaliser import VerbaliserConfig
-from larvatus.labelled.records import TextExample
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.records import TextExample
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.generation.likelihood import continuation_scores
+from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.prompt.encode import Prompts, Template, demonstrations, fitting, kept, pattern_of
 from larvatus.tasks.read.sequences import Sequences
-from larvatus.text.tokenizer import Tokenizer
 
 WRITES = ("causal-lm", "denoising")
 """Objectives that teach a model to write."""

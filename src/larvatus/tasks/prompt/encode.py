@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.arrays import Integers, Ints
-from larvatus.errors import DataError, UsageError
-from larvatus.heads.verbaliser import VerbaliserConfig
-from larvatus.labelled.records import Place, TextExample
+from larvatus.core.arrays import Integers, Ints
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Place, TextExample
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.prompt.pattern import Pattern
 from larvatus.tasks.read.sequences import Sequences
-from larvatus.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.arrays import Floats, Ints
-from larvatus.cloze.predict import Predictor, Questions
-from larvatus.heads.verbaliser import Verbaliser
-from larvatus.labelled.records import TextExample
-from larvatus.network import Network
-from larvatus.nn.device import on_device
+from larvatus.core.arrays import Floats, Ints
+from larvatus.data.labelled.records import TextExample
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads.verbaliser import Verbaliser
+from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.prompt.encode import encode_prompts
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.scoring import Scoring, by_length, head_as
-from larvatus.text.tokenizer import Tokenizer
 
 
 @torch.inference_mode()

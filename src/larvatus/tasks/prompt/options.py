@@ -10,8 +10,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from larvatus.flags import Flag
-from larvatus.ranges import check_ranges
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import check_ranges
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
 

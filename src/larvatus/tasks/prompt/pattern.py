@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Literal
 
-from larvatus.errors import UsageError, did_you_mean
-from larvatus.ranges import shown
-from larvatus.text.surrogates import refuse_surrogates
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.ranges import shown
+from larvatus.data.text.surrogates import refuse_surrogates
 
 Slot = Literal["text", "first", "second", "blank"]
 NULL = "null"

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from larvatus.arrays import Floats
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import with_head
-from larvatus.errors import ArtefactError
-from larvatus.heads.verbaliser import Verbaliser, VerbaliserConfig
-from larvatus.labelled.records import TextExample
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import ArtefactError
+from larvatus.data.labelled.records import TextExample
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import with_head
+from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.tasks.prompt.continuations import writes
 from larvatus.tasks.prompt.encode import encode_prompts
 from larvatus.tasks.prompt.in_turn import scores_in_turn

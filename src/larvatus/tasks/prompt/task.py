@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads.verbaliser import VerbaliserConfig
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, TextFiles
-from larvatus.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, TextFiles
+from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     answered,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from larvatus.errors import DataError, UsageError, did_you_mean
-from larvatus.heads.verbaliser import VerbaliserConfig
+from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.prompt.pattern import Pattern
-from larvatus.text.surrogates import refuse_surrogates
-from larvatus.text.tokenizer import Tokenizer
 
 Words = Mapping[str, str | Sequence[str]]
 """Label → its word, or several."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from larvatus.arrays import Doubles, Floats
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads.verbaliser import Demonstration, VerbaliserConfig
-from larvatus.labelled.records import Place, TextExample
+from larvatus.core.arrays import Doubles, Floats
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.data.labelled.records import Place, TextExample
 from larvatus.metrics.calibration import softmax
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.verbaliser import Demonstration, VerbaliserConfig
 from larvatus.tasks.classify.classify import answered, texts_of
 from larvatus.tasks.prompt.continuations import continued, writes
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts

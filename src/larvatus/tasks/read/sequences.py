@@ -3,8 +3,10 @@
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
-A text or pair that fits is one sequence, dressed as its tokenizer says (`text/frame.py`). A longer one is several that
-overlap (`text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how much that
+A text or pair that fits is one sequence, dressed as its tokenizer says (`data/text/frame.py`). A longer one is
+several that
+overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how
+much that
 is. Of a pair the longer text is cut, and the shorter stands in every window, unless both are long: then windows of the
 one are laid beside windows of the other. With `both_orders` each window of a pair is two sequences, in the order that
 was given and in the other.
@@ -20,13 +22,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Ints
-from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
-from larvatus.errors import UsageError
-from larvatus.text.align import Alignment
-from larvatus.text.frame import Frame
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.windows import windows
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
+from larvatus.core.errors import UsageError
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.frame import Frame
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.windows import windows
 
 TextOrPair = str | tuple[str, str]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Ints
-from larvatus.errors import DataError
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import DataError
 
 NAMED = 5
 """Labels that a note names; more are counted."""

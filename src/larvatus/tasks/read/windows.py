@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
+from larvatus.core.errors import UsageError
+from larvatus.models.bundle.directory import Bundle
 
 
 @dataclass(frozen=True, kw_only=True)

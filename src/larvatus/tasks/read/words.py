@@ -25,14 +25,14 @@ from typing import Literal
 
 import numpy as np
 
-from larvatus.arrays import Bools, Ints
-from larvatus.errors import DataError, UsageError
-from larvatus.labelled.records import TaggedExample, TextExample
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.text.align import Alignment, join_words
-from larvatus.text.surrogates import refuse_surrogates
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.words import segment_words
+from larvatus.core.arrays import Bools, Ints
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import TaggedExample, TextExample
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.align import Alignment, join_words
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import segment_words
 
 Spacing = Literal["written", "apart", "spaced"]
 Words = TextExample | TaggedExample | SpannedWords

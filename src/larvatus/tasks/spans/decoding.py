@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Floats, Ints
-from larvatus.errors import DataError, UsageError
-from larvatus.heads.spans import NULL, Decoding
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.errors import DataError, UsageError
+from larvatus.models.heads.spans import NULL, Decoding
 
 SpanTuple = tuple[int, int, int]
 """First word, the word after the last, type."""

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.arrays import Doubles
-from larvatus.batch import edges
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.heads.spans import Decoding
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.labelled.spanned import BINARY, binary
+from larvatus.core.arrays import Doubles
+from larvatus.core.batch import edges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.labelled.spanned import BINARY, binary
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import depths, span_f1
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.spans import Decoding
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, class_rows, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.arrays import Ints
-from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads import SpansConfig
-from larvatus.heads.spans import NULL
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
-from larvatus.network import Network
+from larvatus.models.heads import SpansConfig
+from larvatus.models.heads.spans import NULL
+from larvatus.models.network import Network
 from larvatus.tasks.held_out import Calibration, Scores, calibration
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans

@@ -9,15 +9,15 @@ from collections import Counter
 
 from msgspec import Struct
 
-from larvatus.errors import DataError
-from larvatus.heads import SpansConfig
-from larvatus.heads.relations import RelationsConfig
-from larvatus.heads.spans import Decoding
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.nn.span_scorer import Representation
-from larvatus.nn.word_pool import WordPool
-from larvatus.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.models.heads import SpansConfig
+from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.heads.spans import Decoding
+from larvatus.models.nn.span_scorer import Representation
+from larvatus.models.nn.word_pool import WordPool
 from larvatus.tasks.read.words import check_word_pool
 
 COVERED = 0.995

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from larvatus.arrays import Ints
-from larvatus.batch import edges, runs
-from larvatus.errors import did_you_mean
-from larvatus.heads import Spans, SpansConfig
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.nn.relation_scorer import distances, gaps
-from larvatus.nn.span_scorer import BUDGET
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import edges, runs
+from larvatus.core.errors import did_you_mean
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.models.heads import Spans, SpansConfig
+from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.nn.span_scorer import BUDGET
 from larvatus.tasks.read.sequences import gathered
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, log_odds

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.targets import WordSpans
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.targets import WordSpans
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.windows import windows
 from larvatus.tasks.read.sequences import Sequences, Words, gathered, word_sequences
-from larvatus.text.align import Alignment
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.windows import windows
 
 
 @dataclass(frozen=True, eq=False)

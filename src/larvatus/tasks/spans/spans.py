@@ -17,17 +17,19 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.errors import did_you_mean
-from larvatus.heads import Spans, SpansConfig
-from larvatus.heads.spans import NULL
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.network import Network
-from larvatus.nn.device import on_device
-from larvatus.nn.relation_scorer import RelationScorer
-from larvatus.nn.span_index import SpanIndex
-from larvatus.targets import WordSpans
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.errors import did_you_mean
+from larvatus.core.targets import WordSpans
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads import Spans, SpansConfig
+from larvatus.models.heads.spans import NULL
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.nn.relation_scorer import RelationScorer
+from larvatus.models.nn.span_index import SpanIndex
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.words import Words, align_examples
@@ -42,8 +44,6 @@ from larvatus.tasks.spans.relations import (
     unknown_relations,
 )
 from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
-from larvatus.text.align import Alignment
-from larvatus.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.heads import SpansConfig
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, WordFiles, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
-from larvatus.labelled.span_records import SpannedWords
-from larvatus.labelled.spanned import binary, read_spanned
-from larvatus.network import Network
-from larvatus.ranges import digits
+from larvatus.core.errors import UsageError
+from larvatus.core.ranges import digits
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, WordFiles, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.labelled.spanned import binary, read_spanned
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import SpansConfig
+from larvatus.models.network import Network
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words

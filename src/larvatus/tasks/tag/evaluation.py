@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import edges
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import Tagging, TaggingConfig
-from larvatus.labelled.records import Dataset, TaggedExample
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import edges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import Dataset, TaggedExample
+from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities, read_leniently
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability
 from larvatus.metrics.classification import F1, confusion, f1_by_class
 from larvatus.metrics.entities import EntityErrors, entity_f1
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.tasks.evaluation.evaluated import (
     Calibration,
     Confused,
@@ -42,7 +43,6 @@ from larvatus.tasks.evaluation.shown import Shown, classes, confusion_rows, enti
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
 from larvatus.tasks.tag.tag import decode, tag_probabilities, tagged_words, tagger_of, words_read
-from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities, read_leniently
 
 Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
 

@@ -15,13 +15,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import edges
-from larvatus.heads import TaggingConfig
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import edges
+from larvatus.core.targets import WordTags
 from larvatus.metrics.entities import tag_f1
-from larvatus.network import Network
-from larvatus.nn.buckets import IGNORE
-from larvatus.targets import WordTags
+from larvatus.models.heads import TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.buckets import IGNORE
 from larvatus.tasks.features import Features
 from larvatus.tasks.held_out import Calibration, Scores, calibration, known_metric, mean_loss
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences

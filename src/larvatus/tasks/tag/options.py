@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from larvatus.errors import DataError
-from larvatus.heads import TaggingConfig
-from larvatus.labelled.records import Dataset, TaggedExample
-from larvatus.nn.word_pool import WordPool
-from larvatus.ranges import DropoutRate, SizeOrNone, check_ranges
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import DropoutRate, SizeOrNone, check_ranges
+from larvatus.data.labelled.records import Dataset, TaggedExample
+from larvatus.data.text.tag_schemes import Scheme
+from larvatus.models.heads import TaggingConfig
+from larvatus.models.nn.word_pool import WordPool
 from larvatus.tasks.read.words import check_word_pool, spacing_of
 from larvatus.tasks.tag.schemes import all_tags
-from larvatus.text.tag_schemes import Scheme
 
 
 class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

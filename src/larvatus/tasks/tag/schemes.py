@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from larvatus.errors import DataError
-from larvatus.labelled.records import Dataset, TaggedExample
-from larvatus.text.tag_schemes import LETTERS, Scheme, convert, detect_scheme, find_illegal, split_tag
-from larvatus.text.tag_schemes import repair as repaired
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.records import Dataset, TaggedExample
+from larvatus.data.text.tag_schemes import LETTERS, Scheme, convert, detect_scheme, find_illegal, split_tag
+from larvatus.data.text.tag_schemes import repair as repaired
 
 
 def scheme_of(data: Dataset[TaggedExample]) -> Scheme:

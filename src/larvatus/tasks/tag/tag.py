@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import did_you_mean
-from larvatus.heads import Tagging, TaggingConfig
-from larvatus.labelled.records import TaggedExample
-from larvatus.network import Network
-from larvatus.nn.buckets import IGNORE
-from larvatus.nn.crf import Transitions, constrained_viterbi
-from larvatus.targets import WordTags
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.errors import did_you_mean
+from larvatus.core.targets import WordTags
+from larvatus.data.labelled.records import TaggedExample
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads import Tagging, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.crf import Transitions, constrained_viterbi
 from larvatus.tasks.read.sequences import Sequences, word_sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.read.words import Words, align_examples
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
 from larvatus.tasks.scoring import Scoring, head_as, score_sequences
-from larvatus.text.align import Alignment
-from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_head
-from larvatus.heads import TaggingConfig
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, WordFiles, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
-from larvatus.labelled.tagged import read_tagged
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, WordFiles, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.text.tag_schemes import Scheme, read_entities
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.heads import natural_head
+from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
@@ -26,7 +27,6 @@ from larvatus.tasks.tag.options import TagOptions, tagging_head
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
 from larvatus.tasks.tag.tag import TaggedWords, encode_words, tag, tagged_words, tagger_of
 from larvatus.tasks.task import CardWords, Task
-from larvatus.text.tag_schemes import Scheme, read_entities
 
 
 class Tag(Task[TaggedExample, Tagged, TagOptions]):

@@ -3,7 +3,8 @@
     shape_of(open_table("summaries.csv"), WritingFiles())     # text = document, target = summary
 
 Names come first: source and target, input and output, document and summary, and those of labelled texts. Of two columns
-without such names the first is the text; what else there is, is guessed as for classification (`labelled/columns.py`).
+without such names the first is the text; what else there is, is guessed as for classification
+(`data/labelled/columns.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from larvatus.errors import DataError
-from larvatus.labelled.columns import Columns, find_columns, named_column
-from larvatus.labelled.reading import Column, FileOptions
-from larvatus.labelled.tables import Table, TableOptions
-from larvatus.text.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.columns import Columns, find_columns, named_column
+from larvatus.data.labelled.reading import Column, FileOptions
+from larvatus.data.labelled.tables import Table, TableOptions
+from larvatus.data.text.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch, edges
-from larvatus.bundle.directory import Bundle
-from larvatus.denoised import DenoisedText
-from larvatus.errors import ArtefactError, DataError
-from larvatus.generation.prompts import end_ids
-from larvatus.heads.writing import WritingConfig
-from larvatus.labelled.records import in_short
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.denoised import DenoisedText
+from larvatus.core.errors import ArtefactError, DataError
+from larvatus.data.labelled.records import in_short
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.generation.prompts import end_ids
+from larvatus.models.heads.writing import WritingConfig
 from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.write.examples import WritingExample
-from larvatus.text.surrogates import refuse_surrogates
-from larvatus.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

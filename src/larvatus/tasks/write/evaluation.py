@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.bundle.directory import Bundle
-from larvatus.heads.writing import Writing, WritingConfig
-from larvatus.labelled.records import Dataset
+from larvatus.data.labelled.records import Dataset
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.writing import Writing, WritingConfig
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled

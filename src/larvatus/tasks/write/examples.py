@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from larvatus.labelled.records import AnyExample, Place, in_short
+from larvatus.data.labelled.records import AnyExample, Place, in_short
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,19 @@ from typing import Literal
 import numpy as np
 import torch
 
-from larvatus.arrays import Ints
-from larvatus.batch import runs
-from larvatus.generation.beam_search import Search, beam_search
-from larvatus.generation.generator import Generator, the_generator
-from larvatus.generation.prompts import end_ids
-from larvatus.generation.sampling import greedy
-from larvatus.generation.stopping import Stopping
-from larvatus.generation.unrolling import Unrolled, unroll
-from larvatus.network import Network
-from larvatus.nn.device import on_device
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import runs
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.generation.beam_search import Search, beam_search
+from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.prompts import end_ids
+from larvatus.models.generation.sampling import greedy
+from larvatus.models.generation.stopping import Stopping
+from larvatus.models.generation.unrolling import Unrolled, unroll
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import torch
 
-from larvatus.errors import UsageError
-from larvatus.heads.writing import WritingConfig
-from larvatus.network import Network
-from larvatus.nn.device import on_device
+from larvatus.core.errors import UsageError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.held_out import Calibration, Scores
 from larvatus.tasks.scoring import Scoring, by_length, head_of, loss_of
 from larvatus.tasks.write.encode import Pairs
 from larvatus.tasks.write.generating import write_texts
 from larvatus.tasks.write.scores import Golds, resampled_texts, values_of
-from larvatus.text.tokenizer import Tokenizer
 
 NO_HEAD = "text to text has no head that could learn alone: all of the model writes; train all, or the last layers"
 

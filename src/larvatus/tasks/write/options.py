@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from larvatus.errors import UsageError
-from larvatus.flags import Flag
-from larvatus.ranges import Count, check_ranges
-from larvatus.text.surrogates import refuse_surrogates
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count, check_ranges
+from larvatus.data.text.surrogates import refuse_surrogates
 
 
 def words_given(words: Sequence[str]) -> dict[str, Any]:

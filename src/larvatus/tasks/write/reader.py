@@ -15,14 +15,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from larvatus.errors import DataError
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.problems import Problems, cause, fault
-from larvatus.labelled.records import Dataset, Row
-from larvatus.labelled.squad import read_questions
-from larvatus.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
-from larvatus.labelled.texts import BadCell, Paths, cell_text, names_of
-from larvatus.labelled.unlabelled import TextFormat
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.records import Dataset, Row
+from larvatus.data.labelled.squad import read_questions
+from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
+from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
+from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.write.columns import Shape, WritingFiles, shape_of
 from larvatus.tasks.write.examples import WritingExample
 

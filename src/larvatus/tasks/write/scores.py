@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from larvatus.arrays import Doubles, Ints
+from larvatus.core.arrays import Doubles, Ints
 from larvatus.metrics.squad import question_scores
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_words
 from larvatus.tasks.held_out import known_metric

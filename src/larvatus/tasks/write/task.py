@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import UsageError
-from larvatus.generation.continuing import Continues
-from larvatus.heads.writing import WritingConfig
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths, files_of
-from larvatus.labelled.records import Dataset, Kind, Place, TextExample, in_order
-from larvatus.labelled.unlabelled import TextFormat
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.reading import FileOptions, Paths, files_of
+from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
+from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.generation.continuing import Continues
+from larvatus.models.heads.writing import WritingConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown

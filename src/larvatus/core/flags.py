@@ -1,0 +1,36 @@
+"""How a field of a settings struct is written on the command line, where its name and type do not say it all.
+
+    class TrainSettings(Struct, frozen=True, kw_only=True):
+        kind: Annotated[Literal["bpe", "unigram"], Flag("--type", panel=None)] = "bpe"
+        \"\"\"What kind of pieces.\"\"\"
+
+The struct knows nothing of the command line's machinery (`interfaces/cli/from_struct.py`); these are only words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PANEL_OF_STRUCT = "the panel of the struct"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Words of the command line for one field."""
+
+    names: str | None = None
+    """``--type``, or ``--lowercase/--cased`` of a choice of two; by default the field's own name."""
+    metavar: str | None = None
+    """What stands for the value in the help, such as FILE."""
+    panel: str | None = PANEL_OF_STRUCT
+    """In which panel of the help it stands; None: among the first, which most people need."""
+    argument: bool = False
+    """A positional argument rather than an option."""
+    help: str | None = None
+    """Where the help is not the field's docstring."""
+    words: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
+    """What the words say that are given with a repeatable flag: values of this field, or of others of the struct."""
+    offered: bool = True
+    """Whether the command line has it at all; in Python every field is there."""

@@ -1,0 +1,80 @@
+"""Results as rows: what every result of Python offers, and what CSV and TSV files hold.
+
+    model.fill("The [MASK] of the river was wide.").to_pandas()
+    model.predict(texts).to_dicts()            # a list of results: the rows of all, numbered by `item`
+
+A row is flat: text, numbers, truth values, None, now and then a short list. `to_dict()` of a result, where it has one,
+is the full form instead, which JSONL and Parquet files hold.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from larvatus.core.errors import UsageError
+
+Row = dict[str, Any]
+
+
+class HasRows(Protocol):
+    """Anything with rows."""
+
+    def to_dicts(self) -> list[Row]: ...
+
+
+T = TypeVar("T", bound=HasRows)
+
+
+class Tabular:
+    """A result that can be shown as rows."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dicts(self) -> list[Row]:
+        """Rows as dictionaries with the same keys, as far as they have them."""
+
+    def to_pandas(self) -> Any:
+        """Rows as a `pandas.DataFrame`; pandas must be installed."""
+        return data_frame(self.to_dicts())
+
+
+class ResultList(list[T], Tabular):
+    """Results of several texts, in their order: a list whose rows can be taken together."""
+
+    def to_dicts(self) -> list[Row]:
+        """Rows of all results; `item` is the number of the text that a row is of, from 0."""
+        numbered = ((item, row) for item, result in enumerate(self) for row in result.to_dicts())
+        return [{"item": item, **{name: row[name] for name in row if name != "item"}} for item, row in numbered]
+
+
+def data_frame(rows: Sequence[Row]) -> Any:
+    """A `pandas.DataFrame` of rows; columns in the order in which rows first have them."""
+    try:
+        pd = import_module("pandas")
+    except ImportError as fault:
+        raise UsageError("to_pandas() needs pandas, which is not installed; run: pip install pandas") from fault
+    return pd.DataFrame(list(rows), columns=list(columns_of(rows)))
+
+
+def columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """All keys of rows, in the order in which they first occur."""
+    return tuple(dict.fromkeys(name for row in rows for name in row))
+
+
+def flat(record: Mapping[str, Any], prefix: str = "") -> Row:
+    """A record with its inner records as columns of their own.
+
+    >>> flat({"label": "good", "probabilities": {"good": 0.9, "bad": 0.1}})
+    {'label': 'good', 'probabilities.good': 0.9, 'probabilities.bad': 0.1}
+    """
+    row: Row = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            row |= flat(value, f"{prefix}{name}.")
+        else:
+            row[f"{prefix}{name}"] = value
+    return row

@@ -1,0 +1,153 @@
+"""What fine-tuning is to predict: kinds of targets beside those of pretraining (`core/predicted.py`), in NumPy or
+torch.
+
+ClassTargets    what a text is                     AnswerSpans    where an answer stands
+WordTags        a tag for each word                WordSpans      spans of words, nested ones too, and relations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic
+
+import numpy as np
+
+from larvatus.core.arrays import Ints, Mapped
+from larvatus.core.batch import A, edges
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTargets(Mapped, Generic[A]):
+    """What each text is: a class, a row of yes or no for each class, or a number. A long text is several sequences."""
+
+    what: ClassVar[str] = "labels of texts"
+    labels: A  # [B] classes, [B] numbers or [B, K] yes and no
+    weights: A  # [B] how much a sequence counts: 1 / windows of its text, so that every text counts once
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ClassTargets[A]:
+        part: ClassTargets[A] = self.map(lambda array: array[slice(*sequences)])
+        return part
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[ClassTargets[Ints], int, int]]) -> ClassTargets[Ints]:
+        return ClassTargets(
+            labels=np.concatenate([part.labels for part, _, _ in parts]),
+            weights=np.concatenate([part.weights for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WordTags(Mapped, Generic[A]):
+    """The tag of each word; which tokens the words are made of stands in the batch's tokens (`batch.WordPieces`)."""
+
+    what: ClassVar[str] = "tags of words"
+    tags: A  # [W] −100 where nobody knows
+    counts: A  # [B] words of each sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.tags)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTags[A]:
+        border = edges(self.counts)  # type: ignore[arg-type]
+        first, last = int(border[sequences[0]]), int(border[sequences[1]])
+        return WordTags(tags=self.tags[first:last], counts=self.counts[slice(*sequences)])  # type: ignore[index]
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[WordTags[Ints], int, int]]) -> WordTags[Ints]:
+        return WordTags(
+            tags=np.concatenate([part.tags for part, _, _ in parts]),
+            counts=np.concatenate([part.counts for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerSpans(Mapped, Generic[A]):
+    """Where the answer stands in each sequence: its first and last token, counted from the sequence's own first.
+
+    A sequence that does not hold the answer (another window of the passage does, or there is none) points at [CLS], 0.
+    """
+
+    what: ClassVar[str] = "answers in passages"
+    starts: A  # [B] −100 where nobody knows
+    ends: A  # [B]
+    weights: A  # [B] how much a sequence counts
+    lengths: A  # [B] tokens of each sequence: the softmax runs over them
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> AnswerSpans[A]:
+        part: AnswerSpans[A] = self.map(lambda array: array[slice(*sequences)])
+        return part
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[AnswerSpans[Ints], int, int]]) -> AnswerSpans[Ints]:
+        return AnswerSpans(
+            starts=np.concatenate([part.starts for part, _, _ in parts]),
+            ends=np.concatenate([part.ends for part, _, _ in parts]),
+            weights=np.concatenate([part.weights for part, _, _ in parts]),
+            lengths=np.concatenate([part.lengths for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WordSpans(Mapped, Generic[A]):
+    """The spans of words that are something; the words themselves stand in the batch's tokens (`batch.WordPieces`).
+
+    Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
+    at: so every span is in one window.
+    """
+
+    what: ClassVar[str] = "spans of words"
+    counts: A  # [B] words of each sequence
+    first: A  # [G] first word of each gold span, 0 … W − 1
+    last: A  # [G] its last word, itself in it
+    types: A  # [G]
+    golds: A  # [B] gold spans of each sequence
+    related: A = field(default_factory=lambda: np.empty((0, 3), np.int64))  # type: ignore[assignment]
+    # [R, 3] relations of two gold spans of a sequence: head, tail (0 … G − 1) and label; heads ascending
+
+    @property
+    def count(self) -> int:
+        return len(self.types)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordSpans[A]:
+        border, gold = edges(self.counts), edges(self.golds)  # type: ignore[arg-type]
+        begin = int(border[sequences[0]])
+        place = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
+        links = slice(*np.searchsorted(self.related[:, 0], [place.start, place.stop]))  # type: ignore[index]
+        return WordSpans(
+            counts=self.counts[slice(*sequences)],  # type: ignore[index]
+            first=self.first[place] - begin,  # type: ignore[index]
+            last=self.last[place] - begin,  # type: ignore[index]
+            types=self.types[place],  # type: ignore[index]
+            golds=self.golds[slice(*sequences)],  # type: ignore[index]
+            related=self.related[links] - np.array([place.start, place.start, 0]),  # type: ignore[index]
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[WordSpans[Ints], int, int]]) -> WordSpans[Ints]:
+        before = edges(np.array([int(part.counts.sum()) for part, _, _ in parts])).tolist()
+        spans = edges(np.array([part.count for part, _, _ in parts])).tolist()
+
+        def end_to_end(name: str, *, moved: bool = False) -> Ints:
+            arrays = [getattr(part, name) + (n if moved else 0) for (part, _, _), n in zip(parts, before, strict=False)]
+            return np.concatenate(arrays)
+
+        return WordSpans(
+            counts=end_to_end("counts"),
+            first=end_to_end("first", moved=True),
+            last=end_to_end("last", moved=True),
+            types=end_to_end("types"),
+            golds=end_to_end("golds"),
+            related=np.concatenate(
+                [part.related + np.array([n, n, 0]) for (part, _, _), n in zip(parts, spans, strict=False)]
+            ),
+        )

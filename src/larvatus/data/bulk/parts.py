@@ -1,0 +1,134 @@
+"""A file that grows part by part: a folder beside it, each part whole or absent, so that a killed run goes on.
+
+OUT.parts/run.json        what is being computed; a run with other settings may not go on with it
+OUT.parts/parts.jsonl     a line for each part: its checksum, how far the run had come, the rows that were set aside
+OUT.parts/00000.arrow     the first part (`.jsonl` where the result is lines)
+
+All of it is vouched for (`core/checksummed.py`): a part that is missing or changed is refused by name before
+anything is added.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from larvatus.core import files
+from larvatus.core.checksummed import Ledger, check_file, read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError
+from larvatus.core.regular_files import only_regular
+
+RUN, LEDGER = "run.json", "parts.jsonl"
+Stand = TypeVar("Stand", bound=msgspec.Struct)
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of the ledger."""
+
+    sha256: str
+    stand: msgspec.Raw
+    faults: tuple[str, ...] = ()
+
+
+class PartsFolder(Generic[Stand]):
+    """The folder of one run; what stands in it is read by `open`, and grows with `write`."""
+
+    def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Stand], suffix: str) -> None:
+        self.directory, self.settings = directory, settings
+        self._kind, self._suffix = kind, suffix
+        self._way = f"remove {directory} to begin anew"
+        self._ledger: Ledger | None = None
+        self._parts: list[_Part] = []
+
+    def open(self, *, resume: bool) -> Stand:
+        """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
+        only_regular(self.directory)
+        files.sweep(self.directory)
+        self._ledger = Ledger(self.directory / LEDGER, way=self._way)
+        if not self._ledger.records:
+            if self._path(1).exists():  # the first may stand unlisted after a kill, another may not
+                raise ArtefactError(f"{self._ledger.path} lists no parts, but there are some; {self._way}")
+            write_vouched(self.directory / RUN, self.settings)
+            self._ledger.begin([])
+            return self._kind()
+        if not resume:
+            raise ArtefactError(
+                f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
+            )
+        before = read_vouched(self.directory / RUN, way=self._way)
+        changed = [
+            f"{name} was {before.get(name)!r}, now {self.settings.get(name)!r}"
+            for name in sorted({*before, *self.settings})
+            if before.get(name) != self.settings.get(name)
+        ]
+        if changed:
+            raise ArtefactError(
+                f"{self.directory} was begun with other settings ({'; '.join(changed)}); "
+                "use the same, or remove it to begin anew"
+            )
+        try:
+            self._parts = [msgspec.json.decode(record, type=_Part) for record in self._ledger.records]
+            for part in self._parts:
+                msgspec.json.decode(part.stand, type=self._kind)
+        except msgspec.MsgspecError as fault:
+            raise ArtefactError(f"{self._ledger.path} lists no parts ({fault}); {self._way}") from fault
+        for path, part in zip(self.paths(), self._parts, strict=True):
+            check_file(path, part.sha256, way=self._way)
+        self._ledger.begin(self._ledger.records)
+        return self.stand()
+
+    def paths(self) -> list[Path]:
+        """The parts in order."""
+        return [self._path(number) for number in range(len(self._parts))]
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:05d}{self._suffix}"
+
+    def _standing(self) -> list[Path]:
+        return sorted(self.directory.glob(f"[0-9]*{self._suffix}"))
+
+    def stand(self) -> Stand:
+        return msgspec.json.decode(self._parts[-1].stand, type=self._kind) if self._parts else self._kind()
+
+    def faults(self) -> Iterator[str]:
+        """The rows that were set aside, in their order."""
+        for part in self._parts:
+            yield from part.faults
+
+    def write(self, part: Callable[[Path], None], stand: Stand, *, size: int, faults: Sequence[str] = ()) -> None:
+        """Add a part: `part` writes it to the path that it is given."""
+        path = self._path(len(self._parts))
+        with files.new_file(path, size) as aside:
+            part(aside)
+        entry = _Part(sha256=files.sha256(path), stand=msgspec.Raw(msgspec.json.encode(stand)), faults=tuple(faults))
+        assert self._ledger is not None, "opened before anything is added"
+        self._ledger.append(entry)
+        self._parts.append(entry)
+
+    def remove(self) -> None:
+        """The run is done. The ledger goes last, so that `removed` can still say how far it came after a kill."""
+        for path in self._standing():
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.directory)
+
+    def removed(self) -> Stand:
+        """Where the result stands already, only what was left to remove is removed."""
+        records = Ledger(self.directory / LEDGER, way=self._way).records
+        self.remove()
+        last = msgspec.json.decode(records[-1], type=_Part).stand if records else None
+        return self._kind() if last is None else msgspec.json.decode(last, type=self._kind)
+
+    @contextmanager
+    def removed_when_empty(self) -> Iterator[None]:
+        """A run that fails before its first part leaves nothing behind."""
+        try:
+            yield
+        except BaseException:
+            if not self._standing():
+                shutil.rmtree(self.directory, ignore_errors=True)
+            raise

@@ -1,0 +1,96 @@
+"""Bad rows of a long job: set aside in a file of errors, one line each, while the job goes on.
+
+    with errors_to(Path("errors.jsonl")):
+        …                                     # whoever meets a bad row asks `set_aside` before it raises
+
+{"error": "reviews.jsonl:1042: broken JSON: …"}
+
+Without a file nothing is set aside: the first bad row is an error that names its place. Rows that fail in a worker come
+back with its results (`sifted`), and are noted in their order, so the file does not depend on who worked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TypeVar
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.outputs import new_output
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+
+_noted: ContextVar[Callable[[str], None] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def errors_to(path: Path | None) -> Iterator[None]:
+    """Bad rows that are met meanwhile go into this file; without one they are raised."""
+    if path is None:
+        yield
+        return
+    with new_output(path) as aside, aside.open("w", encoding="utf-8") as stream:
+        token = _noted.set(lambda message: print(json.dumps({"error": message}, ensure_ascii=False), file=stream))
+        try:
+            yield
+        finally:
+            _noted.reset(token)
+
+
+@contextmanager
+def noting_nothing() -> Iterator[None]:
+    """While text is read that will be read again: its bad rows are noted then."""
+    token = _noted.set(lambda message: None) if collecting() else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _noted.reset(token)
+
+
+def collecting() -> bool:
+    """Whether bad rows are set aside."""
+    return _noted.get() is not None
+
+
+def set_aside(message: str) -> bool:
+    """Note a bad row; False where nobody collects them."""
+    note = _noted.get()
+    if note is None:
+        return False
+    note(message)
+    return True
+
+
+def sifted(
+    compute: Callable[[list[Row]], Sequence[Result]], rows: Sequence[Row], place: Callable[[Row], str]
+) -> tuple[list[Row], Sequence[Result], list[str]]:
+    """The rows that can be computed with their results, and what is wrong with each of the others.
+
+    `place` says where a row stands; nothing where messages name it.
+
+    >>> def roots(rows):
+    ...     if min(rows) < 0:
+    ...         raise DataError("no root")
+    ...     return [row**0.5 for row in rows]
+    >>> sifted(roots, [4.0, -1.0, 9.0], str)
+    ([4.0, 9.0], [2.0, 3.0], ['-1.0: no root'])
+    """
+    try:
+        return list(rows), compute(list(rows)), []
+    except (DataError, UsageError):  # some row is bad; each by itself tells which
+        faults: dict[int, str] = {}
+        for number, row in enumerate(rows):
+            try:
+                compute([row])
+            except (DataError, UsageError) as fault:
+                named = place(row)
+                faults[number] = f"{named}: {fault}" if named else str(fault)
+        good = [row for number, row in enumerate(rows) if number not in faults]
+        if not faults:
+            raise
+        return good, compute(good) if good else [], list(faults.values())

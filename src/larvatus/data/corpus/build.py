@@ -1,0 +1,278 @@
+"""Build a corpus: documents → checksummed Arrow shards of token ids, on all cores, in bounded memory, resumable.
+
+    build_corpus(["judgments/"], tokenizer, Path("corpus"))   # larvatus corpus build judgments/ --tokenizer …
+
+The parent reads documents, cuts them into units of work (`units`), has workers encode them (`encode`) and writes the
+answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it goes on after its
+last finished shard; finished, it says so and does nothing. A directory that holds anything else is refused, never
+overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.regular_files import is_there, only_regular
+from larvatus.data.bulk.executor import Executor
+from larvatus.data.bulk.set_aside import noting_nothing
+from larvatus.data.corpus.encode import Encoded, Encoder, encode_unit
+from larvatus.data.corpus.format import FORMAT, MANIFEST, Counts, Manifest, Settings, schema, write_manifest
+from larvatus.data.corpus.hygiene.filtering import FILTER, FirstPass, Hygiene, Plan
+from larvatus.data.corpus.hygiene.sketch import Sketch
+from larvatus.data.corpus.journal import Entry, Journal
+from larvatus.data.corpus.processes import Processes, check_count
+from larvatus.data.corpus.shards import ShardWriter
+from larvatus.data.corpus.sources import Text, left_out
+from larvatus.data.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
+from larvatus.data.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
+from larvatus.data.text.languages import Given
+from larvatus.data.text.readers import Document, ReadOptions
+from larvatus.data.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    language: str = "en"
+    """Language of documents for which none is given."""
+    sentences: Literal["library", "newline"] = "library"
+    """Split sentences by rule, or take each line as one."""
+    reading: ReadOptions = field(default_factory=ReadOptions)
+    sources: Sequence[Given] = ()
+    """For the datasheet: where the documents come from, when they are not given as paths."""
+    licence: str = ""
+    """Licence of the text, as given; it goes into the datasheet."""
+    workers: int | None = None
+    """Processes that encode; all cores by default. The result does not depend on it."""
+    executor: Executor | None = None
+    """Who encodes, where it is not processes of this machine: a Ray cluster. The result does not depend on it."""
+    hygiene: Hygiene = field(default_factory=Hygiene)
+    """What is left out, removed or planted; all text is taken as it is by default."""
+    unit_characters: int = UNIT_CHARACTERS
+    shard_bytes: int = 64 << 20
+    checked: Callable[[int, int], None] = lambda documents, size: None
+    """Called with documents and bytes that the first pass has seen, where there is one."""
+    progress: Callable[[Counts], None] = lambda counts: None
+    """Called with the counts so far, after every unit."""
+    notice: Callable[[str], None] = lambda sentence: None
+    """Told in a sentence what was found in the directory, if anything."""
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    path: Path
+    counts: Counts
+    languages: dict[str, Counts]
+    skipped: dict[str, int]
+    shards: int
+    resumed: int  # shards that an earlier, interrupted build had finished
+    unchanged: bool  # the corpus was there already, of the same text and settings
+
+
+def build_corpus(
+    documents: Given | Sequence[Given] | Iterable[Document],
+    tokenizer: Tokenizer,
+    out: Path,
+    options: BuildOptions | None = None,
+) -> CorpusSummary:
+    """Build a corpus of paths, or of documents that the caller gives, in the directory `out`."""
+    options = options or BuildOptions()
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"{options.workers} workers cannot build a corpus; give --workers 1 or more")
+    check_count(options.workers or 0)
+    text = Text.of(documents, options.reading, licence=options.licence, sources=options.sources)
+    with files.locked(out):
+        refuse_what_is_not_ours(out)
+        only_regular(out)
+        files.sweep(out)
+        journal = Journal(out)
+        there = (out / MANIFEST).exists()
+        nothing_stands = not there and not journal.entries
+        kept = keep_tokenizer(tokenizer, out, replace=nothing_stands)
+        plan = _plan(documents, out, options, nothing_stands=nothing_stands)
+
+        def stream(sketch: Sketch | None = None) -> Iterator[Unit]:
+            given = text.read() if plan is None else plan.documents(text.read())
+            given = given if plan is None or sketch is None else plan.sketched(given, sketch)
+            return units(given, language=options.language, size=options.unit_characters)
+
+        settings = Settings(
+            tokenizer=kept,
+            vocabulary=tokenizer.size,
+            language=options.language,
+            sentences=options.sentences,
+            reading=msgspec.to_builtins(options.reading),
+            unit_characters=options.unit_characters,
+            shard_bytes=options.shard_bytes,
+            hygiene=msgspec.UNSET if plan is None else plan.identity(),
+        )
+        if there:
+            manifest = finished(out, settings, text, stream)
+            return _summary(out, manifest, resumed=len(manifest.shards), unchanged=True)
+        take_up(out, journal, settings, options.notice)
+        journal.begin(settings)
+        resumed = len(journal.entries)
+        sketch = plan.begin_sketch() if plan is not None else None
+        try:
+            build = _Build(out, settings, journal, options)
+            build.run(stream(sketch), text, tokenizer)
+            manifest = build.finish(text, plan, sketch)
+        finally:
+            if sketch is not None:
+                sketch.abandon()
+        return _summary(out, manifest, resumed=resumed, unchanged=False)
+
+
+def _plan(
+    documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions, *, nothing_stands: bool
+) -> Plan | None:
+    """What is done with each document, where anything is to be left out or planted; the text is read once for it."""
+    if not options.hygiene.asked:
+        return None
+    if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, Given) else documents):
+        raise UsageError("filters and canaries read the text twice; give files in place of a stream")
+    if not (nothing_stands or is_there(out / FILTER)):  # before the first pass, not after it
+        raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {ELSE}")
+    text = Text.of(documents, options.reading)  # by itself: what it skips is counted when it is read again
+    first = FirstPass(
+        language=options.language,
+        lines=options.sentences == "newline",
+        workers=options.workers or len(os.sched_getaffinity(0)),
+        block_characters=options.unit_characters,
+        executor=options.executor,
+        progress=options.checked,
+    )
+    with noting_nothing():
+        return first.plan(text.read, options.hygiene, out)
+
+
+def _summary(out: Path, manifest: Manifest, *, resumed: int, unchanged: bool) -> CorpusSummary:
+    m = manifest
+    return CorpusSummary(out, m.counts, m.languages, m.skipped, len(m.shards), resumed=resumed, unchanged=unchanged)
+
+
+class _Build:
+    """A build under way: where it stands changes as units come back from the workers."""
+
+    def __init__(self, out: Path, settings: Settings, journal: Journal, options: BuildOptions) -> None:
+        self._out, self._settings, self._journal, self._options = out, settings, journal, options
+        self._schema = schema(settings.vocabulary)
+        last = journal.entries[-1] if journal.entries else None
+        self._languages: dict[str, Counts] = dict(last.languages) if last else {}
+        self._last_document = last.last_document if last else -1
+        self._sent: deque[tuple[int, str]] = deque()  # number of each unit under way, checksum of the stream after it
+        self._done = (-1, "")  # the same of the last unit taken
+        self._end = Unit(-1, [], 0, 0, "")  # the last unit read
+        self._writer: ShardWriter | None = None
+
+    def run(self, stream: Iterator[Unit], text: Text, tokenizer: Tokenizer) -> None:
+        self._skip_what_stands(stream, text)
+        head = list(islice(stream, 2))
+        given = self._options.workers or len(os.sched_getaffinity(0))
+        cores = Processes(given if len(head) == 2 else 0)  # one unit is not worth a process
+        executor = self._options.executor or cores
+
+        def prepared() -> Encoder:
+            return Encoder.of(tokenizer, self._options.sentences)
+
+        what, fix = "a corpus worker", "run the same command again: it goes on after the last finished shard"
+        try:
+            with executor.pool(prepared, encode_unit, what=what, fix=fix) as pool:
+                for encoded in pool.map(self._tasks(chain(head, stream))):
+                    self._take(encoded)
+            self._finish_shard()
+        finally:
+            if self._writer is not None:
+                self._writer.abandon()
+
+    def _skip_what_stands(self, stream: Iterator[Unit], text: Text) -> None:
+        """Read past the text of the finished shards, and make sure that it is still the same."""
+        if not self._journal.entries:
+            return
+        entry = self._journal.entries[-1]
+        for unit in islice(stream, entry.units):
+            self._end = unit
+        if (self._end.number, self._end.text_sha256) != (entry.units - 1, entry.text_sha256):
+            raise ArtefactError(f"{self._out} holds an unfinished corpus of other text than {text.names}; {ELSE}")
+
+    def _tasks(self, stream: Iterable[Unit]) -> Iterator[list[Piece]]:
+        for unit in stream:
+            self._end = unit
+            self._sent.append((unit.number, unit.text_sha256))
+            yield unit.pieces
+
+    def _take(self, encoded: Encoded) -> None:
+        """Count and write what came back for the oldest unit under way, and close the shard when it is full."""
+        for language, counts in encoded.languages.items():
+            self._languages[language] = self._languages.get(language, Counts()).plus(counts)
+        if encoded.first is not None and encoded.last is not None:
+            number, language = encoded.first
+            if number == self._last_document:  # it began in the unit before, and was counted there
+                counted = self._languages[language]
+                self._languages[language] = msgspec.structs.replace(counted, documents=counted.documents - 1)
+            self._last_document = encoded.last
+        if encoded.batches:
+            if self._writer is None:
+                self._writer = ShardWriter(self._out, len(self._journal.entries), self._schema)
+            self._writer.write(encoded.batches, encoded.chunks)
+        self._done = self._sent.popleft()
+        if self._writer is not None and self._writer.size >= self._options.shard_bytes:
+            self._finish_shard()
+        self._options.progress(_total(self._languages))
+
+    def _finish_shard(self) -> None:
+        if self._writer is None:
+            return
+        shard, self._writer = self._writer.finish(), None
+        number, checksum = self._done
+        entry = Entry(
+            shard=shard,
+            units=number + 1,
+            languages=dict(self._languages),
+            last_document=self._last_document,
+            text_sha256=checksum,
+        )
+        self._journal.append(entry)
+
+    def finish(self, text: Text, plan: Plan | None, sketch: Sketch | None) -> Manifest:
+        total = _total(self._languages)
+        skipped = left_out(text.skipped) | (plan.skipped() if plan is not None else {})
+        for reason, count in (("blank", self._end.blank), ("no tokens", self._end.documents - total.documents)):
+            if count:
+                skipped[reason] = skipped.get(reason, 0) + count
+        if not total.tokens:
+            why = ", ".join(f"{n:,} {reason}" for reason, n in skipped.items()) or "no documents"
+            raise DataError(f"no text in {text.names} ({why}); give files that hold some")
+        manifest = Manifest(
+            format=FORMAT,
+            counts=total,
+            languages=dict(sorted(self._languages.items())),
+            skipped=dict(sorted(skipped.items())),
+            sources=text.sources,
+            settings=self._settings,
+            text_sha256=self._end.text_sha256,
+            shards=tuple(entry.shard for entry in self._journal.entries),
+            hygiene=msgspec.UNSET if plan is None else plan.finish(sketch),
+        )
+        names = {shard.file for shard in manifest.shards}
+        for path in self._out.glob("*.arrow"):
+            if path.name not in names:
+                path.unlink()  # finished by a killed build that could not note it
+        write_manifest(self._out, manifest)
+        return manifest
+
+
+def _total(languages: dict[str, Counts]) -> Counts:
+    total = Counts()
+    for counts in languages.values():
+        total = total.plus(counts)
+    return total

@@ -1,0 +1,105 @@
+"""Which documents repeat an earlier one: exactly, or nearly, by their MinHash signatures.
+
+    repeats = exact_repeats(digests)                       # [D] number of the first document that is the same, or −1
+    near = near_repeats(signatures, scheme, candidates)    # [D] number of an earlier one that it resembles, or −1
+
+As in `datatrove`, buckets are found by sorting the keys of a band, not by tables in memory: signatures stay on the
+disk, and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures.
+A document goes only where it resembles one that stays, so that a chain of small changes is not cut down to its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from larvatus.core.arrays import Bits, Bits32, Bools, Ints
+from larvatus.data.corpus.hygiene.minhash import NOTHING, Scheme
+
+NEIGHBOURS = 32
+"""Of a crowded bucket, each document is compared with so many before it, and with the first."""
+_KEYS = 1 << 25  # numbers in memory at once: several bands of few documents, one of many
+_PAIRS = 1 << 12  # compared at once
+
+
+class Signatures(Protocol):
+    """[D, P] that may lie on the disk."""
+
+    def __len__(self) -> int: ...
+    def blocks(self) -> Iterator[Bits32]:
+        """All, in their order."""
+
+    def rows(self, numbers: Ints) -> Bits32:
+        """Those of some documents."""
+
+
+def exact_repeats(digests: Bits) -> Ints:
+    """[D, 2] digests → the number of the first document with the same, or −1."""
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: equal ones stay in the order of the text
+    same = np.zeros(len(order), bool)
+    same[1:] = (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
+    head = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+    first = np.full(len(order), -1, np.int64)
+    first[order[same]] = order[head[same]]
+    return first
+
+
+def near_repeats(signatures: Signatures, scheme: Scheme, candidates: Bools) -> Ints:
+    """Of each candidate the first earlier one that stays and that it resembles, or −1."""
+    later: list[Ints] = []
+    earlier: list[Ints] = []
+    for first, second in _meeting(signatures, scheme, candidates):
+        for at in range(0, len(first), _PAIRS):
+            a, b = first[at : at + _PAIRS], second[at : at + _PAIRS]
+            alike = (signatures.rows(a) == signatures.rows(b)).mean(axis=1) >= scheme.threshold
+            earlier.append(a[alike])
+            later.append(b[alike])
+    resembled = np.full(len(signatures), -1, np.int64)
+    if not later:
+        return resembled
+    pairs = np.unique(np.stack([np.concatenate(later), np.concatenate(earlier)], axis=1), axis=0)
+    for document, other in pairs.tolist():  # by document, then by the earlier one: what stays before it is decided
+        if resembled[document] < 0 and resembled[other] < 0:
+            resembled[document] = other
+    return resembled
+
+
+def _meeting(signatures: Signatures, scheme: Scheme, candidates: Bools) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs of candidates, the earlier first, that share the key of a band; each pair once in a pass."""
+    at_once = max(1, _KEYS // max(1, len(signatures)))
+    for band in range(0, scheme.bands, at_once):
+        bands = range(band, min(band + at_once, scheme.bands))
+        keys = np.empty((len(bands), len(signatures)), np.uint64)
+        empty = np.empty(len(signatures), bool)
+        start = 0
+        for block in signatures.blocks():
+            stop = start + len(block)
+            for row, number in enumerate(bands):
+                keys[row, start:stop] = scheme.keys(block, number)
+            empty[start:stop] = (block == NOTHING).all(axis=1)
+            start = stop
+        members = np.flatnonzero(candidates & ~empty)
+        codes = [_bucket_pairs(keys[row, members], members) for row in range(len(bands))]
+        pairs = np.unique(np.concatenate(codes), axis=0)
+        if len(pairs):
+            yield pairs[:, 0], pairs[:, 1]
+
+
+def _bucket_pairs(keys: Bits, members: Ints) -> Ints:
+    """[K, 2] members with equal keys."""
+    order = np.argsort(keys, kind="stable")
+    ordered, documents = keys[order], members[order]
+    pairs = []
+    for distance in range(1, NEIGHBOURS + 1):
+        meets = np.flatnonzero(ordered[distance:] == ordered[:-distance])
+        if not len(meets):
+            break
+        pairs.append(np.stack([documents[meets], documents[meets + distance]], axis=1))
+    else:
+        new = np.ones(len(ordered), bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+        head = np.maximum.accumulate(np.where(new, np.arange(len(ordered)), 0))
+        pairs.append(np.stack([documents[head[~new]], documents[~new]], axis=1))
+    return np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)

@@ -1,0 +1,122 @@
+"""The mixture of languages (Conneau & Lample 2019; chapter eq. 11.7): small ones are drawn more often than they come.
+
+    p_i = n_i / Σ n_j              share of language i among the sentences
+    q_i = p_i^α / Σ p_j^α          share among the sentences that are drawn; α = 1 leaves p, α = 0 makes all alike
+
+    >>> {name: round(q, 3) for name, q in mixture({"en": 9_900, "sw": 100}, alpha=0.3).items()}
+    {'en': 0.799, 'sw': 0.201}
+
+Drawing is systematic, not random: each language has a row of its text without end, one random order of its chunks after
+another, and every block of an epoch takes the next stretch of each row. The stretches are as long as q asks, cut at
+sentences, so each block has the mixture to a sentence, and no text of a language comes again before all of it has come.
+An epoch draws as many sentences as the corpus has. Everything is a function of (seed, epoch, block).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import edges
+from larvatus.core.errors import DataError, RecipeError
+from larvatus.core.ranges import Count, Share, check_ranges
+from larvatus.data.corpus.format import REBUILD, ChunkInfo, Counts
+
+
+class MixtureConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    alpha: Share = 1.0
+    """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
+    languages: Count | msgspec.UnsetType = msgspec.UNSET
+    """Read the first so many of the languages that are named (--language xx=PATH) alone, for ablations; unset: all."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "mixture.", RecipeError)
+
+    def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
+        """How often each language's text comes in an epoch: q_i / p_i."""
+        p, q = mixture(sentences, 1.0), mixture(sentences, self.alpha)
+        return {name: q[name] / p[name] for name in p}
+
+
+def mixture(sentences: Mapping[str, int], alpha: float) -> dict[str, float]:
+    """q_i of eq. 11.7 from the number of sentences of each language; languages without any are left out."""
+    total = sum(sentences.values())
+    powers = {name: (n / total) ** alpha for name, n in sentences.items() if n}
+    return {name: power / sum(powers.values()) for name, power in powers.items()}
+
+
+def epoch_tokens(languages: Mapping[str, Counts], config: MixtureConfig) -> dict[str, int]:
+    """Tokens of each language that an epoch draws."""
+    repeats = config.repeats({name: counts.sentences for name, counts in languages.items()})
+    return {name: max(1, round(languages[name].tokens * times)) for name, times in repeats.items()}
+
+
+class Part(NamedTuple):
+    """A stretch of a chunk, in tokens: the sentences that begin in it."""
+
+    chunk: int
+    first: int
+    last: int
+
+
+Shuffle = Callable[[str, int, Ints], Ints]
+"""The order of a language's chunks on a pass over its text: (language, number of the pass, chunks)."""
+
+
+def mixed_plan(
+    chunks: Sequence[ChunkInfo], tokens: Mapping[str, int], *, epoch: int, size: int, shuffle: Shuffle
+) -> list[list[Part]]:
+    """The blocks of an epoch, of about `size` tokens each; `tokens` of every language, spread over all blocks."""
+    count = max(1, round(sum(tokens.values()) / size))
+    mine: dict[str, list[int]] = {name: [] for name in sorted(tokens)}
+    for number, chunk in enumerate(chunks):
+        mine[chunk.language].append(number)
+    rows = {name: _Row(name, chunks, np.array(numbers, np.int64), shuffle) for name, numbers in mine.items()}
+    blocks: list[list[Part]] = []
+    for block in range(epoch * count, (epoch + 1) * count):
+        ends = {name: (block * n // count, (block + 1) * n // count) for name, n in tokens.items()}
+        blocks.append([part for name, row in rows.items() for part in row.parts(*ends[name])])
+    return blocks
+
+
+@dataclass
+class _Row:
+    """A language's text without end: pass after pass over its chunks, each in an order of its own."""
+
+    language: str
+    chunks: Sequence[ChunkInfo]
+    mine: Ints  # which of the chunks are of the language
+    shuffle: Shuffle
+    _pass: tuple[int, list[int], list[int]] = field(init=False, default=(-1, [], []))  # number, chunks, their edges
+
+    def __post_init__(self) -> None:
+        self._length = sum(self.chunks[i].tokens for i in self.mine.tolist())
+
+    def parts(self, first: int, last: int) -> Iterator[Part]:
+        """Tokens first … last − 1 of the row."""
+        while first < last:
+            number, at = divmod(first, self._length)
+            order, edge = self._order(number)
+            k = bisect_right(edge, at) - 1
+            taken = min(edge[k + 1] - at, last - first)
+            yield Part(order[k], at - edge[k], at - edge[k] + taken)
+            first += taken
+
+    def _order(self, number: int) -> tuple[list[int], list[int]]:
+        if self._pass[0] != number:
+            order = self.shuffle(self.language, number, self.mine)
+            edge = edges(np.array([self.chunks[i].tokens for i in order.tolist()], np.int64))
+            self._pass = (number, order.tolist(), edge.tolist())
+        return self._pass[1:]
+
+
+def refuse_mixed_chunks(name: str, chunks: Sequence[ChunkInfo], languages: Mapping[str, Counts]) -> None:
+    """Old corpora have chunks of several languages: those cannot be drawn from."""
+    if len(languages) > 1 and any(not chunk.language for chunk in chunks):
+        raise DataError(f"{name} was built when its chunks did not keep languages apart; {REBUILD}")

@@ -1,0 +1,90 @@
+"""Packings: how documents become training sequences. One file each; all work on a `Block` and give a `TrainingBatch`.
+
+    sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or that of another document (BERT)
+    full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
+    sentences          one sentence (ELMo)
+    single-segment     sentences of one document up to the limit (SpanBERT)
+    documents          whole documents, windowed where they are longer (no leaking across documents)
+    sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
+    contiguous         running text, cut wherever a sequence is full (GPT, T5, XLNet)
+
+Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Frame` says.
+
+In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
+pieces, never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair;
+they are left out of `sentence-order` and of `sentence-pairs`. A new packing is a new file with its settings and its
+`plan`, its line in `PackingConfig`, and nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import RecipeError
+from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.packing.contiguous import ContiguousConfig
+from larvatus.data.corpus.packing.documents import DocumentsConfig
+from larvatus.data.corpus.packing.full_sentences import FullSentencesConfig
+from larvatus.data.corpus.packing.pieces import Pieces, assemble
+from larvatus.data.corpus.packing.sentence_order import SentenceOrderConfig
+from larvatus.data.corpus.packing.sentence_pairs import SentencePairsConfig
+from larvatus.data.corpus.packing.sentences import SentencesConfig
+from larvatus.data.corpus.packing.single_segment import SingleSegmentConfig
+from larvatus.data.text.frame import Dress, Frame
+
+PackingConfig = (
+    SentencePairsConfig
+    | FullSentencesConfig
+    | SingleSegmentConfig
+    | DocumentsConfig
+    | SentenceOrderConfig
+    | ContiguousConfig
+    | SentencesConfig
+)
+
+__all__ = [
+    "ContiguousConfig",
+    "DocumentsConfig",
+    "FullSentencesConfig",
+    "PackingConfig",
+    "SentenceOrderConfig",
+    "SentencePairsConfig",
+    "SentencesConfig",
+    "SingleSegmentConfig",
+    "check",
+    "dress_of",
+    "pack",
+    "planned",
+]
+
+
+def pack(
+    block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
+) -> TrainingBatch[Ints]:
+    """Pack a block into sequences of at most `length` tokens, in random order, dressed as `frame` says."""
+    pieces = planned(block, config, length=length, frame=frame, random=random)
+    return assemble(block, pieces, dress_of(config, frame))
+
+
+def planned(block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator) -> Pieces:
+    """Which stretches of a block make which sequence, in random order: all of a packing but the tokens themselves."""
+    dress = dress_of(config, frame)
+    if dress.room(length) < config.least:
+        raise RecipeError(
+            f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
+        )
+    pieces = config.plan(block, length=length, dress=dress, random=random)
+    return pieces.in_order(random.permutation(pieces.count))
+
+
+def dress_of(config: PackingConfig, frame: Frame) -> Dress:
+    """The special tokens of the sequences that a packing makes: as around texts, unless it says otherwise."""
+    return config.dress(frame) if isinstance(config, ContiguousConfig) else frame.of(config.texts)
+
+
+def check(config: PackingConfig, counts: Counts) -> None:
+    """Refuse a corpus that this packing cannot use, before any of it is read."""
+    config.check(counts)

@@ -1,0 +1,52 @@
+"""Whole documents, one a sequence; a longer one is cut into even windows, at words, and nothing of it is lost.
+
+Documents never meet in a sequence, so nothing leaks between them. For recipes that train on long context.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.packing.pieces import Pieces, as_array
+from larvatus.data.text.frame import Dress
+
+
+class DocumentsConfig(msgspec.Struct, tag="documents", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    gives: ClassVar[tuple[type, ...]] = ()
+    texts: ClassVar[int] = 1
+    least: ClassVar[int] = 1
+    different_documents: ClassVar[int] = 1
+
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
+        sizes = np.diff(block.documents)
+        long = np.flatnonzero(sizes > room)
+        if not len(long):
+            return Pieces.single(block.documents[:-1], block.documents[1:])
+        cuts = [block.documents]
+        words = np.flatnonzero(block.words)
+        for d in long.tolist():
+            first, last = int(block.documents[d]), int(block.documents[d + 1])
+            inside = words[np.searchsorted(words, first) : np.searchsorted(words, last)]
+            cuts.append(as_array(_windows(inside, first, last, room)))
+        starts = np.sort(np.concatenate(cuts))
+        return Pieces.single(starts[:-1], starts[1:])
+
+    def check(self, counts: Counts) -> None:
+        """Any text will do."""
+
+
+def _windows(words: np.ndarray[tuple[int], np.dtype[np.int64]], first: int, last: int, room: int) -> list[int]:
+    """Where windows after the first begin: as even as words allow, none longer than `room`."""
+    cuts: list[int] = []
+    while last - first > room:
+        even = -(-(last - first) // -(-(last - first) // room))  # what is left over the fewest windows that hold it
+        i = int(np.searchsorted(words, first + even, side="right")) - 1
+        first = int(words[i]) if i >= 0 and words[i] > first else first + even
+        cuts.append(first)
+    return cuts

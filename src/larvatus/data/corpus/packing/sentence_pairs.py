@@ -1,0 +1,120 @@
+"""Sentence pairs (BERT, Devlin et al. 2019, §3.1 and A.2): does the second stretch of text follow the first?
+
+    [CLS] A [SEP] B [SEP]
+
+Consecutive sentences are gathered up to the limit (in one case of ten up to a random shorter length) and cut at a
+random border into A and B. Half the time B is of another document, as in BERT's `create_pretraining_data`. Differences,
+so that the label is even, shows in nothing but the text, and no text is lost:
+
+- BERT draws a random B anywhere, and puts back the true one. Here two pairs of different documents exchange theirs
+  (`exchange.py`), so that random pairs are as long and as whole as true ones, and tokens come once in an epoch.
+- B comes from a document of A's language where the block has another of it: a change of language would tell the label.
+- BERT gathers more than fits and cuts tokens off at either end. Here sentences that do not fit wait for the next pair.
+  Where only one fits, B is the beginning of the one that follows, and the next pair begins with its rest.
+- Where one sentence is left at the end of a document (BERT then always draws a random B, which makes random pairs more
+  frequent), it takes what stands before it along as A, which then comes twice.
+- A sentence that leaves less than an eighth of the limit, or is a document by itself, is cut in two at a random word;
+  one that is longer than the limit is cut into successive pieces first. A document of one token is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import DataError, RecipeError
+from larvatus.core.predicted import PairLabels
+from larvatus.core.ranges import Share, check_ranges
+from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.packing.exchange import Pairs, exchanged
+from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
+from larvatus.data.corpus.packing.pieces import Pieces, cut_long
+from larvatus.data.text.frame import Dress
+
+
+class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    short: Share = 0.1
+    """How often a pair aims at a random shorter length."""
+    random: Share = 0.5
+    """How often B comes from another document."""
+
+    gives: ClassVar[tuple[type, ...]] = (PairLabels,)
+    texts: ClassVar[int] = 2
+    least: ClassVar[int] = 2
+    different_documents: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "packing.", RecipeError)
+
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
+        if len(np.unique(block.numbers)) < 2:
+            raise DataError(
+                "sentence pairs need two documents to draw from, and here is one; give more documents, "
+                "or split it with blank lines (--split blank-line)"
+            )
+        pairs = _Cutting(block, room, self.short, random).pairs()
+        a, b, labels = exchanged(pairs, block, share=self.random, room=room, random=random)
+        return pair_pieces(a, b, labels, PairLabels)
+
+    def check(self, counts: Counts) -> None:
+        if counts.documents < 2:
+            raise DataError(
+                "sentence pairs need at least two documents, and the corpus has one; "
+                "give more, or put blank lines between documents"
+            )
+        check_sentences(counts)
+
+
+class _Cutting:
+    """Cuts every document of a block into true pairs. A unit is a sentence, or a piece of a long one."""
+
+    def __init__(self, block: Block, room: int, short: float, random: np.random.Generator) -> None:
+        starts = cut_long(block.sentences, block, room)
+        self.room, self.short = room, short
+        self.edge: list[int] = starts.tolist()
+        self.units: list[int] = np.searchsorted(starts, block.documents).tolist()  # first of each document, and the end
+        self.words: Ints = np.append(np.flatnonzero(block.words), len(block.ids))
+        self.draws = draws(random, 3)
+
+    def pairs(self) -> Pairs:
+        edge = self.edge
+        cuts: list[tuple[int, int, int, int]] = []
+        for document, (unit, last) in enumerate(zip(self.units[:-1], self.units[1:], strict=True)):
+            begin = at = edge[unit]  # `at` may lie within the unit
+            if edge[last] - begin < 2:
+                continue
+            while unit < last:
+                short, size, border = next(self.draws)
+                target = aim(self.room, self.short, (short, size))
+                end = gather(edge, unit, at, last, target=target, room=self.room)
+                if end - unit > 1:
+                    start, middle, stop = at, edge[unit + 1 + int(border * (end - unit - 1))], edge[end]
+                else:
+                    start, middle, stop = self._single(at, end, begin, last, border)
+                cuts.append((document, start, middle, stop))
+                at, unit = stop, end
+        return Pairs.of(cuts)
+
+    def _single(self, at: int, end: int, begin: int, last: int, border: float) -> tuple[int, int, int]:
+        """Start, border and end of a pair where only one unit (or its rest) fits: `at` to edge[end]."""
+        stop, room = self.edge[end], self.room
+        if room - (stop - at) >= max(1, room // 8):
+            if end < last:  # its end comes into this pair, its rest opens the next
+                limit = min(at + room, max(stop + 1, self.edge[end + 1] - room // 8))
+                word = int(self.words[np.searchsorted(self.words, limit, side="right") - 1])
+                return at, stop, word if word > stop else limit
+            if at > begin:
+                earliest = max(begin, stop - room)
+                sentence = self.edge[bisect_left(self.edge, earliest, 0, end)]
+                word = int(self.words[np.searchsorted(self.words, earliest)])
+                return sentence if sentence < at else word if word < at else earliest, at, stop
+        first, beyond = np.searchsorted(self.words, (at + 1, stop)).tolist()
+        if beyond > first:
+            return at, int(self.words[first + int(border * (beyond - first))]), stop
+        return at, at + 1 + int(border * (stop - at - 1)), stop

@@ -1,0 +1,32 @@
+"""Sentences, one a sequence (ELMo, Peters et al. 2018): what stands beside a sentence is not seen.
+
+    [CLS] sentence [SEP]
+
+Sentences longer than a sequence are cut, at words.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.packing.pieces import Pieces, cut_long
+from larvatus.data.text.frame import Dress
+
+
+class SentencesConfig(msgspec.Struct, tag="sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    gives: ClassVar[tuple[type, ...]] = ()
+    texts: ClassVar[int] = 1
+    least: ClassVar[int] = 1
+    different_documents: ClassVar[int] = 1
+
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        starts = cut_long(block.sentences, block, dress.room(length))
+        return Pieces.single(starts[:-1], starts[1:])
+
+    def check(self, counts: Counts) -> None:
+        """Any text will do."""

@@ -1,0 +1,231 @@
+"""Masking of spans (SpanBERT, Joshi et al. 2020, §3.1; chapter §11.5.1): runs of whole words are hidden together.
+
+    l ~ Geometric(0.2) over 1 … 10        P(l) = p (1 − p)^(l−1) / (1 − (1 − p)^10), in words; mean 3.8
+    s uniform among the places where l words may be hidden
+    80 / 10 / 10 decided once for the whole span
+
+The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
+would have 4.5. Spans of a sequence are drawn one after another:
+
+- A word may be hidden if all its tokens are ordinary and a token stands on either side of it in the sequence. The W
+  words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
+- Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
+  `models/objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
+  that are. A span that crosses a special token, or runs on from the last word to the first, becomes two.
+- Another span is drawn while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
+  the law's steps: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Then rate · W words are hidden on average, no span is
+  cut to fit, and the lengths have the law, since whether a span is drawn depends on those before it alone (Wald). A
+  sequence misses rate · W by at most `longest` words. (In texts of a few words 1 takes the place of rate · W.)
+- No choice looks at how many tokens a word has: a word of many pieces is hidden as often as one of a single piece,
+  and the share of hidden tokens is the rate, too. (The release spends a budget of tokens, which long words do not fit
+  in short sequences.)
+
+A recipe whose full sequences cannot hide one span of mean length is refused when read, and one whose rate cannot be
+reached by spans that do not touch.
+
+Another law over the same algorithm is a config with its own `law`: see `n_grams.py`.
+
+The k-th span of a sequence hangs on the random numbers of (seed, epoch, item, k), whatever batch it comes in.
+
+B sequences, W words that may be hidden, S spans, A sequences not yet done, M hidden tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.core.arrays import Bits, Bools, Doubles, Ints
+from larvatus.core.batch import edges, ranges
+from larvatus.core.errors import RecipeError
+from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.ranges import PositiveShare, Run
+from larvatus.core.rng import random_bits
+from larvatus.data.corruption.masking import budgets
+from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
+
+_TWO_32 = float(1 << 32)
+
+
+class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all maskings of spans share: the algorithm above; a kind of span says by which law lengths are drawn."""
+
+    gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
+
+    longest: Run = 10
+    """No span has more words."""
+
+    @property
+    def law(self) -> npt.NDArray[np.float64]:
+        """P(l) for l = 1 … longest."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its spans are")
+
+    @property
+    def decided_at_once(self) -> bool:
+        """Whether a whole span is hidden, replaced or kept by one draw, not each of its tokens by its own."""
+        return True
+
+    @property
+    def mean(self) -> float:
+        """Words of a span on average."""
+        return float(self.law @ np.arange(1, self.longest + 1))
+
+    def check(self, room: int) -> None:
+        """Where even an average span of one-token words overshoots the rate, what is hidden is not the law's.
+
+        Where no further span finds a place, at most two words stand between spans: so `mean / (mean + 2)` is reached.
+        """
+        mean, most = self.mean, self.mean / (self.mean + 2)
+        for name, rate in self.shares.items():
+            budget = int(budgets(np.array([room]), rate)[0])
+            if rate > most:
+                raise RecipeError(
+                    f"{name} = {rate:g} is more than spans of {mean:.1f} words (the mean) that do not touch "
+                    f"are sure to hide; set it to at most {int(100 * most) / 100:g}, or raise corruption.longest"
+                )
+            if mean > budget:
+                raise RecipeError(
+                    f"{room} tokens of text at {name} = {rate:g} may hide {budget}, too few for a span of "
+                    f"{mean:.1f} words (the mean); lengthen the phase, raise {name} or lower corruption.longest"
+                )
+
+    def may_hide(self, text: Text) -> bool:
+        return len(Words.of(text).firsts) > 0
+
+    def hide(self, text: Text) -> Hidden:
+        words = Words.of(text)
+        spans = draw_spans(words, self, text).within_runs(words)
+        first_S, end_S = words.firsts[spans.words], words.ends[spans.words + spans.lengths - 1]
+        sizes_S = end_S - first_S
+        place_M = ranges(sizes_S)
+        left_M = np.repeat(first_S - 1, sizes_S)
+        places_M = left_M + 1 + place_M
+        targets = SpanTargets(
+            left=left_M, right=np.repeat(end_S, sizes_S), place=place_M, ids=text.tokens.ids[places_M]
+        )
+        bits_3M = text.bits(places_M)[1:]
+        if self.decided_at_once:
+            bits_3M[0] = np.repeat(spans.bits, sizes_S)
+        return Hidden(places_M=places_M, bits_3M=bits_3M, targets={SpanTargets: targets})
+
+
+class SpansConfig(
+    SpanMaskingConfig, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    geometric: PositiveShare = 0.2
+    """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
+
+    @property
+    def law(self) -> npt.NDArray[np.float64]:
+        """P(l) for l = 1 … longest."""
+        weights = self.geometric * (1.0 - self.geometric) ** np.arange(self.longest)
+        law: npt.NDArray[np.float64] = weights / weights.sum()
+        return law
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The words that may be hidden, in the order of the text."""
+
+    firsts: Ints  # [W] where each begins in the flat batch
+    ends: Ints  # [W] where it ends
+    sequences: Ints  # [W]
+    edges: Ints  # [B + 1] where the words of each sequence begin
+
+    @classmethod
+    def of(cls, text: Text) -> Words:
+        tokens = text.tokens
+        new_N = text.places_N == 0
+        new_N[1:] |= tokens.words[1:] != tokens.words[:-1]
+        starts = np.flatnonzero(new_N)
+        good_N = np.zeros(tokens.size, dtype=np.bool_)
+        good_N[text.ordinary_T] = True
+        good_N[text.places_N == 0] = False  # a span has a token on either side
+        good_N[edges(tokens.lengths)[1:][tokens.lengths > 0] - 1] = False
+        good = np.logical_and.reduceat(good_N, starts) if len(starts) else np.empty(0, np.bool_)
+        firsts, ends = starts[good], np.append(starts[1:], tokens.size)[good]
+        sequences = text.sequences_N[firsts]
+        each = np.bincount(sequences, minlength=tokens.count)
+        return cls(firsts=firsts, ends=ends, sequences=sequences, edges=edges(each))
+
+    def on_circle(self, starts: Ints, lengths: Ints, sequences: Ints) -> Ints:
+        """`lengths` words from each start on, end to end; after the last word of a sequence comes its first."""
+        first, count = (np.repeat(x[sequences], lengths) for x in (self.edges[:-1], np.diff(self.edges)))
+        places: Ints = first + (np.repeat(starts, lengths) - first + ranges(lengths)) % count
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    words: Ints  # [S] its first word
+    lengths: Ints  # [S] its words
+    bits: Bits  # [S] hidden, replaced or kept?
+    rounds: Ints  # [S] how many spans its sequence had before
+
+    def within_runs(self, words: Words) -> Spans:
+        """As they stand in the text, not as they were drawn: in order, and parted where something stands between."""
+        each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
+        span = np.repeat(np.arange(len(self.words)), self.lengths)
+        in_order = np.argsort(each)
+        each, span = each[in_order], span[in_order]
+        new = np.ones(len(each), dtype=np.bool_)
+        new[1:] = (span[1:] != span[:-1]) | (words.firsts[each[1:]] != words.ends[each[:-1]])
+        begins = np.flatnonzero(new)
+        lengths = np.diff(begins, append=len(each))
+        return Spans(each[begins], lengths, self.bits[span[begins]], self.rounds[span[begins]])
+
+
+def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
+    """The spans of all sequences, on their circles: a round draws one for each sequence that is not done."""
+    sums = np.cumsum(config.law)
+    rooms = np.minimum(np.diff(words.edges)[words.sequences], config.longest)  # [W] free words from each on
+    left = _words_to_hide(words, config, text)
+    drawn: list[Spans] = []
+    while len(fit := np.flatnonzero((rooms > 0) & (left[words.sequences] > 0))):
+        begins = np.flatnonzero(np.diff(words.sequences[fit], prepend=-1))
+        sequences = words.sequences[fit[begins]]  # [A]
+        number = np.full(len(sequences), len(drawn), dtype=np.int64)
+        bits = random_bits(text.seed, "spans", text.epoch, items=text.items[sequences], draws=number)
+        lengths = np.minimum(np.searchsorted(sums, bits[0] / _TWO_32, side="right") + 1, config.longest)
+        lengths = np.minimum(lengths, np.maximum.reduceat(rooms[fit], begins))
+        starts = fit[_pick(rooms[fit] >= np.repeat(lengths, np.diff(begins, append=len(fit))), begins, bits[1])]
+        left[sequences] -= lengths
+        drawn.append(Spans(starts, lengths, bits[2], number))
+        _occupy(rooms, words, drawn[-1], longest=config.longest)
+    none = np.empty(0, dtype=np.int64)
+    drawn.append(Spans(none, none, none.astype(np.uint64), none))
+    return Spans(*(np.concatenate([getattr(part, f.name) for part in drawn]) for f in fields(Spans)))
+
+
+def _words_to_hide(words: Words, config: SpanMaskingConfig, text: Text) -> Doubles:
+    """While fewer words of a sequence are hidden, another span is drawn: rate · W − d, [B]."""
+    count = text.tokens.count
+    if config.rate == 0.0:
+        return np.zeros(count)
+    zeros = np.zeros(count, dtype=np.int64)
+    share = random_bits(text.seed, "spans", text.epoch, items=text.items, draws=zeros)[3] / _TWO_32
+    # P(l > x) for x in [0, 1), [1, 2) …: the density of d, times the mean length
+    longer = 1.0 - np.cumsum(config.law) + config.law
+    so_far = np.concatenate([[0.0], np.cumsum(longer)]) / longer.sum()
+    since: Doubles = np.interp(share, so_far, np.arange(config.longest + 1))
+    return np.maximum(1.0, config.rate * np.diff(words.edges)) - since
+
+
+def _pick(good: Bools, begins: Ints, bits: Bits) -> Ints:
+    """One of the good ones of each group, all alike: [F], and where the A groups begin → [A]."""
+    so_far = np.cumsum(good)
+    before: Ints = so_far[begins] - good[begins]
+    count = np.append(before[1:], so_far[-1]) - before
+    return np.searchsorted(so_far, before + 1 + ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64))
+
+
+def _occupy(rooms: Ints, words: Words, spans: Spans, *, longest: int) -> None:
+    """Take away the words of new spans and those on either side, in place: none may begin there or reach there."""
+    sequences = words.sequences[spans.words]
+    back = np.full(len(sequences), longest + 1)
+    before = words.on_circle(spans.words - longest - 1, back, sequences)  # up to the word before the span
+    np.minimum.at(rooms, before, np.tile(np.arange(longest, -1, -1), len(sequences)))  # small circles: some come twice
+    rooms[words.on_circle(spans.words, spans.lengths + 1, sequences)] = 0

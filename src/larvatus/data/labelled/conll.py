@@ -1,0 +1,142 @@
+"""CoNLL columns: a word a line with its tag, a blank line between sentences.
+
+    Mt.      B-LOC
+    Sanitas  I-LOC
+    is       O
+
+Tabs or spaces, as most lines have it. The word is the first column and the tag the last, or as numbers say. Comments
+(a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are passed over. A prefix
+that every word of a file carries, such as WikiANN's ``en:``, is stripped, and that is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.problems import Problems, fault
+from larvatus.data.labelled.records import Place, TaggedExample, shown
+from larvatus.data.text.lines import numbered_lines
+
+Lines = Iterator[tuple[int, str]]
+
+SAMPLE = 10_000
+"""Lines that are looked at before the number of columns is decided."""
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
+_PREFIX = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]+)*:")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a file are cut."""
+
+    separator: str
+    """A tab, or a space (any number of them)."""
+    width: int
+
+    def cells(self, line: str) -> list[str]:
+        if self.separator == "\t":
+            return line.split("\t")
+        return [cell for cell in line.split(" ") if cell]
+
+
+def read_conll(
+    name: str,
+    *,
+    word: int = 1,
+    tag: int | None = None,
+    labelled: bool = True,
+    problems: Problems | None = None,
+    lines: Lines | None = None,
+) -> tuple[list[TaggedExample], str, tuple[str, ...]]:
+    """The sentences of a file, what was read as what, and what else there is to say. Columns are numbered from 1.
+
+    `lines` are those of the file where it is open already.
+    """
+    lines = lines or numbered_lines(name)
+    head = list(islice(lines, SAMPLE))
+    layout = layout_of(name, [line for _, line in head])
+    column = layout.width if tag is None else tag
+    for role, number in (("word", word), ("tag", column if labelled else 1)):
+        if not 1 <= number <= layout.width:
+            raise DataError(f"{shown(name)} has {layout.width} columns, no column {number} for the {role}")
+    if labelled and column == word:
+        raise DataError(f"{shown(name)}: column {word} is the word and cannot be its tag; rows need a tag, or a --tag")
+    examples = []
+    for document, rows in _sentences(shown(name), chain(head, lines), layout, problems):
+        place = Place(shown(name), rows[0][0], document=document)
+        words = tuple(cells[word - 1].strip() for _, cells in rows)
+        tags = tuple(cells[column - 1].strip() for _, cells in rows) if labelled else None
+        empty = next(
+            (line for (line, _), word, tag in zip(rows, words, tags or words, strict=True) if not (word and tag)), 0
+        )
+        if empty:
+            fault(problems, "empty word or tag", Place(shown(name), empty), "the word or its tag is empty; fill it in")
+        else:
+            examples.append(TaggedExample(words, tags, place))
+    examples, notes = _without_prefix(examples)
+    said = f"read as: word = column {word}" + (f", tag = column {column}" if labelled else "")
+    return examples, said, notes
+
+
+def layout_of(name: str, lines: list[str]) -> Layout:
+    """Tabs or spaces, and the commonest number of columns."""
+    rows = [line for line in lines if line.strip()]
+    if not rows:
+        raise DataError(f"{shown(name)} is empty; give a file with a word and its tag a line")
+    separator = "\t" if sum("\t" in row for row in rows) * 2 > len(rows) else " "
+    cut = Layout(separator, 0)
+    return Layout(separator, Counter(len(cut.cells(row)) for row in rows).most_common(1)[0][0])
+
+
+def _sentences(
+    name: str, lines: Iterable[tuple[int, str]], layout: Layout, problems: Problems | None
+) -> Iterator[tuple[int | None, list[tuple[int, list[str]]]]]:
+    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is set aside."""
+    rows: list[tuple[int, list[str]]] = []
+    document, broken = None, False
+    for number, line in chain(lines, [(0, "")]):
+        if not line.strip():
+            if rows and not broken:
+                yield document, rows
+            rows, broken = [], False
+            continue
+        cells = layout.cells(line)
+        if cells[0] == "-DOCSTART-" or (not rows and _NEW_DOCUMENT.match(line)):
+            document = number
+        if cells[0] == "-DOCSTART-" or (line.startswith("#") and not rows and len(cells) != layout.width):
+            continue
+        if len(cells) != layout.width:
+            message = f"{len(cells)} columns, but rows of this file have {layout.width}"
+            fault(problems, "wrong number of columns", Place(name, number), message)
+            broken = True
+        rows.append((number, cells))
+
+
+def _without_prefix(examples: list[TaggedExample]) -> tuple[list[TaggedExample], tuple[str, ...]]:
+    match = _PREFIX.match(examples[0].words[0]) if examples else None
+    prefix = match.group() if match else ""
+    count = sum(len(example.words) for example in examples)
+    all_have = all(word.startswith(prefix) and word != prefix for example in examples for word in example.words)
+    if not prefix or count < 10 or not all_have:
+        return examples, ()
+    stripped = [
+        replace(example, words=tuple(word.removeprefix(prefix) for word in example.words)) for example in examples
+    ]
+    return stripped, (f"prefix {prefix} stripped from every word",)
+
+
+def conll_lines(examples: Iterable[TaggedExample]) -> Iterator[str]:
+    """Sentences as lines of ``word<TAB>tag``, blank between them; what `read_conll` reads."""
+    for example in examples:
+        if example.tags is None:
+            raise DataError(f"{example.place}: the words have no tags to write")
+        for word, tag in zip(example.words, example.tags, strict=True):
+            if "\t" in word or "\n" in word:
+                raise DataError(f"{example.place}: word {word!r} holds a tab or a line break; CoNLL cannot write it")
+            yield f"{word}\t{tag}"
+        yield ""

@@ -1,0 +1,178 @@
+"""The tasks of GLUE by name (Wang et al. 2019): files, columns, labels, official metrics, published scores.
+
+    data = read_glue("mrpc", "glue/")
+    data.train, data.dev["dev"], data.task.metrics          # ("f1", "accuracy"): the first decides
+
+A directory is GLUE's (with ``SST-2/``, ``CoLA/``, …) or one task's own; files are ``train.tsv``, ``dev.tsv``, of MNLI
+``dev_matched.tsv`` and ``dev_mismatched.tsv``, compressed or not, or the same names as JSONL or Parquet. Quotation
+marks are characters, and CoLA has no header. MRPC comes without a dev file: the last 408 rows of training are it, and
+that is reported. Classes written as numbers (0, 1, …) in files made by others get their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset, Kind, TextExample
+from larvatus.data.labelled.tables import ENDINGS, ending, open_table
+from larvatus.data.labelled.texts import read_texts
+from larvatus.data.text.archives import COMPRESSIONS
+
+Split = Literal["train", "dev"]
+MRPC_DEV = 408
+"""Rows of MRPC's official dev set."""
+_NO_AGREEMENT = "-"
+"""The label of pairs on which MNLI's people did not agree."""
+_GUESSED = Columns()
+_COLA = Columns(text=4, label=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    name: str
+    title: str
+    """As the papers write it; also the name of its folder."""
+    pairs: bool = True
+    labels: tuple[str, ...] = ()
+    """Classes, in the order of their ids; none for regression."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """As the benchmark scores it; the first decides which model is best."""
+    dev: tuple[str, ...] = ("dev",)
+    """Names of its dev files."""
+    symmetric: bool = False
+    """Whether a pair means the same in either order."""
+    bare: Columns = _GUESSED
+    """Columns of a file without a header."""
+
+    @property
+    def kind(self) -> Kind:
+        return "multi-class" if self.labels else "regression"
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+TASKS = {
+    task.name: task
+    for task in (
+        GlueTask(name="cola", title="CoLA", pairs=False, labels=("0", "1"), metrics=("matthews",), bare=_COLA),
+        GlueTask(name="sst2", title="SST-2", pairs=False, labels=("0", "1")),
+        GlueTask(name="mrpc", title="MRPC", labels=("0", "1"), metrics=("f1", "accuracy"), symmetric=True),
+        GlueTask(name="stsb", title="STS-B", metrics=("spearman", "pearson"), symmetric=True),
+        GlueTask(name="qqp", title="QQP", labels=("0", "1"), metrics=("f1", "accuracy"), symmetric=True),
+        GlueTask(
+            name="mnli",
+            title="MNLI",
+            labels=("entailment", "neutral", "contradiction"),
+            dev=("dev_matched", "dev_mismatched"),
+        ),
+        GlueTask(name="qnli", title="QNLI", labels=_ENTAILMENT),
+        GlueTask(name="rte", title="RTE", labels=_ENTAILMENT),
+        GlueTask(name="wnli", title="WNLI", labels=("0", "1")),
+    )
+}
+
+_PAPER = ("mnli", "mnli-mm", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "average")
+PUBLISHED: dict[str, dict[str, float]] = {
+    system: dict(zip(_PAPER, scores, strict=True))
+    for system, scores in {
+        "Pre-OpenAI SOTA": (80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7, 74.0),
+        "BiLSTM+ELMo+Attn": (76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8, 71.0),
+        "OpenAI GPT": (82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0, 75.1),
+        "BERT-base": (84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4, 79.6),
+        "BERT-large": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1, 82.1),
+    }.items()
+}
+"""Table 1 of Devlin et al. (2019), in percent: the test sets, scored by GLUE's server. F1 of QQP and MRPC, Spearman's
+correlation of STS-B, Matthews' of CoLA, accuracy of the others; WNLI is left out."""
+
+
+@dataclass(frozen=True)
+class GlueData:
+    task: GlueTask
+    train: Dataset[TextExample] | None
+    dev: dict[str, Dataset[TextExample]]
+    """By the name of the file: ``dev``, or ``dev_matched`` and ``dev_mismatched``."""
+
+
+def glue_task(name: str) -> GlueTask:
+    """A task by its name: sst2, SST-2 and sst_2 are one."""
+    plain = name.lower().replace("-", "").replace("_", "")
+    if plain not in TASKS:
+        raise UsageError(f"{name!r} is no task of GLUE{did_you_mean(plain, TASKS)}")
+    return TASKS[plain]
+
+
+def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
+    """The files of a task by their name without endings: ``train``, ``dev``, ``dev_matched``, …"""
+    root = Path(directory)
+    if not root.is_dir():
+        raise DataError(f"{root} is no directory; give the one that holds GLUE's files")
+    names = {task.name, task.title.lower()}
+    inside = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and folder.name.lower() in names]
+    home = inside[0] if inside else root
+    wanted = {"train", *task.dev}
+    files: dict[str, Path] = {}
+    for path in sorted(home.iterdir()):
+        stem = path.name.lower()
+        for compression in COMPRESSIONS:
+            stem = stem.removesuffix(compression)
+        stem = stem.removesuffix(ending(path.name))
+        if path.is_file() and stem in wanted and ending(path.name) in ENDINGS:
+            files.setdefault(stem, path)
+    if not files:
+        raise DataError(f"{home} has no files of {task.title}; it needs train.tsv or {task.dev[0]}.tsv")
+    return files
+
+
+def read_glue(
+    name: str, directory: str | Path, *, splits: Sequence[Split] = ("train", "dev"), problems: Problems | None = None
+) -> GlueData:
+    """The examples of a task. A split that is asked for and not there is an error."""
+    task = glue_task(name)
+    files = glue_files(task, directory)
+    dev = {name: _read(task, files[name], problems) for name in task.dev if name in files and "dev" in splits}
+    cut = task.name == "mrpc" and "dev" not in files and "train" in files
+    train = _read(task, files["train"], problems) if "train" in files and ("train" in splits or cut) else None
+    if cut and train is not None:
+        train, dev["dev"] = _split(train)
+    there = ", ".join(sorted(path.name for path in files.values()))
+    for split, got in (("train", train), ("dev", dev)):
+        if split in splits and not got:
+            raise DataError(f"{next(iter(files.values())).parent} has no {split} file of {task.title} (it has {there})")
+    return GlueData(task, train if "train" in splits else None, dev if "dev" in splits else {})
+
+
+def _read(task: GlueTask, path: Path, problems: Problems | None) -> Dataset[TextExample]:
+    columns = Columns() if open_table(str(path), problems=Problems()).header else task.bare
+    data = replace(read_texts(path, columns, kind=task.kind, problems=problems), symmetric=task.symmetric)
+    first = data.examples[0]
+    if (first.pair is not None) != task.pairs:
+        what = "pairs of texts" if task.pairs else "single texts"
+        raise DataError(f"{path}: {task.title} has {what}, but the file is {data.columns}")
+    if not task.labels:
+        return data
+    examples = [example for example in data.examples if example.label != _NO_AGREEMENT]
+    dropped = len(data) - len(examples)
+    notes: tuple[str, ...] = (f"{dropped:,} pairs without agreement left out",) if dropped else ()
+    seen = set(data.labels()) - {_NO_AGREEMENT}
+    if not seen <= set(task.labels):
+        numbers = {str(index): label for index, label in enumerate(task.labels)}
+        odd = next((example for example in examples if example.label not in numbers), None)
+        if odd is not None:
+            raise DataError(f"{odd.place}: {task.title} has no label {odd.label!r}; it has {', '.join(task.labels)}")
+        examples = [replace(example, label=numbers[str(example.label)]) for example in examples]
+        notes += (f"classes by number: {', '.join(f'{number} = {label}' for number, label in numbers.items())}",)
+    return replace(data, examples=tuple(examples), notes=notes)
+
+
+def _split(train: Dataset[TextExample]) -> tuple[Dataset[TextExample], Dataset[TextExample]]:
+    if len(train) <= MRPC_DEV:
+        raise DataError(f"{train.source}: {len(train)} rows are too few to take the last {MRPC_DEV} as dev")
+    said = f"no dev file: the last {MRPC_DEV} training rows are dev"
+    first, last = train.examples[:-MRPC_DEV], train.examples[-MRPC_DEV:]
+    return replace(train, examples=first, notes=(*train.notes, said)), replace(train, examples=last, notes=(said,))

@@ -1,0 +1,110 @@
+"""How files of labelled examples are read: a struct for each form of files; None: as they look.
+
+    TextFiles(text="review", label="stars")
+
+A task names the struct of the files that it reads (`Task.Reading`); commands make their options from its fields.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, TypeVar
+
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.records import Kind
+from larvatus.data.labelled.tables import TableOptions
+from larvatus.data.labelled.texts import Paths
+
+__all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "files_of", "refusal"]
+
+Column = Annotated[str | None, Flag(metavar="COLUMN")]
+
+
+class FileOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files of which nothing needs to be said."""
+
+    things: ClassVar[str] = "other tasks"
+    """What these files hold."""
+    refusal: ClassVar[str] = "{flags} are for {things}; leave them out"
+    """What is said where flags of other files are given, which hold `things`."""
+
+    @property
+    def table(self) -> TableOptions:
+        """How tables are read."""
+        return TableOptions()
+
+
+class TableFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables with a text, a second text and a label."""
+
+    text: Column = None
+    """Column of the text, by name or number; default: guessed."""
+    pair: Column = None
+    """Column of the second text of a pair; default: guessed."""
+    label: Column = None
+    """Column of the label; default: guessed."""
+    header: bool | None = None
+    """Whether the first row names columns; default: as it looks."""
+    quoting: bool | None = None
+    """Whether quotes hold cells together; default: only in CSV."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(text=self.text, pair=self.pair, label=self.label)
+
+    @property
+    def table(self) -> TableOptions:
+        return TableOptions(header=self.header, quoting=self.quoting)
+
+
+class TextFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables of texts, or of pairs, with their labels."""
+
+    things: ClassVar[str] = "texts"
+    refusal: ClassVar[str] = "{flags} name columns of {things}; texts have --text, --pair and --label"
+
+    labels: Kind | None = None
+    """What labels are; default: as they look."""
+    separator: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """What stands between several labels in a cell."""
+
+
+class WordFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Columns of words and of their tags: CoNLL, CoNLL-U."""
+
+    things: ClassVar[str] = "words"
+    refusal: ClassVar[str] = "{flags} are for {things}; words have --word and --tag"
+
+    word: Column = None
+    """Column of the word; default: the first."""
+    tag: Column = None
+    """Column of the tag, or a key of CoNLL-U; default: last, UPOS."""
+
+
+class QuestionFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Questions and their passages."""
+
+    things: ClassVar[str] = "questions"
+    refusal: ClassVar[str] = "questions are read from SQuAD's JSON, or JSONL with question, context and answers"
+
+
+Files = TypeVar("Files", bound=FileOptions)
+
+
+def files_of(given: FileOptions, kind: type[Files]) -> Files:
+    """What was said of files, as a reader of this kind takes it."""
+    if isinstance(given, kind):
+        return given
+    if given != type(given)():
+        flags = [name for name in given.__struct_fields__ if getattr(given, name) is not None]
+        raise UsageError(refusal(kind, flags, type(given)))
+    return kind()
+
+
+def refusal(kind: type[FileOptions], names: list[str], other: type[FileOptions]) -> str:
+    """What is said where something is named that is none of these files', but of others."""
+    flags = " and ".join(f"--{name}" for name in names)
+    return kind.refusal.format(flags=flags, things=other.things)

@@ -1,0 +1,138 @@
+"""Examples with labelled spans, of characters or of words, and relations between them.
+
+SpanExample("Mt. Sanitas", (Span(0, 11, "LOC"),), Place("train.jsonl", 1))
+SpannedWords(("Mt.", "Sanitas"), (Entity(0, 2, "LOC"),), Place("train.conllu", 1))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.records import AnyExample, Place, some_of
+from larvatus.data.text.align import join_words
+from larvatus.data.text.tag_schemes import Entity
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Characters [start, end) of a text, and what they are."""
+
+    start: int
+    end: int
+    label: str
+
+
+class Relation(NamedTuple):
+    """What a span, the head, is to another of its text, the tail; each is the number of a span of the example."""
+
+    head: int
+    tail: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpanExample(AnyExample):
+    """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
+
+    labels_are: ClassVar = "spans"
+    stratified: ClassVar = "type"
+
+    text: str
+    spans: tuple[Span, ...]
+    place: Place
+    id: str | None = None
+    relations: tuple[Relation, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_relations(self.relations, len(self.spans), self.place)
+
+    def names(self) -> Iterable[str]:
+        return [span.label for span in self.spans]
+
+    def relation_names(self) -> Iterable[str]:
+        return [label for _, _, label in self.relations]
+
+    def reads(self) -> str:
+        return self.text
+
+    def answer(self) -> object:
+        return self.spans
+
+    def strata(self) -> set[str]:
+        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
+
+    def contents(self) -> list[Any]:
+        return [self.text, [[span.start, span.end, span.label] for span in self.spans], self.relations]
+
+
+@dataclass(frozen=True, slots=True)
+class SpannedWords(AnyExample):
+    """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
+
+    labels_are: ClassVar = "spans"
+    stratified: ClassVar = "type"
+
+    words: tuple[str, ...]
+    spans: tuple[Entity, ...] | None
+    """Words [start, end) and what they are; None where nobody knows."""
+    place: Place
+    text: str | None = None
+    """The text as it was written; None: words with single spaces between them."""
+    places: tuple[tuple[int, int], ...] | None = None
+    """Characters of each word in `text`, start and end; None where `text` is."""
+    id: str | None = None
+    relations: tuple[Relation, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_relations(self.relations, len(self.spans or ()), self.place)
+        if (self.text is None) != (self.places is None) or len(self.places or self.words) != len(self.words):
+            raise DataError(f"{self.place}: a text goes with the characters of each of its words; give both or neither")
+        for start, end, label in self.spans or ():
+            if not 0 <= start < end <= len(self.words):
+                said = f"span {start} to {end} ({label})"
+                raise DataError(f"{self.place}: {said} is empty or outside its text of {len(self.words):,} words")
+
+    def names(self) -> Iterable[str]:
+        return [span.label for span in self.spans or ()]
+
+    def relation_names(self) -> Iterable[str]:
+        return [label for _, _, label in self.relations]
+
+    def reads(self) -> str:
+        return self.text if self.text is not None else " ".join(self.words)
+
+    def word_count(self) -> int | None:
+        return len(self.words)
+
+    def answer(self) -> object:
+        return self.spans
+
+    def answer_shown(self) -> str:
+        return some_of([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
+
+    def key(self) -> Hashable:
+        return self.words
+
+    def strata(self) -> set[str]:
+        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
+
+    def contents(self) -> list[Any]:
+        return [self.words, self.spans, *([self.relations] if self.relations else [])]
+
+    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The text and the characters of each word in it: as written, or with single spaces between words."""
+        if self.text is not None and self.places is not None:
+            return self.text, self.places
+        text, spans = join_words(self.words)
+        return text, tuple((start, end) for start, end in spans.tolist())
+
+
+def _refuse_relations(relations: tuple[Relation, ...], spans: int, place: Place) -> None:
+    for head, tail, label in relations:
+        if not (0 <= head < spans and 0 <= tail < spans):
+            raise DataError(f"{place}: the relation {label!r} joins spans {head} and {tail}, but there are {spans:,}")
+        if head == tail:
+            raise DataError(f"{place}: the relation {label!r} joins span {head} with itself; give it two spans")

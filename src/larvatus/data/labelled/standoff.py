@@ -1,0 +1,179 @@
+"""Labelled spans of characters beside their text: brat (.txt and .ann) and JSONL.
+
+    {"text": "Jane lives in Rome.", "spans": [{"start": 0, "end": 4, "label": "PER"}, [14, 18, "LOC"]]}
+
+Spans may nest and overlap; `spans_and_tags.to_tagged` makes tags of them. Of brat's files the text-bound annotations
+(T lines) are read, and the relations of two of them (R lines); one that is discontinuous is reported. A span outside
+its text, or one whose words differ from those brat wrote down beside it, is a fault with its place: offsets that are
+wrong once are wrong elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import digits
+from larvatus.data.labelled.problems import Problems, fault
+from larvatus.data.labelled.records import Place, Row, shown
+from larvatus.data.labelled.relations import brat_relations, relation_records, row_relations
+from larvatus.data.labelled.span_records import Span, SpanExample
+from larvatus.data.labelled.tables import Table
+from larvatus.data.text.archives import BROKEN, COMPRESSIONS
+from larvatus.data.text.encodings import as_utf_8
+from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.readers import whole_folder
+from larvatus.data.text.records import LONGEST_LINE, open_bytes
+
+SPAN_KEYS = ("spans", "entities", "label", "labels", "annotations")
+_STARTS, _ENDS, _LABELS = ("start", "start_offset", "begin"), ("end", "end_offset", "stop"), ("label", "type", "tag")
+
+
+def brat_documents(name: str) -> list[str]:
+    """The .ann files that a directory, an .ann file or its .txt file stands for."""
+    path = Path(name)
+    if path.is_dir():
+        files = [str(file) for file in whole_folder(path) if _bare(file.name).endswith(".ann")]
+        if not files:
+            raise DataError(f"{name} holds no .ann files; give a directory of brat's .txt and .ann")
+        return files
+    return [_other(name, ".txt", ".ann") if _bare(name).endswith(".txt") else name]
+
+
+def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
+    """One document: its text, whole, and its text-bound annotations."""
+    text = _whole(_other(name, ".ann", ".txt"))
+    spans: list[tuple[Span, str]] = []
+    numbers: dict[str, int | None] = {}
+    links: list[tuple[Place, str]] = []
+    for number, line in numbered_lines(name):
+        place = Place(shown(name), number)
+        if line.startswith("T"):
+            identifier, span = line.partition("\t")[0].strip(), _annotation(line, text, place, problems)
+            numbers[identifier] = None  # until it is sorted
+            if span is not None:
+                spans.append((span, identifier))
+        elif line.startswith("R"):
+            links.append((place, line))
+    spans.sort()
+    often = Counter(identifier for _, identifier in spans)
+    unique = ((identifier, number) for number, (_, identifier) in enumerate(spans) if often[identifier] == 1)
+    numbers |= dict(unique)  # of two with the same identifier, who knows which is meant
+    relations = brat_relations(links, numbers, problems)
+    place = Place(shown(_other(name, ".ann", ".txt")), 1)
+    return SpanExample(text, tuple(span for span, _ in spans), place, Path(name).stem, relations)
+
+
+def _annotation(line: str, text: str, place: Place, problems: Problems | None) -> Span | None:
+    name, _, rest = line.partition("\t")
+    where, tab, words = rest.partition("\t")
+    label, _, offsets = where.partition(" ")
+    parts = [part.split() for part in offsets.split(";")]
+    if not label or any(len(part) != 2 or None in map(digits, part) for part in parts):
+        fault(problems, "broken annotation", place, f"{name} is no annotation of the form T1<TAB>Label 0 5<TAB>words")
+        return None
+    if len(parts) > 1:
+        fault(problems, "discontinuous span", place, f"{name} is discontinuous ({offsets}), which no tagger can give")
+        return None
+    span = Span(int(parts[0][0]), int(parts[0][1]), label)
+    _refuse_outside(span, text, place)
+    if tab and words.split() != text[span.start : span.end].split():
+        there = text[span.start : span.end]
+        raise DataError(f"{place}: {name} says {words!r}, but its text has {there!r} at {span.start} to {span.end}")
+    return span
+
+
+def _refuse_outside(span: Span, text: str, place: Place) -> None:
+    if not 0 <= span.start < span.end <= len(text):
+        said = f"span {span.start} to {span.end} ({span.label})"
+        raise DataError(f"{place}: {said} is empty or outside its text of {len(text):,} characters")
+
+
+def span_key(columns: Iterable[str], sample: Iterable[Row]) -> str | None:
+    """The field of JSONL and Parquet that holds spans: a list of records, or of [start, end, label]."""
+    rows = list(sample)
+    for key in SPAN_KEYS:
+        values = [value for row in rows if isinstance(row.get(key), list) for value in row[key]]
+        if key in columns and values and all(isinstance(value, dict | list) for value in values):
+            return key
+    return "spans" if "spans" in columns else "entities" if "entities" in columns else None
+
+
+def read_span_rows(table: Table, *, text: str, spans: str, problems: Problems | None = None) -> Iterator[SpanExample]:
+    """The rows of JSONL or Parquet as texts with spans."""
+    for place, row in table.rows:
+        value = row.get(text)
+        if not isinstance(value, str) or not value.strip():
+            fault(problems, "empty text", place, f"{text} is empty; drop the row, or give it a text")
+            continue
+        given = row.get(spans)
+        if given is not None and not isinstance(given, list):
+            raise DataError(f"{place}: {spans} is {type(given).__name__}, not a list")
+        made = [_span(span, value, place) for span in given or ()]
+        order = sorted(range(len(made)), key=lambda n: (made[n], n))
+        numbers = [number for _, number in sorted(zip(order, range(len(made)), strict=True))]
+        relations = row_relations(row.get("relations"), given or (), numbers, place)
+        identifier = row.get("id")
+        yield SpanExample(value, tuple(sorted(made)), place, None if identifier is None else str(identifier), relations)
+
+
+def _span(given: Any, text: str, place: Place) -> Span:
+    if isinstance(given, dict):
+        parts: list[Any] = [
+            next((given[key] for key in keys if key in given), None) for keys in (_STARTS, _ENDS, _LABELS)
+        ]
+    else:
+        parts = list(given) if isinstance(given, list) else []
+    if (
+        len(parts) != 3
+        or not isinstance(parts[2], str)
+        or not parts[2]
+        or any(isinstance(part, bool) or not isinstance(part, int) for part in parts[:2])
+    ):
+        raise DataError(f"{place}: a span is {json.dumps(given)[:80]}; write start, end and label")
+    span = Span(*parts)
+    _refuse_outside(span, text, place)
+    return span
+
+
+def span_lines(examples: Iterable[SpanExample]) -> Iterator[str]:
+    """Texts with spans as lines of JSON; what `read_spans` reads."""
+    for example in examples:
+        record: dict[str, Any] = {} if example.id is None else {"id": example.id}
+        record["text"] = example.text
+        record["spans"] = [{"start": span.start, "end": span.end, "label": span.label} for span in example.spans]
+        if example.relations:
+            record["relations"] = relation_records(example.relations)
+        yield json.dumps(record, ensure_ascii=False)
+
+
+def _bare(name: str) -> str:
+    for compression in COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return name
+
+
+def _other(name: str, ending: str, wanted: str) -> str:
+    """The file beside, of the other kind."""
+    bare = _bare(name)
+    return bare.removesuffix(ending) + wanted + name[len(bare) :]
+
+
+def _whole(name: str) -> str:
+    """A text with its line ends as they are: brat counts them."""
+    with open_bytes(name) as stream:
+        try:
+            content = as_utf_8(stream, shown(name)).read(LONGEST_LINE + 1)
+        except BROKEN as broken:
+            raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
+    if len(content) > LONGEST_LINE:
+        raise DataError(f"{shown(name)} has more than {LONGEST_LINE:,} bytes; cut it")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as bad:
+        line = content.count(b"\n", 0, bad.start) + 1
+        raise DataError(f"{shown(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8; repair it") from bad

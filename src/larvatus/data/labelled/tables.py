@@ -1,0 +1,174 @@
+"""Tables: CSV, TSV, JSONL and Parquet as rows of named cells, each with its line.
+
+    table = open_table("train.tsv.xz")
+    table.columns                     # ('index', 'sentence1', 'sentence2', 'label')
+    for place, row in table.rows: ...
+
+CSV is quoted as RFC 4180 says, so a cell may hold line breaks; in TSV a quotation mark is a character, as GLUE's files
+need. A header is found by its names and by how it differs from the rows below; without one, columns are "1", "2", ….
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal
+
+import msgspec
+
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.parquet import parquet_rows
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.records import Place, Row, nul_in, shown
+from larvatus.data.text.archives import COMPRESSIONS
+from larvatus.data.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
+from larvatus.data.text.header import has_header
+from larvatus.data.text.json_records import json_records
+from larvatus.data.text.lines import numbered_lines
+
+Format = Literal["csv", "tsv", "jsonl", "parquet"]
+
+SAMPLE = 10_000
+"""Rows that are looked at before the columns are guessed."""
+ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format: Format | None = None
+    """None: by the file's name, then by its first line."""
+    header: bool | None = None
+    """Whether the first row of CSV and TSV names the columns; None: found out."""
+    quoting: bool | None = None
+    """Whether quotation marks hold cells together; None: in CSV, not in TSV."""
+    delimiter: str | None = None
+    """One character; None: a tab in TSV; comma, semicolon or tab in CSV, whichever the first line has most."""
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    """As it is shown to people."""
+    format: Format
+    columns: tuple[str, ...]
+    header: bool
+    """Whether the file named its columns itself."""
+    sample: tuple[Row, ...]
+    """The first rows, to look at."""
+    rows: Iterator[tuple[Place, Row]]
+    """All rows, once."""
+
+
+def ending(name: str) -> str:
+    """What a file's name ends with, compression left aside: ``.tsv`` of ``train.tsv.xz``."""
+    lower = name.lower()
+    for compression in COMPRESSIONS:
+        lower = lower.removesuffix(compression)
+    last = lower.replace("\\", "/").rsplit("/", 1)[-1]
+    return "." + last.rsplit(".", 1)[-1] if "." in last else ""
+
+
+def open_table(
+    name: str,
+    options: TableOptions = TableOptions(),
+    problems: Problems | None = None,
+    lines: Iterator[tuple[int, str]] | None = None,
+) -> Table:
+    """Open a table: its columns, a sample of its rows, and all of them. `lines`: of a file that is open already."""
+    format = options.format or ENDINGS.get(ending(name))
+    if format == "parquet":
+        return _sampled(name, "parquet", True, parquet_rows(name))
+    lines = lines or numbered_lines(name)
+    first = next(((number, line) for number, line in lines if line.strip()), None)
+    if first is None:
+        raise DataError(f"{shown(name)} is empty; give a file with labelled examples")
+    format = format or _told_by(first[1], name)
+    lines = chain([first], lines)
+    if format == "jsonl":
+        return _sampled(name, "jsonl", True, _jsonl(name, lines, problems), problems)
+    delimiter = options.delimiter or delimiter_of(format, first[1])
+    if len(delimiter) != 1:
+        raise DataError(f"delimiter {delimiter!r} has {len(delimiter)} characters; give one")
+    quoting = options.quoting if options.quoting is not None else format == "csv"
+
+    def refuse(kind: str, line: int, message: str) -> None:
+        fault(problems, kind, Place(shown(name), line), message)
+
+    cells = delimited_rows(lines, delimiter=delimiter, quoting=quoting, fault=refuse)
+    return _delimited(name, format, cells, options.header, problems)
+
+
+def _told_by(line: str, name: str) -> Format:
+    if line.lstrip().startswith(("{", "[")):
+        return "jsonl"
+    if "\t" in line:
+        return "tsv"
+    if "," in line or ";" in line:
+        return "csv"
+    raise DataError(f"{shown(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl")
+
+
+def _sampled(
+    name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]], problems: Problems | None = None
+) -> Table:
+    sample = list(islice(rows, SAMPLE))
+    columns = tuple(dict.fromkeys(column for _, row in sample for column in row))
+    if not sample:
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
+    return Table(shown(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows))
+
+
+def _delimited(
+    name: str, format: Format, cells: Iterator[tuple[int, list[str]]], header: bool | None, problems: Problems | None
+) -> Table:
+    head = list(islice(cells, SAMPLE + 1))
+    if not head:
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
+    named = has_header([row for _, row in head]) if header is None else header
+    line, first = head[0]
+    width = len(first)
+    columns = tuple(cell.strip() for cell in first) if named else tuple(str(n) for n in range(1, width + 1))
+    if width > MOST_COLUMNS:
+        raise DataError(f"{shown(name)}:{line}: {width:,} columns; more than {MOST_COLUMNS:,} are no labelled examples")
+    if named and len(set(columns)) < width:
+        twice = next(column for column in columns if columns.count(column) > 1)
+        raise DataError(f"{shown(name)}:{line}: two columns are named {twice!r}; rename one")
+
+    def rows() -> Iterator[tuple[Place, Row]]:
+        for number, row in chain(head[1:] if named else head, cells):
+            place = Place(shown(name), number)
+            if len(row) != width:
+                fault(problems, "wrong number of columns", place, f"{len(row)} columns, but the first row has {width}")
+            else:
+                yield place, dict(zip(columns, row, strict=True))
+
+    return _sampled(name, format, named, rows(), problems)
+
+
+def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | None) -> Iterator[tuple[Place, Row]]:
+    for number, written in json_records(((number, line.encode()) for number, line in lines), shown(name)):
+        place = Place(shown(name), number)
+        try:
+            record = msgspec.json.decode(written)
+        except (ValueError, RecursionError) as broken:
+            fault(problems, "broken JSON", place, f"broken JSON: {broken}")
+            continue
+        if isinstance(record, dict):
+            if b"\\u0000" in written and (column := nul_in(record)):
+                fault(problems, "NUL byte", place, f"{column} holds a NUL byte; repair it")
+            else:
+                yield place, record
+        else:
+            fault(problems, "no JSON object", place, "the line is no JSON object; write one object a line")

@@ -1,0 +1,179 @@
+"""Labelled texts and pairs of texts, from tables.
+
+train = read_texts("train.tsv.xz")
+print(train.describe())           # … read as: text = sentence1, pair = sentence2, label = label (2 classes)
+dev = read_texts("dev.tsv.xz", kind=train.kind)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.columns import Columns, Found, find_columns
+from larvatus.data.labelled.labels import BadLabel, as_label, seen_kind
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.records import (
+    NOT_THERE,
+    OTHER_TYPE,
+    Dataset,
+    Kind,
+    Label,
+    Place,
+    Row,
+    TextExample,
+    in_order,
+    type_name,
+)
+from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
+from larvatus.data.text.surrogates import refuse_surrogates
+
+Paths = str | Path | Sequence[str | Path]
+OF_WORDS = (".conll", ".conll03", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".bioes")
+"""Endings of files that are never tables of texts."""
+
+
+def names_of(paths: Paths) -> list[str]:
+    """One path or several, as strings."""
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    names = [os.fspath(path) for path in several]
+    if not names or not all(names):
+        raise DataError("no file was named; give a file with labelled examples, or - for standard input")
+    return names
+
+
+def read_texts(
+    paths: Paths,
+    columns: Columns = Columns(),
+    *,
+    kind: Kind | None = None,
+    separator: str | None = None,
+    labelled: bool = True,
+    options: TableOptions = TableOptions(),
+    problems: Problems | None = None,
+) -> Dataset[TextExample]:
+    """Texts or pairs with their labels, from CSV, TSV, JSONL or Parquet.
+
+    `kind` None: seen from the labels. `separator` cuts a cell into several labels. Without `labelled` no label is read.
+    Empty texts, missing labels and broken rows are faults: raised, or set aside in `problems`.
+    """
+    names = names_of(paths)
+    if separator == "":
+        raise UsageError("the separator of labels is empty; give one or more characters, such as |")
+    held: list[_Held] = []
+    tables: list[tuple[Table, Found]] = []
+    for name in names:
+        if columns.text is None and ending(name) in OF_WORDS:
+            raise DataError(f"{name} holds words with tags, not texts; name its columns to read it so: --text, --label")
+        table = open_table(name, options, problems)
+        chosen = find_columns(table, columns, labelled=labelled)
+        tables.append((table, chosen))
+        for place, row in table.rows:
+            try:
+                text = _present(cell_text(row, chosen.text), chosen.text)
+                pair = None if chosen.pair is None else _present(cell_text(row, chosen.pair), chosen.pair)
+            except BadCell as bad:
+                fault(problems, bad.kind, place, str(bad))
+                continue
+            identifier = row.get(chosen.id) if chosen.id else None
+            label = row.get(chosen.label) if chosen.label else None
+            held.append(_Held(text, pair, label, chosen.label, place, None if identifier is None else str(identifier)))
+    seen = None
+    if labelled:
+        seen = kind or seen_kind([row.label for row in held], separator)
+    examples = _labelled(held, seen, separator, problems)
+    source = ", ".join(table.name for table, _ in tables)
+    if not examples:
+        raise DataError(f"{source}: no row can be used{cause(problems)}; give labelled examples")
+    said = _said(examples, seen)
+    read_as = "; ".join(dict.fromkeys(chosen.describe(table, said) for table, chosen in tables))
+    return Dataset(tuple(examples), source, f"read as: {read_as}", seen)
+
+
+class BadCell(Exception):
+    """A cell that is no text: the kind it is counted under, and what to say."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def cell_text(row: Row, column: str) -> str:
+    """The text of a cell; `BadCell` where there is none."""
+    value = row.get(column)
+    if isinstance(value, bool | int | float) and value == value:
+        value = str(value)
+    if value is not None and not isinstance(value, str):
+        raise BadCell("no text", f"{column} is {type_name(value)}, not a text")
+    if value is None or not value.strip():
+        raise BadCell("empty text", f"{column} is empty; drop the row, or give it a text")
+    if "\0" in value:
+        raise BadCell("NUL byte", f"{column} holds a NUL byte at character {value.index(chr(0))}; repair it")
+    if not value.isascii():
+        try:
+            refuse_surrogates(value, column)
+        except DataError as bad:
+            raise BadCell("lone surrogate", str(bad)) from bad
+    return value
+
+
+def _present(text: str, column: str) -> str:
+    """The text, unless it is how a missing value is written."""
+    if text.strip() in NOT_THERE:
+        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
+    return text
+
+
+class _Held(NamedTuple):
+    """A row whose text is read, and whose label is not yet."""
+
+    text: str
+    pair: str | None
+    label: Any
+    column: str | None
+    """Column of the label."""
+    place: Place
+    id: str | None
+
+
+def _labelled(
+    held: list[_Held],
+    kind: Kind | None,
+    separator: str | None,
+    problems: Problems | None,
+) -> list[TextExample]:
+    examples = []
+    names: dict[Any, Label] = {}  # one string for each class, not one for each row
+    for text, pair, value, column, place, identifier in held:
+        label: Label | None = None
+        if kind is not None:
+            try:
+                if isinstance(value, dict) and OTHER_TYPE in value:
+                    raise BadLabel(f"the label is {type_name(value)}")
+                if isinstance(value, str) and value.strip() in NOT_THERE:
+                    raise BadLabel(f"the label is {value.strip()}, a missing value")
+                label = as_label(value, kind, separator)
+            except BadLabel as bad:
+                fault(problems, "no label", place, f"{bad} (column {column})")
+                continue
+            label = names.setdefault(label, label) if kind != "regression" else label
+        examples.append(TextExample(text, pair, label, place, identifier))
+    return examples
+
+
+def _said(examples: list[TextExample], kind: Kind | None) -> str:
+    """What is said of labels: ``2 classes: bad, good``."""
+    if kind is None:
+        return ""
+    if kind == "regression":
+        numbers = [example.label for example in examples if isinstance(example.label, float)]
+        return f"numbers from {min(numbers):g} to {max(numbers):g}"
+    names: set[str] = set()
+    for example in examples:
+        names.update((example.label,) if isinstance(example.label, str) else example.label or ())  # type: ignore[arg-type]
+    shown = in_order(names)
+    listed = f": {', '.join(shown)}" if len(shown) <= 6 else ""
+    return f"{len(names)} {'labels' if kind == 'multi-label' else 'class' if len(names) == 1 else 'classes'}{listed}"

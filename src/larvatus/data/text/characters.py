@@ -1,0 +1,156 @@
+"""Vocabularies whose tokens are the bytes of words (ELMo, Peters et al. 2018), with the whole words that are predicted.
+
+    <s> t ##h ##e r ##i ##v ##e ##r . </s>          tokens: bytes in UTF-8, ## where a word goes on
+    the  river  .                                   words of the output, pieces of the same vocabulary
+
+Any text can be read: there is no unknown byte. A byte that opens a word is another token than the same byte inside one,
+so that tokens alone say where words begin. A softmax over words wants a list of them: the commonest words of the text
+stand behind the bytes, and are the tokens of no text. A word of one byte is that byte's own piece.
+
+    0 … 3       <s> <pad> </s> <unk>
+    4 … 259     bytes that open a word
+    260 … 515   bytes inside a word
+    516 …       words, commonest first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from larvatus.core.arrays import Bools, Ints
+from larvatus.core.batch import TokenBatch, edges
+from larvatus.core.errors import RecipeError
+from larvatus.core.ranges import Count, Size, check_ranges
+from larvatus.data.text.boundaries import byte_alphabet
+
+BEGIN, PAD, END, UNKNOWN = range(4)
+BYTES = 4
+"""The first of the bytes that open a word."""
+INSIDE = BYTES + 256
+"""The first of those inside one."""
+WORDS = INSIDE + 256
+"""The first whole word."""
+LONGEST = 255
+"""Bytes of a word that may be predicted; longer ones were cut when they were counted."""
+
+
+class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: Size = 793_471
+    """Pieces at most: 516 symbols, and the words that are predicted; any other is predicted as <unk>."""
+    lowercase: bool = False
+    """Fold case and drop accents."""
+    min_count: Count = 3
+    """A word must occur this often to be predicted."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.", RecipeError)
+        if self.size <= WORDS:
+            raise RecipeError(
+                f"tokenizer.size = {self.size} leaves no word to predict: {WORDS} symbols come first; set 2000 or more"
+            )
+
+
+def character_pipeline(library: tokenizers.Tokenizer, *, lowercase: bool) -> None:
+    """Words as BERT cuts them (Devlin et al. 2019), then their bytes."""
+    library.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.BertPreTokenizer(),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
+        ]
+    )
+
+
+def character_decoder() -> decoders.Decoder:
+    """Bytes to text, with a space before each word."""
+    return decoders.Sequence(
+        [decoders.WordPiece(prefix="##", cleanup=False), decoders.Replace(" ", "\u0120"), decoders.ByteLevel()]
+    )
+
+
+def learn_words(
+    words: Sequence[tuple[str, int]], config: CharactersConfig, special: Sequence[str]
+) -> tuple[models.BPE, list[str]]:
+    """The model and all its pieces: words are those that the pipeline counted, spelt in the alphabet of bytes."""
+    alphabet = sorted(byte_alphabet(), key=byte_alphabet().__getitem__)
+    ordered = sorted(words, key=lambda item: (-item[1], item[0]))
+    common = [word for word, count in ordered if count >= config.min_count and 1 < len(word) <= LONGEST]
+    pieces = [*special, *alphabet, *(f"##{byte}" for byte in alphabet), *common][: config.size]
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    return models.BPE(ids, [], continuing_subword_prefix="##", unk_token=special[UNKNOWN]), pieces
+
+
+def word_counts(words: Sequence[tuple[str, int]], pieces: Sequence[str]) -> npt.NDArray[np.int64]:
+    """[V] how often each word occurs; as many ends of sentences as full stops, question and exclamation marks.
+
+    Of bytes, those that are words by themselves.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces) if not INSIDE <= index < WORDS}
+    counts = np.zeros(len(pieces), np.int64)
+    for word, times in words:
+        counts[ids.get(word, UNKNOWN)] += times
+    counts[END] = max(1, sum(int(counts[ids[mark]]) for mark in ".!?"))
+    return counts
+
+
+def is_of_characters(model: dict[str, object], parts: set[str]) -> bool:
+    """Whether the settings of a tokenizer are those of this kind: bytes that say where words go on, never merged."""
+    whole = model["type"] == "BPE" and model.get("continuing_subword_prefix") == "##" and not model.get("merges")
+    return bool(whole and {"ByteLevel", "BertPreTokenizer"} <= parts)
+
+
+def word_starts(ids: Ints, lengths: Ints) -> Bools:
+    """[N] which tokens open a word: bytes that say so, special tokens, and what comes first or after one of these.
+
+    >>> word_starts(np.array([0, 300, 4, 261, 2]), np.array([5])).tolist()
+    [True, True, True, False, True]
+    """
+    starts: Bools = ids < INSIDE
+    starts[1:] |= ids[:-1] < BYTES
+    starts[edges(lengths)[:-1][lengths > 0]] = True
+    return starts
+
+
+@dataclass(frozen=True, eq=False)
+class SpeltWords:
+    """The W words of a batch."""
+
+    first: Ints  # [W] its first token in the flat batch
+    last: Ints  # [W] its last
+    sequences: Ints  # [W]
+    ids: Ints  # [W] its piece among the words of the output
+
+
+class Lexicon:
+    """Which word of the output a run of bytes spells."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        alphabet = byte_alphabet()
+        self._ids = {
+            bytes(map(alphabet.__getitem__, pieces[index])): index
+            for index in (*range(BYTES, INSIDE), *range(WORDS, len(pieces)))
+        }
+
+    def read(self, tokens: TokenBatch[Ints]) -> SpeltWords:
+        """The words of a batch, each with its piece."""
+        ids = tokens.ids
+        starts = word_starts(ids, tokens.lengths)
+        first = np.flatnonzero(starts)
+        last = np.append(first[1:], len(ids)) - 1
+        spelt = ((ids - BYTES) % 256).astype(np.uint8).tobytes()
+        special = ids[first] < BYTES
+        known, get = ids[first].copy(), self._ids.get
+        words = np.flatnonzero(~special)
+        bounds = zip(first[words].tolist(), (last[words] + 1).tolist(), strict=True)
+        known[words] = np.fromiter((get(spelt[a:b], UNKNOWN) for a, b in bounds), np.int64, len(words))
+        sequences = np.repeat(np.arange(tokens.count), tokens.lengths)[first]
+        return SpeltWords(first, last, sequences, known)

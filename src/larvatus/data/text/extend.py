@@ -1,0 +1,200 @@
+"""More pieces for a vocabulary that stands: words of a new domain come out whole, and no old id changes.
+
+    extension = extend(tokenizer, ["immunoglobulin"])     # units: words as the model meets them, see `new_words.py`
+    extension.tokenizer.encode("immunoglobulin").ids      # one id, from tokenizer.size on
+    extension.parts[0]                                    # the old ids of its pieces: where its vector starts from
+
+Real pieces, not added tokens, so that offsets, word borders and `transformers` go on as before. A word is encoded as
+before unless a new piece is used in it. How a unit becomes a piece depends on the model:
+
+    WordPiece   it is added; greedy longest match finds it. A continuing character that occurs only inside longer
+                pieces gets a piece of its own, lest what follows a new piece become unknown
+    BPE         merges are added after all others, from left to right over its old pieces, until one piece is left; the
+                pieces on the way are new too. Older merges go first, so nothing that they make changes
+    Unigram     it is added with a score just above its best old segmentation, but none below the lowest there was,
+                on which the price of unknown characters hangs
+
+That vectors start as the mean of those of the old pieces is the custom since Hewitt (2021) and AVocaDo (Hong et al.
+2021); exBERT (Tai et al. 2020) extends a vocabulary in the same way, with an embedding layer of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+
+from larvatus.core.errors import ArtefactError
+from larvatus.data.text.tokenizer import Tokenizer
+
+Units = Mapping[str, tuple[int, ...]]
+"""Units to add, with the ids of their old pieces."""
+Parts = tuple[int, ...]
+
+EDGE = 1e-6
+"""By how much (in log probability) a new Unigram piece beats its old pieces."""
+UNKNOWN_PRICE = 10.0
+"""What the library takes off the lowest score for an unknown character."""
+
+
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """A longer vocabulary, and what its new pieces were before."""
+
+    tokenizer: Tokenizer
+    first: int
+    """The first new id: the size that the vocabulary had."""
+    parts: tuple[Parts, ...]
+    """For each new id, the old ids whose vectors it starts as the mean of."""
+
+
+def spelt(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
+    """Ids of units (words behind normaliser and pre-tokeniser) by the model alone."""
+    model = tokenizers.Tokenizer(tokenizer.library.model)
+    return [tuple(encoding.ids) for encoding in model.encode_batch_fast(list(units), add_special_tokens=False)]
+
+
+def is_whole(ids: Parts, tokenizer: Tokenizer) -> bool:
+    """Whether a unit is one piece already."""
+    return len(ids) == 1 and ids[0] != tokenizer.id(tokenizer.special.unk)
+
+
+def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
+    """Add units as pieces. Counts, where the tokenizer has them, are 0 for the new ones: see `counted`."""
+    settings = json.loads(tokenizer.library.to_str())
+    model = settings["model"]
+    add = {"WordPiece": _wordpiece, "BPE": _bpe, "Unigram": _unigram}.get(model["type"])
+    if add is None or tokenizer.kind == "characters":
+        raise ArtefactError(f"a {tokenizer.kind} vocabulary cannot be extended; leave out --add-words")
+    _hold_added_tokens(settings, tokenizer)
+    old = dict(zip(units, spelt(tokenizer, units), strict=True))
+    wanted = {unit: ids for unit, ids in old.items() if not is_whole(ids, tokenizer)}
+    new = add(model, wanted, tokenizer)
+    library = tokenizers.Tokenizer.from_str(json.dumps(settings, ensure_ascii=False))
+    counts = tokenizer.counts
+    if counts is not None:
+        counts = np.concatenate([counts, np.zeros(len(new), dtype=np.int64)])
+    extended = Tokenizer.from_library(library, config=tokenizer.config, counts=counts)
+    _check(tokenizer, extended, list(old))
+    return Extension(extended, tokenizer.size, tuple(new.values()))
+
+
+def counted(words: Sequence[tuple[str, int]], tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
+    """[V] how often each id occurs in counted words (`counting.count_words`): each different word is encoded once."""
+    counts = np.zeros(tokenizer.size, dtype=np.int64)
+    for start in range(0, len(words), 10_000):
+        part = words[start : start + 10_000]
+        for (_, times), ids in zip(part, spelt(tokenizer, [word for word, _ in part]), strict=True):
+            np.add.at(counts, list(ids), times)
+    return counts
+
+
+def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
+    """Give added tokens beyond the model's vocabulary a place in it: else the library numbers them anew."""
+    vocabulary = settings["model"]["vocab"]
+    known = vocabulary if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    beyond = sorted((t["id"], t["content"]) for t in settings["added_tokens"] if t["content"] not in known)
+    if isinstance(vocabulary, dict):
+        vocabulary.update({content: index for index, content in beyond})
+        return
+    lowest = min(score for _, score in vocabulary)
+    vocabulary.extend([content, lowest] for _, content in beyond)
+    if [piece for piece, _ in vocabulary] != tokenizer.pieces:
+        raise ArtefactError(
+            "this vocabulary has ids that no piece has, so it cannot be extended; leave out --add-words"
+        )
+
+
+def _wordpiece(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str, Parts]:
+    vocabulary, prefix = model["vocab"], model["continuing_subword_prefix"]
+    inside: dict[str, list[int]] = {}
+    for piece, index in vocabulary.items():
+        if piece.startswith(prefix) and index not in tokenizer.special_ids:
+            for char in set(piece.removeprefix(prefix)):
+                inside.setdefault(char, []).append(index)
+    new = dict(units)
+    if new:
+        alone = {prefix + char: ids for char, ids in sorted(inside.items()) if prefix + char not in vocabulary}
+        new |= {piece: tuple(sorted(ids)) for piece, ids in alone.items()}
+    vocabulary.update({piece: tokenizer.size + number for number, piece in enumerate(new)})
+    return new
+
+
+def _bpe(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str, Parts]:
+    vocabulary = model["vocab"]
+    prefix = model.get("continuing_subword_prefix") or ""
+    merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    new: dict[str, Parts] = {}
+
+    def parts(piece: str) -> Parts:
+        return new[piece] if piece in new else (vocabulary[piece],)
+
+    for unit in units:
+        row = merged([tokenizer.pieces[index] for index in units[unit]], ranks, prefix)
+        while len(row) > 1:
+            left, right = row[:2]
+            joined = left + right.removeprefix(prefix)
+            ranks[left, right] = len(merges)
+            merges.append((left, right))
+            if joined not in vocabulary:
+                new[joined] = (*parts(left), *parts(right))
+                vocabulary[joined] = tokenizer.size + len(new) - 1
+            row = merged(row, ranks, prefix)
+    model["merges"] = [list(pair) for pair in merges]
+    return new
+
+
+def merged(row: Sequence[str], ranks: Mapping[tuple[str, ...], int], prefix: str = "") -> list[str]:
+    """Byte-pair encoding by the book: the pair of lowest rank, leftmost first, until there is none.
+
+    >>> merged(["a", "b", "a", "b"], {("a", "b"): 0, ("ab", "ab"): 1})
+    ['abab']
+    """
+    row = list(row)
+    while True:
+        pairs = [(ranks[pair], place) for place, pair in enumerate(pairwise(row)) if pair in ranks]
+        if not pairs:
+            return row
+        place = min(pairs)[1]
+        row[place : place + 2] = [row[place] + row[place + 1].removeprefix(prefix)]
+
+
+def _unigram(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str, Parts]:
+    scores = {piece: float(score) for piece, score in model["vocab"]}
+    lowest = min(scores.values())
+    new = {}
+    for unit in sorted(units, key=lambda unit: (len(unit), unit)):  # a shorter one may be part of a longer one
+        best = best_score(unit, scores, unknown=lowest - UNKNOWN_PRICE)
+        scores[unit] = max(best + EDGE, lowest)
+        model["vocab"].append([unit, scores[unit]])
+        new[unit] = units[unit]
+    return new
+
+
+def best_score(unit: str, scores: Mapping[str, float], *, unknown: float) -> float:
+    """Log probability of the best segmentation (Viterbi); a character without a piece costs `unknown`.
+
+    >>> best_score("ab", {"a": -1.0, "b": -2.0, "ab": -4.0}, unknown=-14.0)
+    -3.0
+    """
+    best = [0.0]
+    for end in range(1, len(unit) + 1):
+        ways = [best[start] + scores[unit[start:end]] for start in range(end) if unit[start:end] in scores]
+        best.append(max([*ways, *([] if unit[end - 1] in scores else [best[end - 1] + unknown])]))
+    return best[-1]
+
+
+def _check(old: Tokenizer, new: Tokenizer, units: list[str]) -> None:
+    """Old ids where they were, and every unit whole: what the three ways promise."""
+    if new.pieces[: old.size] != old.pieces or new.special != old.special:
+        raise ArtefactError("this vocabulary cannot be extended without changing old ids; leave out --add-words")
+    broken = [unit for unit, ids in zip(units, spelt(new, units), strict=True) if not is_whole(ids, new)]
+    if broken:
+        raise ArtefactError(f"{broken[0]!r} cannot be made one piece of this vocabulary; leave it out of --add-words")

@@ -1,0 +1,199 @@
+"""Text in several languages: paths that say their language, and their words counted language by language.
+
+    given = [LanguagePath.of("sw=swahili/"), LanguagePath.of("en=english.txt.xz")]       # --language sw=swahili/ …
+    tokenizer = train_mixed_vocabulary(read_languages(given), UnigramConfig(), MixtureConfig(alpha=0.3).repeats)
+
+A vocabulary for several languages is to be learnt from a sample in which they have the shares of eq. 11.7. Here the
+whole text is counted and each language's counts are scaled to its share: what such a sample would hold on average,
+without its chance, and without leaving out text of a small language.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import tokenizers
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.text import counting
+from larvatus.data.text.documents import Document, ReadOptions, Skipped
+from larvatus.data.text.readers import list_files, read_documents
+from larvatus.data.text.sentences import Mode, is_language, split_sentences
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabulary import TokenizerConfig, Words, learn_vocabulary, pipeline, train_vocabulary
+
+Repeats = Callable[[Mapping[str, int]], Mapping[str, float]]
+"""From the sentences of each language to how often its text is to count."""
+
+
+@dataclass(frozen=True)
+class LanguagePath:
+    """Text whose language is said: a file, folder, glob or URL."""
+
+    language: str
+    path: str
+
+    @classmethod
+    def of(cls, given: str) -> LanguagePath:
+        """From ``sw=swahili/``."""
+        language, equals, path = given.partition("=")
+        if not equals or not path:
+            raise UsageError(f"--language {given} names no text; say where it is: --language {language or 'xx'}=PATH")
+        if not is_language(language):
+            raise UsageError(f"--language {given}: {language!r} is no language code; use one such as en, sw or zh-Hant")
+        return cls(language, path)
+
+    def __str__(self) -> str:
+        return f"{self.language}={self.path}"
+
+
+Given = str | Path | LanguagePath
+
+
+def first_languages(given: Sequence[Given], count: int) -> frozenset[str]:
+    """The first so many of the languages that paths are named with.
+
+    >>> sorted(first_languages([LanguagePath("sw", "a"), LanguagePath("en", "b"), LanguagePath("de", "c")], 2))
+    ['en', 'sw']
+    """
+    named = list(dict.fromkeys(path.language for path in given if isinstance(path, LanguagePath)))
+    if len(named) < count:
+        there = f"{len(named)} are named ({', '.join(named)})" if named else "none is named"
+        raise UsageError(f"mixture.languages = {count}, but {there}; name as many with their text: --language xx=PATH")
+    return frozenset(named[:count])
+
+
+def path_of(given: Given) -> str | Path:
+    return given.path if isinstance(given, LanguagePath) else given
+
+
+def read_languages(
+    given: Sequence[Given], *, options: ReadOptions | None = None, skipped: Skipped | None = None
+) -> Iterator[Document]:
+    """All documents, those of plain paths first. A path with a language and no text is refused: it would be missed."""
+    options, skipped = options or ReadOptions(), skipped if skipped is not None else Skipped()
+    plain = [path for path in given if not isinstance(path, LanguagePath)]
+    if plain:
+        yield from read_documents(plain, options=options, skipped=skipped)
+    seen: set[tuple[str, str | Path]] = set()
+    for tagged in given:
+        if not isinstance(tagged, LanguagePath):
+            continue
+        files = list_files([tagged.path], skipped=skipped)
+        new = [file for file in files if (tagged.language, file) not in seen]
+        seen.update((tagged.language, file) for file in new)
+        in_language = msgspec.structs.replace(options, language=tagged.language)
+        documents = 0
+        for document in read_documents(new, options=in_language, skipped=skipped) if new else ():
+            documents += 1
+            yield document
+        if new and not documents:
+            raise DataError(f"{tagged.path} holds no text for --language {tagged.language}; give files that hold some")
+
+
+def train_mixed_vocabulary(
+    documents: Iterable[Document],
+    config: TokenizerConfig,
+    repeats: Repeats | None,
+    *,
+    language: str = "en",
+    sentences: Mode = "library",
+    executor: Executor = Here(),
+) -> Tokenizer:
+    """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
+
+    Shares are by sentences, as in the training mixture. `language` is that of documents for which none is given.
+    Deterministic, whoever counts.
+    """
+    if repeats is None:
+        return train_vocabulary((document.text for document in documents), config, executor=executor)
+    bare = pipeline(config)
+    counted = LanguageCounts(bare)
+
+    def portions() -> Iterator[tuple[str, list[str]]]:
+        for number, document in enumerate(documents, start=1):
+            refuse_surrogates(document.text, f"document {number}")
+            yield from counted.due(replace(document, language=document.language or language), sentences)
+        yield from counted.left()
+
+    with executor.pool(lambda: bare, _count, what="a counting worker", fix="run the command again") as pool:
+        for named, counts in pool.map(portions()):
+            counted.take(named, counts)
+    return learn_vocabulary(counted.words(repeats), bare, config)
+
+
+def _count(library: tokenizers.Tokenizer, portion: tuple[str, list[str]]) -> tuple[str, dict[str, int]]:
+    language, texts = portion
+    return language, counting.count_portion(library, texts)
+
+
+@dataclass
+class LanguageCounts:
+    """Words and sentences of each language, in memory that does not grow with the text or with the languages."""
+
+    library: tokenizers.Tokenizer
+    sentences: Counter[str] = field(default_factory=Counter)
+    _waiting: dict[str, list[str]] = field(default_factory=dict)
+    _sizes: Counter[str] = field(default_factory=Counter)
+    _tables: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, document: Document, mode: Mode) -> None:
+        for language, portion in self.due(document, mode):
+            self.take(language, counting.count_portion(self.library, portion))
+
+    def due(self, document: Document, mode: Mode) -> Iterator[tuple[str, list[str]]]:
+        """Take a document up; texts that are many enough to be counted, with their language."""
+        language = document.language or ""
+        self.sentences[language] += len(split_sentences(document.text, language, mode))
+        for part in counting.parts(document.text):
+            self._waiting.setdefault(language, []).append(part)
+            self._sizes[language] += len(part)
+            while self._sizes.total() >= counting.PORTION:
+                yield self._portion(max(self._sizes, key=lambda name: self._sizes[name]))
+
+    def left(self) -> Iterator[tuple[str, list[str]]]:
+        """Texts that still wait to be counted."""
+        for language in list(self._waiting):
+            yield self._portion(language)
+
+    def words(self, repeats: Repeats) -> Words:
+        """(word, count) over all languages, each scaled, ordered by the word."""
+        for language, portion in self.left():
+            self.take(language, counting.count_portion(self.library, portion))
+        total: Counter[str] = Counter()
+        factors = repeats(self.sentences) if len(self.sentences) > 1 else {}
+        for language, table in self._tables.items():
+            for word, count in scaled(sorted(table.items()), factors.get(language, 1.0)):
+                total[word] += count
+        return sorted(total.items())
+
+    def _portion(self, language: str) -> tuple[str, list[str]]:
+        del self._sizes[language]
+        return language, self._waiting.pop(language)
+
+    def take(self, language: str, counts: Mapping[str, int]) -> None:
+        """Add what was counted; where the tables are too large, the largest is cut back."""
+        counting.add_words(self._tables.setdefault(language, Counter()), counts)
+        while sum(map(len, self._tables.values())) > counting.MOST_WORDS:
+            largest = max(self._tables, key=lambda name: len(self._tables[name]))
+            self._tables[largest] = counting.commoner_half(self._tables[largest])
+
+
+def scaled(words: Words, factor: float) -> Words:
+    """Counts times a factor, in whole numbers whose running sums are right: what rare words share is not rounded away.
+
+    >>> scaled([("a", 1), ("b", 1), ("c", 1), ("d", 5)], 0.5)
+    [('b', 1), ('d', 3)]
+    """
+    if factor == 1 or not words:
+        return words
+    sums = np.floor(np.cumsum([count for _, count in words], dtype=np.float64) * factor + 1e-9).astype(np.int64)
+    counts = np.diff(sums, prepend=0).tolist()
+    return [(word, count) for (word, _), count in zip(words, counts, strict=True) if count]

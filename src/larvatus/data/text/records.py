@@ -1,0 +1,284 @@
+"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet (CSV and TSV are in
+`table_documents.py`).
+
+A fault is raised as ``path:line: what``, or counted and passed over, by `Faults`. Lines and documents are bounded, so
+a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import IO, Any
+
+import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.files import as_text
+from larvatus.core.regular_files import open_named
+from larvatus.data.text.archives import BROKEN, unpacked
+from larvatus.data.text.documents import Document, ReadOptions, Skipped
+from larvatus.data.text.encodings import HINT, UTF_8, recoded
+from larvatus.data.text.growth import parquet_growth, take_batch, text_columns
+from larvatus.data.text.json_records import json_records
+from larvatus.data.text.record_columns import guessed_field, parquet_column
+from larvatus.data.text.sentences import is_language
+from larvatus.data.text.storage import asking
+from larvatus.data.text.surrogates import refuse_surrogates
+
+LONGEST_LINE = 256 * 2**20
+"""Bytes of a line; a longer one is no text."""
+
+LONGEST_DOCUMENT = 16 * 2**20
+"""Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
+
+ROWS = 1_024
+"""Rows of a Parquet file held at a time."""
+
+
+_MISSING = object()
+
+
+class BadRecord(Exception):
+    """A fault of one line or record: the reason it is counted under, and what to say about it."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(detail or reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Faults:
+    name: str
+    options: ReadOptions
+    skipped: Skipped
+
+    def at(self, line: int) -> _Place:
+        """Run what may find a fault in one record: it is raised with its place, or counted and passed over."""
+        return _Place(self, line)
+
+
+@dataclass(frozen=True)
+class _Place:
+    faults: Faults
+    line: int
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> bool:
+        if not isinstance(fault, BadRecord):
+            return False
+        message = f"{self.faults.name}:{self.line}: {fault}"
+        if self.faults.options.on_bad == "fail":
+            raise DataError(f"{message}; repair it, or pass over such lines with --on-bad skip") from fault
+        self.faults.skipped.add(fault.reason, message)
+        return True
+
+
+@contextmanager
+def open_text(name: str, options: ReadOptions) -> Iterator[IO[bytes]]:
+    """The same as UTF-8, whatever the encoding of the file."""
+    with open_bytes(name) as stream:
+        yield recoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
+
+
+@contextmanager
+def open_bytes(name: str) -> Iterator[IO[bytes]]:
+    """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with asking(name) if "://" in name else nullcontext():
+            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
+    except (OSError, ValueError) as fault:
+        raise DataError(f"{name} cannot be opened: {fault}") from fault
+    with raw:
+        yield unpacked(raw, name)
+
+
+@contextmanager
+def open_seekable(name: str) -> Iterator[IO[bytes]]:
+    """The same for formats that are read from their end: what is no plain file is first unpacked to one."""
+    with open_bytes(name) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        with tempfile.TemporaryFile() as whole:
+            try:
+                shutil.copyfileobj(stream, whole)
+            except OSError as fault:
+                raise DataError(f"{name} cannot be unpacked: {fault}") from fault
+            whole.seek(0)
+            yield whole
+
+
+def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of a file, without their line breaks. A file that breaks off is no bad line: it is refused."""
+    with open_text(name, faults.options) as stream:
+        number = 0
+        while True:
+            number += 1
+            try:
+                line = stream.readline(LONGEST_LINE + 1)
+                too_long = len(line) > LONGEST_LINE
+                with faults.at(number):
+                    if too_long:
+                        raise BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
+                while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                    line = stream.readline(LONGEST_LINE + 1)  # the rest of it; what follows is read
+            except BROKEN as fault:
+                raise DataError(f"{name}:{number}: the file breaks off here ({fault}); fetch it again") from fault
+            if too_long:
+                continue
+            if not line:
+                return
+            yield number, line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n") if number == 1 else line.rstrip(b"\r\n")
+
+
+def decoded(line: bytes) -> str:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as fault:
+        where = f"byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8"
+        raise BadRecord("bad UTF-8", f"{where}; if it is in another encoding, name it: {HINT}") from fault
+    if "\0" in text:
+        raise BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+    return text
+
+
+def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
+    faults, source = Faults(name, options, skipped), as_text(name)
+    held: list[str] = []
+    first, size = 1, 0
+    for number, line in lines_of(name, faults):
+        text = None
+        with faults.at(number):
+            text = decoded(line)
+        if text is None:
+            continue
+        ends = options.split == "blank-line" and (not line or line.isspace())
+        if held and (ends or size > LONGEST_DOCUMENT):
+            yield Document("\n".join(held), source, first, options.language)
+            held, size = [], 0
+        if ends or not (text or held):
+            continue
+        first = first if held else number
+        held.append(text)
+        size += len(text) + 1
+    if held:
+        yield Document("\n".join(held), source, first, options.language)
+
+
+def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """JSON objects, one a line or spread over lines, in an array or not (`json_records.py`)."""
+    faults = Faults(name, options, skipped)
+    records = json_records(lines_of(name, faults), name)
+    if not options.names_column:
+        options, records = guessed_field(name, records, options)
+    for number, record in records:
+        document = None
+        with faults.at(number):
+            document = document_of(_record(record), name, number, options)
+        if document:
+            yield document
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        record = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        text = decoded(line)  # bad UTF-8 and NUL have names of their own
+        try:
+            record = json.loads(text)  # takes a lone surrogate, which is then refused by its place in the text
+        except (ValueError, RecursionError) as fault:
+            raise BadRecord("broken JSON", f"broken JSON: {fault}") from fault
+    if not isinstance(record, dict):
+        raise BadRecord("not an object", "the line is no JSON object")
+    return record
+
+
+def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
+    faults = Faults(name, options, skipped)
+    with open_seekable(name) as stream:
+        try:
+            schema = pq.read_schema(stream)
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
+            row, growth = 0, parquet_growth(name, stream.seek(0, os.SEEK_END))
+            options = parquet_column(name, file, options, growth)
+            wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
+            _refuse_objects(name, schema, wanted)
+            for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+                take_batch(growth, batch)
+                for index in range(batch.num_rows):
+                    row += 1
+                    document = None
+                    with faults.at(row):
+                        document = document_of(_row(batch, index), name, row, options)
+                    if document:
+                        yield document
+        except (pa.ArrowException, OSError) as fault:
+            raise DataError(f"{name} is no whole Parquet file: {fault}") from fault
+
+
+def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
+    for column in wanted:
+        if column not in schema.names:
+            raise UsageError(f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name one of these")
+        if schema.names.count(column) > 1:
+            raise DataError(f"{name} has {schema.names.count(column)} columns {column!r}; leave one of them")
+        kind = schema.field(column).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()):
+            raise DataError(
+                f"{name}: column {column!r} holds {kind}, not strings; nothing else is opened, objects least of all"
+            )
+
+
+def _row(batch: Any, index: int) -> dict[str, Any]:
+    try:
+        return {column: batch.column(place)[index].as_py() for place, column in enumerate(batch.schema.names)}
+    except UnicodeDecodeError as fault:
+        raise BadRecord("bad UTF-8", f"the text is not UTF-8 ({fault.reason})") from fault
+
+
+def document_of(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
+    text = record.get(options.text_field, _MISSING)
+    if text is _MISSING:
+        raise BadRecord("missing text", f"no field {options.text_field!r}")
+    if text is None:
+        text = ""  # an empty cell, which is counted
+    if not isinstance(text, str):
+        raise BadRecord("text is no string", f"field {options.text_field!r} is {type(text).__name__}, not a string")
+    if "\0" in text:
+        raise BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+    try:
+        refuse_surrogates(text, "the text")
+    except DataError as fault:
+        raise BadRecord("lone surrogate", str(fault)) from fault
+    language = record.get(options.language_field) if options.language_field else None
+    if language is not None and not isinstance(language, str):
+        raise BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
+    if language and not is_language(language):
+        shown = f"{language[:40]!r} is no language code"
+        raise BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
+    label = _label(record, options.label_field) if options.label_field else None
+    return Document(text, as_text(name), number, language or options.language, label)
+
+
+def _label(record: dict[str, Any], field: str) -> str | None:
+    label = record.get(field)
+    if label is not None and (isinstance(label, bool) or not isinstance(label, str | int | float)):
+        raise BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
+    return None if label is None else str(label)

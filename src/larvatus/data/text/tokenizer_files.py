@@ -1,0 +1,216 @@
+"""How a tokenizer lies on disk: `tokenizer.json`, `tokenizer_config.json`, `vocab.txt`, `unigram_counts.json`.
+
+Reading trusts nothing: size limits before parsing, no pattern that could run away (`patterns.py`), padding and
+truncation off, no code named in a config is kept. Writing gives what `transformers.AutoTokenizer` loads, equal ids
+included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import models
+
+from larvatus.core.errors import ArtefactError
+from larvatus.core.files import read_json, saying_what_is_full, standing, write_json, write_text
+from larvatus.core.regular_files import is_there, named, read_text, size_of
+from larvatus.data.text.boundaries import Style
+from larvatus.data.text.characters import is_of_characters
+from larvatus.data.text.tokenizer_limits import check_limits
+
+LARGEST = 256 * 2**20
+"""Bytes of the largest `tokenizer.json` that is read; XLM-R's has 9 MB."""
+
+COUNTS = "unigram_counts.json"
+ROLES = ("cls", "sep", "mask", "pad", "unk")
+WELL_KNOWN = {
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+_CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
+"""Settings by which a config names Python code: dropped, never followed."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the files of a tokenizer hold."""
+
+    library: tokenizers.Tokenizer
+    config: dict[str, Any]
+    counts: npt.NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class Traits:
+    kind: str
+    lowercase: bool
+    style: Style | None
+    special: dict[str, str]
+
+
+def read(path: Path) -> Stored:
+    """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
+    file = standing(path) / "tokenizer.json" if path.is_dir() else named(path)
+    if not is_there(file):
+        raise ArtefactError(
+            f"{path} holds no tokenizer.json; make one with: larvatus tokenizer train TEXT --out {path}"
+        )
+    text = _text(file)
+    try:
+        settings = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ArtefactError(f"{file} is no whole JSON file: {fault}") from fault
+    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
+        raise ArtefactError(f"{file} is no tokenizer: it describes no model")
+    check_limits(settings, str(file))
+    _check_ids(settings, str(file))
+    config = _config(file.parent) if path.is_dir() else {}
+    counts = _counts(file.parent / COUNTS) if path.is_dir() else None
+    return Stored(_parse(text, str(file)), config, counts)
+
+
+def _check_ids(settings: dict[str, Any], name: str) -> None:
+    """Ids far beyond the number of pieces would make the library, and any embedding table, allocate for ever."""
+    vocabulary = settings["model"].get("vocab")
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    added = settings.get("added_tokens")
+    ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    highest = max((index for index in ids if isinstance(index, int)), default=0)
+    if highest > 2 * max(len(ids), len(vocabulary) if isinstance(vocabulary, list) else 0) + 1_000:
+        raise ArtefactError(f"{name} has {len(ids):,} pieces but ids up to {highest:,}; refused")
+
+
+def _text(file: Path) -> str:
+    size = size_of(file)
+    if size > LARGEST:
+        raise ArtefactError(f"{file} has {size:,} bytes; a tokenizer of more than {LARGEST:,} is refused")
+    return read_text(file, most=LARGEST)
+
+
+def _parse(text: str, name: str) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except BaseException as fault:  # the library panics on some broken files, and a panic is no Exception
+        if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
+            raise
+        raise ArtefactError(f"{name} is no tokenizer that the tokenizers library reads: {fault}") from fault
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """`tokenizer_config.json`, completed by `special_tokens_map.json`."""
+    config: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if is_there(directory / name):
+            settings = read_json(directory / name)
+            if not isinstance(settings, dict):
+                raise ArtefactError(f"{directory / name} is no JSON object")
+            config |= {key: value for key, value in settings.items() if value is not None}
+    return {key: value for key, value in config.items() if key not in _CODE}
+
+
+def _counts(file: Path) -> npt.NDArray[np.int64] | None:
+    if not is_there(file):
+        return None
+    stored = read_json(file)
+    counts = stored.get("counts") if isinstance(stored, dict) else None
+    if not isinstance(counts, list) or not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+        raise ArtefactError(f"{file} holds no list of counts")
+    return np.asarray(counts, dtype=np.int64)
+
+
+def pieces(library: tokenizers.Tokenizer) -> list[str]:
+    """Every piece by its id; ids that nothing has are empty."""
+    vocabulary: dict[str, int] = library.get_vocab(with_added_tokens=True)
+    size = max(vocabulary.values(), default=-1) + 1
+    by_id = [""] * size
+    for piece, index in vocabulary.items():
+        by_id[index] = piece
+    return by_id
+
+
+def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> Traits:
+    """What a tokenizer is: kind, case, style of marking words, special tokens."""
+    settings = msgspec.json.decode(library.to_str())
+    model = settings["model"]
+    parts = _types(settings.get("normalizer")) | _types(settings.get("pre_tokenizer"))
+    style = _style(model, parts)
+    kinds = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word-level"}
+    kind = kinds.get(model["type"], "byte-bpe" if "ByteLevel" in parts else "bpe")
+    kind = "characters" if is_of_characters(model, parts) else kind
+    special = {}
+    for role in ROLES:
+        given = config.get(f"{role}_token")
+        given = given.get("content") if isinstance(given, dict) else given
+        if given is not None and (not isinstance(given, str) or library.token_to_id(given) is None):
+            raise ArtefactError(
+                f"{name}: {role}_token {given!r} is not in the vocabulary; correct tokenizer_config.json"
+            )
+        customary = [token for token in WELL_KNOWN[role] if library.token_to_id(token) is not None]
+        special[role] = given or (customary[0] if customary else "")
+    special["unk"] = special["unk"] or _unknown(model)
+    return Traits(kind, _lowercases(settings.get("normalizer")), style, special)
+
+
+def _unknown(model: dict[str, Any]) -> str:
+    if model["type"] == "Unigram" and isinstance(model.get("unk_id"), int):
+        return str(model["vocab"][model["unk_id"]][0])
+    return str(model.get("unk_token") or "")
+
+
+def _style(model: dict[str, Any], parts: set[str]) -> Style | None:
+    if model["type"] == "WordPiece":
+        exact = "BertPreTokenizer" in parts and model.get("continuing_subword_prefix") == "##"
+        return "##" if exact else None
+    if model["type"] == "BPE" and model.get("end_of_word_suffix") == "</w>":
+        return "</w>" if "BertPreTokenizer" in parts else None
+    if is_of_characters(model, parts):
+        return "##bytes"
+    if "ByteLevel" in parts:
+        return "Ġ"
+    return "▁" if "Metaspace" in parts else None
+
+
+def _types(part: Any) -> set[str]:
+    """The types of a component and of those it is a sequence of."""
+    if not isinstance(part, dict):
+        return set()
+    inner = part.get("normalizers") or part.get("pretokenizers") or []
+    return {part["type"]}.union(*map(_types, inner))
+
+
+def _lowercases(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    if part["type"] == "BertNormalizer":
+        return bool(part.get("lowercase"))
+    return part["type"] == "Lowercase" or any(map(_lowercases, part.get("normalizers") or []))
+
+
+WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
+"""Files that `write` may make, whatever stood there."""
+
+
+def write(directory: Path, stored: Stored, *, special: Mapping[str, str]) -> None:
+    """All files of a tokenizer, each whole or absent; `special` names its special tokens by their role."""
+    with saying_what_is_full(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    library, counts = stored.library, stored.counts
+    write_text(directory / "tokenizer.json", library.to_str())
+    roles = {f"{role}_token": name for role, name in special.items() if name}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"} | stored.config | roles
+    write_json(directory / "tokenizer_config.json", config)
+    if isinstance(library.model, models.WordPiece):
+        write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in pieces(library)))
+    if counts is not None:
+        write_text(directory / COUNTS, json.dumps({"counts": counts.tolist()}) + "\n")

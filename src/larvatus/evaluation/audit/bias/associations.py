@@ -1,0 +1,253 @@
+"""Association tests on contextual vectors (WEAT, Caliskan et al. 2017; SEAT, May et al. 2019; CEAT, Guo et al. 2021).
+
+    sentences = ["This is [WORD].", "[WORD] is here."]        # may be left out: SEAT's plain ones are taken
+    [[tests]]
+    name = "names and family"
+    targets.men = ["John", "Paul", "Mike"]
+    targets.women = ["Amy", "Joan", "Lisa"]
+    attributes.career = ["salary", "office", "business"]
+    attributes.family = ["home", "parents", "children"]
+
+A word's vector is the mean over the sentences of its contextual vectors there: words are what is permuted, since
+several sentences with the same word are no independent evidence. Beside the effect size of these means stand those of
+each sentence by itself, as CEAT looks at contexts: where they disagree, the sentence matters more than the words.
+With a standardiser (`larvatus isotropy fit`) everything is given for plain and for standardised vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
+from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table
+from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.evaluation.audit.units import TARGETS, resampled
+from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.metrics.association import PermutationP, associations, effect_size, permutation_p
+from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.clusters import cluster_bootstrap
+from larvatus.models.nn.encoder import Encoder
+
+WORD = "[WORD]"
+PLAIN_SENTENCES = ("This is [WORD].", "That is [WORD].", "There is [WORD].", "Here is [WORD].", "[WORD] is here.")
+"""Semantically bleached, after May et al. 2019."""
+FIELDS = ("sentences", "tests")
+TEST_FIELDS = ("name", "targets", "attributes")
+
+
+class Embeds(Protocol):
+    """A loaded model."""
+
+    @property
+    def encoder(self) -> Encoder: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+@dataclass(frozen=True)
+class AssociationTest:
+    name: str
+    targets: dict[str, tuple[str, ...]]
+    """Two sets, X and Y."""
+    attributes: dict[str, tuple[str, ...]]
+    """Two sets, A and B."""
+
+
+@dataclass(frozen=True)
+class AssociationTests:
+    sentences: tuple[str, ...]
+    tests: tuple[AssociationTest, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Association:
+    name: str
+    vectors: str
+    """`plain` or `standardised`."""
+    targets: tuple[str, str]
+    attributes: tuple[str, str]
+    effect: Interval
+    """d: positive where the first targets are nearer to the first attributes than the second targets are."""
+    p: PermutationP
+    words: tuple[int, int]
+    by_sentence: dict[str, float]
+    """d of each sentence alone."""
+    by_word: dict[str, float]
+    """s(w) of each target word: nearer to the first attributes (positive) or to the second."""
+
+
+@dataclass(frozen=True)
+class AssociationResult:
+    source: str
+    layers: str
+    tests: tuple[Association, ...]
+    unit: str = TARGETS
+    """Resampled for the intervals: attribute words and sentences are fixed."""
+    limits: tuple[str, ...] = ASSOCIATIONS
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def shown(self) -> Iterator[Shown]:
+        yield f"Association tests: {self.source}, vectors of layers {self.layers}"
+        columns = ("test", "targets", "attributes", "vectors", "words", "d", "95%", "p", "d by sentence")
+        rows = [
+            (
+                each.name,
+                " / ".join(each.targets),
+                " / ".join(each.attributes),
+                each.vectors,
+                " + ".join(map(str, each.words)),
+                f"{each.effect.value:+.2f}",
+                f"{each.effect.low:+.2f} to {each.effect.high:+.2f}",
+                f"{each.p.two_sided:.4f}",
+                f"{min(each.by_sentence.values()):+.2f} to {max(each.by_sentence.values()):+.2f}",
+            )
+            for each in self.tests
+        ]
+        yield Table(columns, tuple(rows), apart=False)
+        yield "d: effect size, −2 to 2; p: two-sided, by permutation of the target words"
+        yield f"{resampled(self.unit)}; attribute words and sentences are fixed"
+        yield from (f"note: {limit}" for limit in self.limits)
+
+
+def read_associations(given: str | Path | Mapping[str, Any]) -> AssociationTests:
+    """A TOML file, or the same as a mapping."""
+    record, where = read_toml(given, FIELDS)
+    sentences = texts_of(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
+    for sentence in sentences:
+        if sentence.count(WORD) != 1:
+            raise DataError(f"{where}: {sentence!r} must hold {WORD} once")
+    if not isinstance(record.get("tests"), list | tuple) or not record["tests"]:
+        raise DataError(f"{where}: no [[tests]], each with name, targets and attributes")
+    tests = tuple(_test(test, f"{where}: test {number}") for number, test in enumerate(record["tests"], start=1))
+    return AssociationTests(sentences, tests, where)
+
+
+def _test(record: Any, where: str) -> AssociationTest:
+    if not isinstance(record, Mapping) or not set(record) <= set(TEST_FIELDS):
+        raise DataError(f"{where}: a test has {', '.join(TEST_FIELDS)}")
+    sets = {}
+    for what in ("targets", "attributes"):
+        lists = words_of(record.get(what), where, what=what, least=2)
+        if len(lists) > 2:
+            raise DataError(f"{where}: {len(lists)} sets of {what}; a test compares two")
+        for name, words in lists.items():
+            if len(words) < 2:
+                raise DataError(f"{where}: {what}.{name} has one member, {words[0]!r}; a group of one cannot be tested")
+        sets[what] = lists
+    shared = set.intersection(*(set(words) for words in sets["targets"].values()))
+    if shared:
+        raise DataError(f"{where}: {min(shared)!r} is in both sets of targets: they must differ")
+    name = record.get("name", where)
+    if not isinstance(name, str):
+        raise DataError(f"{where}: name must be a text")
+    return AssociationTest(name, sets["targets"], sets["attributes"])
+
+
+def score_associations(
+    model: Embeds,
+    tests: AssociationTests,
+    resampling: Resampling,
+    *,
+    layers: Layers = "last",
+    standardiser: Standardiser | None = None,
+    permutations: int = 10_000,
+) -> AssociationResult:
+    """Effect size, interval and p of each test, for plain vectors and, with a standardiser, for standardised ones."""
+    words = sorted({word for test in tests.tests for sets in (test.targets, test.attributes) for word in _all(sets)})
+    results = []
+    for name, standardise in (("plain", None), ("standardised", standardiser)):
+        if name == "plain" or standardise is not None:
+            options = EmbedOptions(unit="span", layers=layers, standardise=standardise)
+            vectors = _vectors(model, words, tests.sentences, options)
+            for test in tests.tests:
+                results.append(_association(test, name, tests.sentences, vectors, resampling, permutations))
+    return AssociationResult(tests.source, str(layers), tuple(results))
+
+
+def _all(sets: Mapping[str, Sequence[str]]) -> list[str]:
+    return [word for words in sets.values() for word in words]
+
+
+def _vectors(
+    model: Embeds, words: Sequence[str], sentences: Sequence[str], options: EmbedOptions
+) -> dict[str, Doubles]:
+    """Of each word its vectors in the sentences: [sentences, D]."""
+    texts, spans = [], []
+    for word in words:
+        for sentence in sentences:
+            start = sentence.index(WORD)
+            written = word[:1].upper() + word[1:] if start == 0 else word
+            texts.append(sentence.replace(WORD, written))
+            spans.append([(start, start + len(written))])
+    rows = [
+        np.asarray(vectors.array, np.float64)[0]
+        for vectors in embed_texts(model.encoder, model.tokenizer, texts, options, spans=spans)
+    ]
+    table = np.stack(rows).reshape(len(words), len(sentences), -1)
+    for word, of_word in zip(words, table, strict=True):
+        if np.isnan(of_word).any():
+            raise DataError(f"the vocabulary deletes {word!r}: it has no vector; leave it out")
+    return dict(zip(words, table, strict=True))
+
+
+def _association(
+    test: AssociationTest,
+    name: str,
+    sentences: Sequence[str],
+    vectors: Mapping[str, Doubles],
+    resampling: Resampling,
+    permutations: int,
+) -> Association:
+    def scores(pick: slice) -> tuple[Doubles, Doubles]:
+        """s(w) of the targets, from the vectors of some sentences."""
+
+        def stack(words: Sequence[str]) -> Doubles:
+            return np.stack([vectors[word][pick].mean(0) for word in words])
+
+        first, second = (stack(words) for words in test.attributes.values())
+        x, y = (associations(stack(words), first, second) for words in test.targets.values())
+        return x, y
+
+    x, y = scores(slice(None))
+    rows = np.stack([np.concatenate([x, y]), np.repeat([0.0, 1.0], [len(x), len(y)])], axis=1)
+    by_sentence = {text: effect_size(*scores(slice(at, at + 1))) for at, text in enumerate(sentences)}
+    words = _all(test.targets)
+    effect = cluster_bootstrap(
+        rows, _effect, words, strata=rows[:, 1], of="rows", samples=resampling.samples, seed=resampling.seed
+    )
+    return Association(
+        name=test.name,
+        vectors=name,
+        targets=_both(test.targets),
+        attributes=_both(test.attributes),
+        effect=effect,
+        p=permutation_p(x, y, samples=permutations, seed=resampling.seed),
+        words=(len(x), len(y)),
+        by_sentence=by_sentence,
+        by_word=dict(zip(words, rows[:, 0].tolist(), strict=True)),
+    )
+
+
+def _both(sets: Mapping[str, Any]) -> tuple[str, str]:
+    first, second = sets
+    return first, second
+
+
+def _effect(rows: Doubles) -> float:
+    x, y = rows[rows[:, 1] == 0, 0], rows[rows[:, 1] == 1, 0]
+    return effect_size(x, y)

@@ -1,0 +1,123 @@
+"""All that a bias audit of one model has to say: results by name, each printable and as a dictionary.
+
+report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
+print(report)
+report.save(Path("audit/"))              # bias.json, and a file for each part
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from larvatus.core.outputs import write_output
+from larvatus.core.version import VERSION
+from larvatus.evaluation.audit.bias.limits import GENERAL
+from larvatus.evaluation.audit.bias.shown import Shown
+from larvatus.models.bundle.claims import Claim, written
+
+REPORT = "bias.json"
+
+
+class Part(Protocol):
+    """What one set says."""
+
+    @property
+    def unit(self) -> str:
+        """Resampled for the intervals."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def shown(self) -> Iterator[Shown]: ...
+
+
+@dataclass(frozen=True)
+class BiasReport:
+    """A bias audit: a part for each set that was given, and what none of them measures.
+
+    Example:
+        >>> report = lv.audit_bias(model, pairs=[("the river was wide", "the bank was wide")], samples=20)
+        >>> list(report.parts), report.parts["crows_pairs"].scores["aul"].overall.pairs
+        (['crows_pairs'], 1)
+    """
+
+    model: str
+    fingerprint: str
+    """Of weights, settings and vocabulary."""
+    settings: Mapping[str, Any]
+    data: Mapping[str, str]
+    """SHA-256 of the files that were read, by part; of what came from memory there is none."""
+    parts: Mapping[str, Any]
+    """`crows_pairs`, `stereoset`, `winobias`, `templates`, `associations`, `swaps`: those that were asked for."""
+    limits: tuple[str, ...] = GENERAL
+    claims: tuple[Claim, ...] = ()
+    """The figures as a model card takes them over: with data, settings and versions."""
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Which model, which data, by which program."""
+        return {
+            "larvatus": VERSION,
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "settings": dict(self.settings),
+            "data": dict(self.data),
+            "units": {name: part.unit for name, part in self.parts.items()},
+            "limits": list(self.limits),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {name: part.to_dict() for name, part in self.parts.items()}
+        return {**self.head, "parts": parts, "claims": written(self.claims)}
+
+    def shown(self) -> Iterator[Shown]:
+        """Lines and tables for people."""
+        yield f"bias audit of {self.model}"
+        for part in self.parts.values():
+            yield ""
+            yield from part.shown()
+        yield ""
+        yield from (f"note: {limit}" for limit in self.limits)
+
+    def saved(self, directory: str | Path) -> BiasReport:
+        """Written as `bias.json` (which model, which data, what is in the directory) and a JSON file for each part.
+
+        Args:
+            directory: Is made if it is not there; files of these names are replaced.
+
+        Returns:
+            The report itself.
+        """
+        out = Path(directory)
+        out.mkdir(parents=True, exist_ok=True)
+        for name, part in self.parts.items():
+            write_output(out / f"{name}.json", as_json(part.to_dict()))
+        names = [f"{name}.json" for name in self.parts]
+        write_output(out / REPORT, as_json({**self.head, "parts": names, "claims": written(self.claims)}))
+        return self
+
+    def __str__(self) -> str:
+        lines = []
+        for shown in self.shown():
+            lines += [shown] if isinstance(shown, str) else _aligned([shown.columns, *shown.rows])
+        return "\n".join(lines)
+
+
+def as_json(value: Any) -> str:
+    """Indented; what is not a number (an interval of one example) is null."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

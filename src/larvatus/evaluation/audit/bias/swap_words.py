@@ -1,0 +1,198 @@
+"""Counterfactual swaps of group words in texts: he and she change places, and so do their companions.
+
+    swapper = Swapper(DEFAULT_SWAPS)
+    swapper.swap("He lost his keys.", "gender").text          # "She lost her keys."
+
+A file of swaps has two words and maybe a category a line, separated by commas or tabs; `#` begins a comment:
+
+    he,she,gender
+    muslim,christian,religion
+
+Both ways, whole words, in the writing of the original (lower case, Capital, CAPITALS). All words of one category are
+swapped at once, so that a text stays about one person. A word with several partners takes that of its first line, but
+for one rule of English, *her* being *his* before what it belongs to and *him* elsewhere: where a file has both, *her*
+is read as *his* before a word that is no preposition, conjunction or particle. It is a rule of thumb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from larvatus.core.errors import DataError
+from larvatus.data.text.lines import numbered_lines
+
+
+class Swap(NamedTuple):
+    first: str
+    second: str
+    category: str = "group"
+
+
+class Change(NamedTuple):
+    """A word that was swapped."""
+
+    word: str
+    """In lower case."""
+    partner: str
+
+
+class Swapped(NamedTuple):
+    text: str
+    changes: tuple[Change, ...]
+    """Empty where the text holds no word of the list."""
+
+
+DEFAULT_SWAPS = tuple(
+    Swap(pair.partition("/")[0], pair.partition("/")[2], "gender")
+    for pair in [
+        "he/she",
+        "him/her",
+        "his/her",
+        "his/hers",
+        "himself/herself",
+        "man/woman",
+        "men/women",
+        "boy/girl",
+        "boys/girls",
+        "father/mother",
+        "fathers/mothers",
+        "dad/mom",
+        "son/daughter",
+        "sons/daughters",
+        "brother/sister",
+        "brothers/sisters",
+        "husband/wife",
+        "husbands/wives",
+        "uncle/aunt",
+        "nephew/niece",
+        "grandfather/grandmother",
+        "male/female",
+        "males/females",
+        "gentleman/lady",
+        "gentlemen/ladies",
+        "king/queen",
+        "prince/princess",
+        "mr/mrs",
+        "sir/madam",
+        "actor/actress",
+        "waiter/waitress",
+        "businessman/businesswoman",
+    ]
+)
+"""English words of gender. Other groups are the user's to name: which words are counterparts depends on the data."""
+_OBJECT = frozenset(
+    [
+        "to",
+        "and",
+        "or",
+        "but",
+        "for",
+        "in",
+        "on",
+        "at",
+        "with",
+        "that",
+        "as",
+        "by",
+        "from",
+        "when",
+        "if",
+        "because",
+        "out",
+        "up",
+        "off",
+        "away",
+        "back",
+        "about",
+        "into",
+        "over",
+        "after",
+        "before",
+        "so",
+        "then",
+        "than",
+        "while",
+        "who",
+        "which",
+        "was",
+        "is",
+        "were",
+        "are",
+        "had",
+        "has",
+        "did",
+        "will",
+        "would",
+        "again",
+        "too",
+    ]
+)
+"""After these, *her* is *him*."""
+_NEXT = re.compile(r"\s+([^\W\d_]+)")
+
+
+@dataclass(frozen=True)
+class Swapper:
+    swaps: tuple[Swap, ...]
+
+    def __post_init__(self) -> None:
+        for swap in self.swaps:
+            if swap.first.lower() == swap.second.lower():
+                raise DataError(f"swaps: {swap.first!r} is swapped with itself: the two words must differ")
+
+    @property
+    def categories(self) -> list[str]:
+        return list(dict.fromkeys(swap.category for swap in self.swaps))
+
+    def swap(self, text: str, category: str) -> Swapped:
+        """The text with all words of a category changed for their partners."""
+        partners: dict[str, str] = {}
+        for swap in self.swaps:
+            if swap.category == category:
+                partners.setdefault(swap.first.lower(), swap.second)
+                partners.setdefault(swap.second.lower(), swap.first)
+        words = sorted(partners, key=len, reverse=True)  # the longer phrase first
+        pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
+        both = {"him", "his"} <= {swap.first.lower() for swap in self.swaps if swap.second.lower() == "her"}
+        changes: list[Change] = []
+
+        def change(match: re.Match[str]) -> str:
+            word = match[0].lower()
+            partner = partners[word]
+            if word == "her" and both:
+                after = _NEXT.match(text, match.end())
+                partner = "his" if after and after[1].lower() not in _OBJECT else "him"
+            changes.append(Change(word, partner))
+            return _written_as(match[0], partner)
+
+        return Swapped(pattern.sub(change, text), tuple(changes))
+
+
+def _written_as(original: str, word: str) -> str:
+    if original.isupper() and len(original) > 1:
+        return word.upper()
+    return word[:1].upper() + word[1:] if original[:1].isupper() else word
+
+
+def read_swaps(given: str | Path | Sequence[Sequence[str]] | None) -> Swapper:
+    """A file, pairs with or without a category, or None for the list that is here."""
+    if given is None:
+        return Swapper(DEFAULT_SWAPS)
+    if isinstance(given, str | Path):
+        lines = ((f"{given}:{number}", line.partition("#")[0].strip()) for number, line in numbered_lines(str(given)))
+        rows = [(where, re.split(r"[\t,]", line)) for where, line in lines if line]
+    else:
+        rows = [(f"swap {number} of {len(given)}", list(row)) for number, row in enumerate(given, start=1)]
+    swaps = []
+    for where, row in rows:
+        cells = [cell.strip() for cell in row]
+        if not 2 <= len(cells) <= 3 or not all(cells):
+            raise DataError(f"{where}: a swap is two words and maybe a category: he,she,gender")
+        swaps.append(Swap(*cells))
+    if not swaps:
+        raise DataError(f"{given} holds no swaps; write two words a line: he,she,gender")
+    return Swapper(tuple(swaps))

@@ -1,0 +1,264 @@
+"""Counterfactual swaps on a fine-tuned model (Garg et al. 2019; Prabhakaran et al. 2019): what changes with the group?
+
+    result = audit_swaps(model, dataset, read_swaps("swaps.csv"), Resampling())
+    result.categories["gender"].changed.value          # per cent of texts whose decision changes with the group words
+
+Every text of the user's own test data that holds a word of the list is judged twice, as it stands and with the words
+of one category swapped. A model that decides by other things gives the same answer; each change is a decision that
+hung on the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import AnyExample, Dataset, TextExample
+from larvatus.evaluation.audit.bias.limits import SWAPS
+from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, number, percent, span
+from larvatus.evaluation.audit.bias.swap_words import Swapped, Swapper
+from larvatus.evaluation.audit.units import TEXTS, resampled
+from larvatus.metrics.bootstrap import Interval
+from larvatus.models.bundle.directory import Bundle
+from larvatus.tasks.predict import Input
+from larvatus.tasks.registry import task_of
+
+MOST_EXAMPLES = 50
+"""Changed decisions that are kept with their texts."""
+MOST_SHOWN = 5
+MOST_WORDS = 12
+
+
+class Predicts(Protocol):
+    """A fine-tuned model."""
+
+    @property
+    def bundle(self) -> Bundle: ...
+
+    def predict(self, texts: Sequence[Input]) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class WordChange:
+    """Texts that hold one word, which became another."""
+
+    word: str
+    partner: str
+    texts: int
+    changed: Interval | None
+    """Per cent of decisions that changed; None of a regression."""
+    moved: Interval
+    """Mean distance of the scores: half the sum of |Δ probability|; of a regression |Δ value|."""
+    by_label: dict[str, Interval]
+    """Mean signed change of each label's probability (or of the value) when the word becomes its partner."""
+
+
+@dataclass(frozen=True)
+class CategoryChange:
+    texts: int
+    """That hold a word of the category."""
+    changed: Interval | None
+    moved: Interval
+    accuracy: tuple[Interval, Interval] | None
+    """Per cent right, as the texts stand and swapped; None where there are no labels to hold them against."""
+    words: tuple[WordChange, ...]
+    examples: tuple[dict[str, Any], ...]
+    """Decisions that changed, those that moved most first."""
+
+
+@dataclass(frozen=True)
+class SwapResult:
+    source: str
+    texts: int
+    categories: dict[str, CategoryChange]
+    without: tuple[str, ...]
+    """Categories of which no text holds a word."""
+    unit: str = TEXTS
+    """Resampled for the intervals."""
+    limits: tuple[str, ...] = SWAPS
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def shown(self) -> Iterator[Shown]:
+        yield f"Counterfactual swaps: {self.source}, {self.texts:,} texts"
+        columns = (
+            "category",
+            "texts with words",
+            "decisions changed %",
+            "95%",
+            "scores moved",
+            "95%",
+            "right %",
+            "swapped",
+        )
+        rows = []
+        for name, each in self.categories.items():
+            changed = ("–", "") if each.changed is None else percent(each.changed)
+            right = ("–", "–") if each.accuracy is None else tuple(f"{score.value:.1f}" for score in each.accuracy)
+            rows.append(
+                (
+                    name,
+                    f"{each.texts:,}",
+                    *changed,
+                    f"{each.moved.value:.3f}",
+                    span(each.moved, ".3f"),
+                    *right,
+                )
+            )
+        yield Table(columns, tuple(rows), apart=False)
+        for name, each in self.categories.items():
+            yield from _words(name, each)
+        yield resampled(self.unit)
+        for name in self.without:
+            yield f"note: no text holds a word of {name!r}: nothing was measured for it"
+        yield from (f"note: {limit}" for limit in self.limits)
+
+
+def _words(name: str, category: CategoryChange) -> Iterator[Shown]:
+    rows = []
+    for each in category.words[:MOST_WORDS]:
+        label, most = max(each.by_label.items(), key=lambda item: abs(item[1].value))
+        changed = "–" if each.changed is None else f"{each.changed.value:.1f}"
+        moved = f"{each.moved.value:.3f}"
+        rows.append((f"{each.word} → {each.partner}", f"{each.texts:,}", changed, moved, label, *number(most)))
+    columns = (f"{name}: words", "texts", "changed %", "moved", "label that moves most", "by", "95%")
+    yield Table(columns, tuple(rows))
+    for example in category.examples[:MOST_SHOWN]:
+        yield f"  {example['before']} → {example['after']}: {example['swapped']:.160}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """A text before and after."""
+
+    example: TextExample
+    swapped: Swapped
+    before: Any
+    after: Any
+    text: str
+    """The swapped one, a pair's second after a tab."""
+
+    @property
+    def changed(self) -> bool | None:
+        return None if self.before.value is not None else _decision(self.before) != _decision(self.after)
+
+    @property
+    def shifts(self) -> dict[str, float]:
+        if self.before.value is not None:
+            return {"value": self.after.value - self.before.value}
+        return {label: self.after.probabilities[label] - share for label, share in self.before.probabilities.items()}
+
+    @property
+    def moved(self) -> float:
+        total = sum(abs(shift) for shift in self.shifts.values())
+        return total if self.before.value is not None else total / 2
+
+    def right(self, answer: Any) -> bool:
+        gold = self.example.label
+        return bool(_decision(answer) == (tuple(sorted(gold)) if isinstance(gold, tuple) else gold))
+
+
+def _decision(answer: Any) -> Any:
+    return answer.label if answer.label is not None else tuple(sorted(answer.labels))
+
+
+def audit_swaps(model: Predicts, data: Dataset[Any], swapper: Swapper, resampling: Resampling) -> SwapResult:
+    """Decisions and scores of the model on the texts that hold a word, as they stand and swapped."""
+    examples = [_text_of(example, model) for example in data.examples]
+    if not examples:
+        raise DataError(f"{data.source} holds no examples")
+    categories, without = {}, []
+    for category in swapper.categories:
+        judged = _judged(model, examples, swapper, category)
+        if judged:
+            categories[category] = _category(judged, resampling)
+        else:
+            without.append(category)
+    if not categories:
+        raise DataError(f"{data.source}: no text holds a word of the swaps; give swaps of words that are in the data")
+    return SwapResult(data.source, len(examples), categories, tuple(without))
+
+
+def _text_of(example: AnyExample, model: Predicts) -> TextExample:
+    plain = example.plain_text()
+    if plain is None:
+        what = task_of(model.bundle).card.what
+        raise UsageError(
+            f"{model.bundle.path} {what}; swaps are for models that classify texts or pairs, or give numbers"
+        )
+    return plain
+
+
+def _judged(model: Predicts, examples: Sequence[TextExample], swapper: Swapper, category: str) -> list[_Judged]:
+    chosen, inputs, swaps = [], [], []
+    for example in examples:
+        first = swapper.swap(example.text, category)
+        second = Swapped("", ()) if example.pair is None else swapper.swap(example.pair, category)
+        if first.changes or second.changes:
+            chosen.append(example)
+            inputs.append(first.text if example.pair is None else (first.text, second.text))
+            text = first.text if example.pair is None else f"{first.text}\t{second.text}"
+            swaps.append(Swapped(text, first.changes + second.changes))
+    if not chosen:
+        return []
+    originals = [each.text if each.pair is None else (each.text, each.pair) for each in chosen]
+    answers = list(model.predict([*originals, *inputs]))
+    before, after = answers[: len(chosen)], answers[len(chosen) :]
+    return [
+        _Judged(example, swapped, first, second, swapped.text)
+        for example, swapped, first, second in zip(chosen, swaps, before, after, strict=True)
+    ]
+
+
+def _category(judged: Sequence[_Judged], resampling: Resampling) -> CategoryChange:
+    by_change: dict[tuple[str, str], list[_Judged]] = {}
+    for each in judged:
+        for change in dict.fromkeys(each.swapped.changes):
+            by_change.setdefault((change.word, change.partner), []).append(each)
+    words = [_word(word, partner, texts, resampling) for (word, partner), texts in by_change.items()]
+    changed = sorted((each for each in judged if each.changed), key=lambda each: -each.moved)
+    labelled = [each for each in judged if each.example.label is not None and each.changed is not None]
+    accuracy = None
+    if labelled:
+        before = resampling.mean([each.right(each.before) for each in labelled], scale=100.0)
+        accuracy = before, resampling.mean([each.right(each.after) for each in labelled], scale=100.0)
+    return CategoryChange(
+        texts=len(judged),
+        changed=_changed(judged, resampling),
+        moved=resampling.mean([each.moved for each in judged]),
+        accuracy=accuracy,
+        words=tuple(sorted(words, key=lambda each: (-each.texts, each.word))),
+        examples=tuple(
+            {
+                "place": str(each.example.place),
+                "text": each.example.reads(),
+                "swapped": each.text,
+                "words": [list(change) for change in each.swapped.changes],
+                "before": str(each.before),
+                "after": str(each.after),
+            }
+            for each in changed[:MOST_EXAMPLES]
+        ),
+    )
+
+
+def _changed(judged: Sequence[_Judged], resampling: Resampling) -> Interval | None:
+    flags = [each.changed for each in judged if each.changed is not None]
+    return resampling.mean(flags, scale=100.0) if flags else None
+
+
+def _word(word: str, partner: str, judged: Sequence[_Judged], resampling: Resampling) -> WordChange:
+    labels = list(judged[0].shifts)
+    return WordChange(
+        word=word,
+        partner=partner,
+        texts=len(judged),
+        changed=_changed(judged, resampling),
+        moved=resampling.mean([each.moved for each in judged]),
+        by_label={label: resampling.mean(np.array([each.shifts[label] for each in judged])) for label in labels},
+    )

@@ -1,0 +1,58 @@
+"""TOML files of templates and of association tests: one clear line for what does not fit.
+
+record = read_toml("templates.toml", ("sentences", "groups", "attributes"))
+words_of(record["groups"], "groups", where)           # {"men": ("he", "the man"), "women": …}
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import DataError
+from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.surrogates import refuse_surrogates
+
+
+def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The contents of a file, or of a mapping from memory, and what messages call it; unknown fields are refused."""
+    if isinstance(given, Mapping):
+        record, where = dict(given), "the mapping"
+    else:
+        where = str(given)
+        text = "\n".join(line for _, line in numbered_lines(where))
+        try:
+            record = tomllib.loads(text)
+        except (ValueError, RecursionError) as fault:  # ValueError: also a number of thousands of digits
+            raise DataError(f"{where}: broken TOML, or nested too deep: {fault}") from fault
+    for name in record:
+        if name not in known:
+            raise DataError(f"{where}: {name!r} is no field; a file has {', '.join(known)}")
+    return record, where
+
+
+def texts_of(value: Any, where: str, *, what: str) -> tuple[str, ...]:
+    """A list of different texts."""
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
+        raise DataError(f"{where}: {what} must be a list of texts")
+    if not all(text.strip() for text in value):
+        raise DataError(f"{where}: {what} holds an empty text; drop it")
+    for text in value:
+        refuse_surrogates(text, where)
+    if len(set(value)) < len(value):
+        twice, _ = Counter(value).most_common(1)[0]
+        raise DataError(f"{where}: {what} names {twice!r} twice")
+    return tuple(value)
+
+
+def words_of(value: Any, where: str, *, what: str, least: int) -> dict[str, tuple[str, ...]]:
+    """Lists of words by name; at least so many lists."""
+    if not isinstance(value, Mapping) or not value:
+        raise DataError(f"{where}: no [{what}], which are lists of words by name")
+    lists = {str(name): texts_of(words, where, what=f"{what}.{name}") for name, words in value.items()}
+    if len(lists) < least:
+        raise DataError(f"{where}: {len(lists)} of {what} where {least} are wanted, to compare them")
+    return lists

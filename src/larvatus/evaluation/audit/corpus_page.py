@@ -1,0 +1,20 @@
+"""The result of a corpus check as a page: tables, and examples to read. Text of the corpus is data, never markup.
+
+html = corpus_page("judgments/", check)
+"""
+
+from __future__ import annotations
+
+from larvatus.data.corpus.hygiene.check import CorpusCheck, in_words
+from larvatus.inference.search.page import asset, whole_page
+
+
+def corpus_page(name: str, check: CorpusCheck) -> str:
+    package = "larvatus.evaluation.audit"
+    data = {
+        "name": name,
+        "check": check.to_dict(),
+        "words": {reason: in_words(reason) for reason in check.reasons},
+    }
+    body, script = asset(package, "corpus.html"), asset(package, "corpus.js")
+    return whole_page(f"{name} · corpus check", body=body, script=script, data=data)

@@ -1,0 +1,123 @@
+"""How likely a hidden stretch of text is, token after token, and whether the model would restore it exactly.
+
+    log p(x_1 … x_n | the rest) = Σ_i log p(x_i | the rest, x_1 … x_{i−1}, masks at i … n)
+
+    answers = read_spans(predictor, tokenizer, [HiddenSpan(ids, 4, 6)], choose=True)
+    answers.log_probabilities, answers.restored
+
+One mask stands for each hidden token, so the model is told how many there are. Restored means that the first choice is
+right at each token after those before it: what filling the masks from left to right would write. Copies that several
+stretches share (candidates that begin alike) are read once.
+
+S stretches, C different copies, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from larvatus.core.arrays import Bools, Doubles, Ints
+from larvatus.core.batch import TokenBatch, edges, runs
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
+from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.nn.device import on_device
+
+_AT_ONCE = 4_096
+"""Stretches whose copies are compared with each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenSpan:
+    """Tokens of a text, without special tokens, of which those from `start` to `end` are hidden."""
+
+    ids: Ints
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class SpanAnswers:
+    log_probabilities: Doubles
+    """[S] in nats."""
+    restored: Bools
+    """[S] whether every token is the model's first choice; all False where that was not asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Different sequences with special tokens, and what is asked of them."""
+
+    rows: list[Ints]
+    places: list[int]  # the first mask of each row
+    copy_of: Ints  # [Q] which row a question is asked of
+    wanted: Ints  # [Q]
+    span_of: Ints  # [Q]
+
+
+@torch.inference_mode()
+def read_spans(
+    predictor: Predictor, tokenizer: Tokenizer, spans: Sequence[HiddenSpan], *, choose: bool = False
+) -> SpanAnswers:
+    """`choose`: look for the first choices too, which wants the scores of the whole vocabulary."""
+    scores, restored = np.zeros(len(spans)), np.full(len(spans), choose)
+    for first in range(0, len(spans), _AT_ONCE):
+        copies = _copies(tokenizer, spans[first : first + _AT_ONCE])
+        log_Q, right_Q = _asked(predictor, copies, choose=choose)
+        np.add.at(scores, first + copies.span_of, log_Q)
+        if choose:
+            restored[first + copies.span_of[~right_Q]] = False
+    return SpanAnswers(scores, restored)
+
+
+def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
+    dress = tokenizer.frame.single
+    known: dict[bytes, int] = {}
+    rows: list[Ints] = []
+    places: list[int] = []
+    asked: list[tuple[int, int, int]] = []
+    for number, span in enumerate(spans):
+        for token in range(span.start, span.end):
+            ids = span.ids.copy()
+            ids[token : span.end] = tokenizer.mask_id
+            key = b"%d:" % token + ids.tobytes()
+            if key not in known:
+                known[key] = len(rows)
+                rows.append(np.asarray(dress.ids(ids), np.int64))
+                places.append(dress.opening + token)
+            asked.append((known[key], int(span.ids[token]), number))
+    questions = np.array(asked, np.int64).reshape(-1, 3)
+    return _Copies(rows, places, questions[:, 0], questions[:, 1], questions[:, 2])
+
+
+def _asked(predictor: Predictor, copies: _Copies, *, choose: bool) -> tuple[Doubles, Bools]:
+    """[Q] log p of each wanted token, and whether it is the first choice."""
+    log_Q, right_Q = np.zeros(len(copies.wanted)), np.zeros(len(copies.wanted), np.bool_)
+    order = np.argsort([len(row) for row in copies.rows], kind="stable")
+    budget = BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    by_rank = np.argsort(rank[copies.copy_of], kind="stable")
+    ranks = rank[copies.copy_of][by_rank]
+    lengths = np.array([len(copies.rows[row]) for row in order], np.int64)
+    for first, last in runs(lengths, budget):
+        part = order[first:last]
+        mine = by_rank[slice(*np.searchsorted(ranks, [first, last]).tolist())]
+        batch = TokenBatch.of([copies.rows[row].tolist() for row in part])
+        starts = edges(lengths[first:last])[:-1]
+        places = starts + np.array([copies.places[row] for row in part])
+        arrays = (places, rank[copies.copy_of[mine]] - first, copies.wanted[mine])
+        places_C, rows_Q, wanted_Q = (torch.from_numpy(array).to(predictor.device) for array in arrays)
+        tokens = on_device(batch, predictor.device)
+        if choose:
+            logits_CV = predictor.logits(tokens, places_C).float()
+            right_Q[mine] = (logits_CV.argmax(-1)[rows_Q] == wanted_Q).cpu().numpy()
+            scores_Q = logits_CV[rows_Q, wanted_Q] - logits_CV.logsumexp(-1)[rows_Q]
+        else:
+            scores_Q = predictor.log_probabilities(tokens, places_C, Questions(rows_Q, wanted_Q))
+        log_Q[mine] = scores_Q.double().cpu().numpy()
+    return log_Q, right_Q

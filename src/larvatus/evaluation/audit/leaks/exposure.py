@@ -1,0 +1,264 @@
+"""Exposure of planted secrets (Carlini et al. 2019, *The Secret Sharer*, §4).
+
+    exposure(s) = log2 |space| − log2 rank(s)
+
+The rank of the planted secret among all that might have been drawn, by the model's probability of the secret in its
+sentence (token after token: `hidden_spans.py`). A model that has learnt nothing ranks it anywhere, which gives 1.44
+bits on average (1 / ln 2); one that has it by heart ranks it first: log2 |space| bits.
+
+    exposures(model, read_canaries(Path("corpus")), ExposureOptions(exact=10_000)).by_repeats()
+
+A space that is too large to score whole is sampled: the share of drawn secrets that are likelier than the planted one,
+with its exact binomial interval. Where none of them is, the share lies beyond the sample, and is extrapolated by a
+skew-normal distribution through the drawn scores, as §4.3 of the paper does. Each canary says how its rank was found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.rng import stream
+from larvatus.data.corpus.canaries import Canaries, Canary
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
+from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
+from larvatus.evaluation.audit.means import mean_interval
+from larvatus.evaluation.audit.tables import Shown, between
+from larvatus.evaluation.audit.units import CANARIES, resampled
+from larvatus.inference.cloze.likelihood import find_reader
+from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.inference.model import Model
+from larvatus.metrics.correlation import pearson, ranks, spearman
+from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.models.generation.blank_prompts import BlankPrompts, writes_into_texts
+from larvatus.models.generation.likelihood import continuation_scores
+from larvatus.models.masked_prediction import the_predictor
+
+UNKNOWN = 1 / math.log(2)
+"""Bits of exposure that a secret has on average if nothing of it was learnt."""
+How = Literal["exact", "sampled", "extrapolated"]
+
+
+class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How ranks are found."""
+
+    exact: Annotated[int, whole(1, 10**7)] = 10_000
+    """Spaces of up to so many secrets are scored whole."""
+    samples: Annotated[int, whole(100, 10**7)] = 1_000
+    """Secrets drawn from a larger one."""
+    seed: Seed = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One canary."""
+
+    text: str
+    repeats: int
+    bits: float
+    low: float
+    high: float
+    """95% interval of what was sampled; an extrapolated rank may be anything above `low`, an exact one is exact."""
+    how: How
+    loss: float
+    """−log p of the secret, in nats."""
+    extracted: bool | None = None
+    """Whether greedy decoding writes the secret where it belongs; None of models that do not write."""
+
+
+@dataclass(frozen=True)
+class Exposures:
+    space: int
+    canaries: tuple[Exposure, ...]
+    correlation: float | None
+    """Spearman's, of repeats and bits; None where all are repeated equally often."""
+    p: float | None
+    """How often canaries whose repeats are shuffled have as high a correlation (one-sided)."""
+
+    @property
+    def most(self) -> float:
+        return math.log2(self.space)
+
+    def by_repeats(self) -> dict[int, dict[str, float]]:
+        """Mean bits with a bootstrap interval over canaries, by how often they were planted."""
+        rows = {}
+        for repeats in sorted({canary.repeats for canary in self.canaries}):
+            bits = np.array([canary.bits for canary in self.canaries if canary.repeats == repeats])
+            mean = mean_interval(bits, seed=0)
+            rows[repeats] = {
+                "canaries": len(bits),
+                "mean": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "median": float(np.median(bits)),
+                "most": float(bits.max()),
+            }
+            written = [canary.extracted for canary in self.canaries if canary.repeats == repeats]
+            if None not in written:
+                rows[repeats]["extracted"] = sum(map(bool, written))
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "space": self.space,
+            "most_bits": self.most,
+            "unknown_bits": UNKNOWN,
+            "correlation": self.correlation,
+            "p": self.p,
+            "unit": CANARIES,
+            "by_repeats": {str(repeats): row for repeats, row in self.by_repeats().items()},
+            "canaries": [asdict(canary) for canary in self.canaries],
+        }
+
+    def shown(self) -> Shown:
+        rows = tuple(
+            (
+                f"{repeats:,}",
+                f"{row['canaries']:,.0f}",
+                f"{row['mean']:.2f}",
+                between(row["low"], row["high"], digits=2),
+                f"{row['median']:.2f}",
+                f"{row['most']:.2f}",
+                *([f"{row['extracted']:,.0f}"] if "extracted" in row else []),
+            )
+            for repeats, row in self.by_repeats().items()
+        )
+        ways = {how: sum(canary.how == how for canary in self.canaries) for how in ("exact", "sampled", "extrapolated")}
+        counted = ", ".join(f"{count} {how}" for how, count in ways.items() if count)
+        notes = [f"of {self.most:.1f} bits; {UNKNOWN:.2f} where nothing was learnt; ranks: {counted}"]
+        if self.correlation is not None:
+            notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
+        notes.append(resampled(CANARIES))
+        title = f"exposure of {len(self.canaries)} canaries, in bits"
+        columns: tuple[str, ...] = ("repeats", "canaries", "mean", "95%", "median", "most")
+        if any(canary.extracted is not None for canary in self.canaries):
+            columns += ("extracted",)
+            notes.append("extracted: canaries whose secret the model writes itself, by greedy decoding")
+        return Shown(title, columns, rows, notes=tuple(notes))
+
+
+def exposures(
+    model: Model,
+    canaries: Canaries,
+    options: ExposureOptions | None = None,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Exposures:
+    """`progress` is told how many canaries are done."""
+    options = options or ExposureOptions()
+    measured = []
+    for number, canary in enumerate(canaries.canaries):
+        measured.append(_exposure(model, canaries, canary, options, number))
+        progress(number + 1)
+    if writes_into_texts(model.network, model.tokenizer):
+        measured = _with_extraction(model, canaries, measured)
+    rank, p = _rises([each.repeats for each in measured], [each.bits for each in measured], options.seed)
+    return Exposures(canaries.space, tuple(measured), rank, p)
+
+
+def _exposure(model: Model, canaries: Canaries, canary: Canary, options: ExposureOptions, number: int) -> Exposure:
+    space, planted = canaries.space, int(canary.secret)
+    whole_space = space <= options.exact
+    others = np.arange(space) if whole_space else _drawn(space, options, number)
+    others = others[others != planted]
+    scores = _scores(model, canaries, canary, [planted, *others.tolist()])
+    score, rest = float(scores[0]), scores[1:]
+    likelier = float((rest > score).sum() + (rest == score).sum() / 2)  # of those as likely, half count
+    most = math.log2(space)
+    how: How = "exact"
+    if whole_space:
+        bits = low = high = most - math.log2(1 + likelier)
+    elif likelier:
+        how = "sampled"
+        bits = min(most, -math.log2(likelier / len(rest)))
+        share_low, share_high = clopper_pearson(round(likelier), len(rest))
+        low, high = -math.log2(share_high), min(most, -math.log2(max(share_low, 1 / space)))
+    else:
+        how = "extrapolated"
+        bits = min(most, max(math.log2(len(rest)), -log2_tail(rest, score)))
+        low, high = -math.log2(clopper_pearson(0, len(rest))[1]), most
+    return Exposure(canary.text, canary.repeats, bits, low, high, how, -score)
+
+
+def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposure]) -> list[Exposure]:
+    """The same, each with whether the model writes the secret when it is given the rest of the sentence."""
+    name, places = str(model.bundle.path), []
+    for canary in canaries.canaries:
+        (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
+        places.append((span.ids[: span.start], span.ids[span.end :], span.ids[span.start : span.end]))
+    right = written_verbatim(model, places).tolist()
+    lengths = [len(secret) for _, _, secret in places]
+    return [
+        replace(each, extracted=tokens == length) for each, tokens, length in zip(measured, right, lengths, strict=True)
+    ]
+
+
+def _drawn(space: int, options: ExposureOptions, number: int) -> Any:
+    return stream(options.seed, "audit exposure", 0, number).integers(0, space, options.samples)
+
+
+def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[int]) -> Doubles:
+    """log p of each secret in the canary's sentence; of a left-to-right model, of the sentence."""
+    texts = [canaries.text_of(canary.name, secret) for secret in secrets]
+    tokenizer, name = model.tokenizer, str(model.bundle.path)
+    spans = _hidden(tokenizer, texts, canaries, canary, name)
+    if find_reader(model.network) is not None:
+        return np.array([score.total for score in score_texts(model.network, tokenizer, texts, name=name)])
+    if writes_into_texts(model.network, tokenizer):
+        return _written_scores(model, spans)
+    predictor = the_predictor(model.network, tokenizer, what="rank canaries", name=name)
+    room = predictor.room(tokenizer)
+    if max(len(span.ids) for span in spans) > room:
+        raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
+    return read_spans(predictor, tokenizer, spans).log_probabilities
+
+
+def _written_scores(model: Model, spans: Sequence[HiddenSpan]) -> Doubles:
+    """log p of what an encoder–decoder has to write: the secret between its sentinels."""
+    name = str(model.bundle.path)
+    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    prompts = [asking.ids(span.ids[: span.start], span.ids[span.end :]) for span in spans]
+    secrets = [np.concatenate([asking.opening, span.ids[span.start : span.end]]) for span in spans]
+    return np.array(continuation_scores(model.network, prompts, secrets, name=name))
+
+
+def _hidden(
+    tokenizer: Tokenizer, texts: Sequence[str], canaries: Canaries, canary: Canary, name: str
+) -> list[HiddenSpan]:
+    """The tokens of each secret; refused where the vocabulary cannot tell secrets apart."""
+    unknown = tokenizer.id(tokenizer.special.unk)
+    start = len(canaries.format.partition("{digits}")[0].replace("{name}", canary.name))
+    spans = []
+    for alignment in tokenizer.encode_many(texts):
+        tokens = alignment.marked_tokens_of_chars(start, start + canaries.digits)
+        hidden = alignment.ids[tokens.start : tokens.stop]
+        if not len(hidden) or (hidden == unknown).any():
+            raise DataError(f"the vocabulary of {name} cannot spell secrets such as {canary.secret}: it has no digits")
+        spans.append(HiddenSpan(alignment.ids, tokens.start, tokens.stop))
+    return spans
+
+
+def _rises(repeats: Sequence[int], bits: Sequence[float], seed: int) -> tuple[float | None, float | None]:
+    """Rank correlation, and how often chance gives one as high."""
+    if len(set(repeats)) < 2 or len(set(bits)) < 2:
+        return None, None
+    measured = spearman(np.array(repeats, np.float64), np.array(bits))
+    shuffles = 1_000
+    random, times, values = stream(seed, "audit repeats"), ranks(repeats), ranks(bits)
+    shuffled = (pearson(random.permutation(times), values) for _ in range(shuffles))
+    higher = sum(each >= measured - 1e-12 for each in shuffled)
+    return measured, (higher + 1) / (shuffles + 1)

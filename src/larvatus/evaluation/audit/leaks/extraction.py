@@ -1,0 +1,205 @@
+"""Extraction of training text: does a model, given the first n tokens of a document, write the next m word for word?
+
+    extraction(model, members, held_out, ExtractionOptions(prefixes=(16, 32), suffix=32)).prefixes[32].difference
+
+This is discoverable memorisation (Carlini et al. 2021, *Extracting training data from large language models*; 2023,
+*Quantifying memorization across neural language models*), by greedy decoding. Held-out documents are the control: what
+they give is what can be guessed. All prefixes are tried on the same documents, those with enough tokens for the longest
+one. A left-to-right model continues the prefix. An encoder–decoder (T5) reads it with a sentinel after it, and its
+decoder, begun with that sentinel, writes what is missing. Models that read both sides write nothing, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Struct
+
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.ranges import check_ranges, whole
+from larvatus.evaluation.audit.leaks.restoration import Share, difference_interval
+from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.inference.model import Model
+from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.models.generation.blank_prompts import BlankPrompts
+from larvatus.models.generation.generator import can_generate, the_generator
+from larvatus.models.generation.likelihood import verbatim_tokens
+
+USUAL = 50
+"""Tokens of prefix and suffix where nobody says how many and the model's context has room: those of Carlini et al."""
+Tokens = Annotated[int, whole(1, 100_000)]
+
+
+class TooShort(DataError):
+    """Documents with fewer tokens than prefix and suffix have together."""
+
+
+class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of a document is given, and how much is expected."""
+
+    prefixes: tuple[Tokens, ...] = (USUAL,)
+    """Tokens of a document that the model is given: each number is tried."""
+    suffix: Tokens = USUAL
+    """Tokens after them that it has to write exactly."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @classmethod
+    def fitting(cls, model: Model, prefixes: tuple[int, ...], suffix: int | None) -> ExtractionOptions:
+        """The given numbers; where none are given, 50 tokens and 50, or what a shorter context has room for.
+
+        A model that does not write is refused, and so are numbers that its context has no room for."""
+        name = str(model.bundle.path)
+        if not can_generate(model.network):
+            raise UsageError(
+                f"{name} fills blanks and does not write: text is extracted from models of the recipes gpt, gpt2 and "
+                "t5; leave out prefix and suffix, and see what it restores (spans) and which secrets it ranks first "
+                "(canaries)"
+            )
+        if BlankPrompts.of(model.network, model.tokenizer, name=name).answers:
+            raise UsageError(
+                f"{name} answers texts and does not continue them; extract from the model it was made from"
+            )
+        encoder = the_generator(model.network, name=name).encoder
+        extra = 2 + sum(map(len, model.tokenizer.frame.single.gaps))  # sentinels, and special tokens around a text
+        room = (encoder.reach if encoder.closes_prompts else encoder.reach // 2) - extra
+        options = cls(prefixes=prefixes or (min(USUAL, room),), suffix=min(USUAL, room) if suffix is None else suffix)
+        longest = max(options.prefixes)
+        if longest + extra > encoder.reach or options.suffix + extra > encoder.room_after(longest):
+            raise UsageError(
+                f"{name} reads {encoder.reach:,} tokens at once, too few for a prefix of {longest:,} and a suffix of "
+                f"{options.suffix:,}; give prefix = {room:,} and suffix = {room:,} or less"
+            )
+        return options
+
+
+@dataclass(frozen=True)
+class ExtractedText:
+    """Documents of which the model writes the suffix word for word, given a prefix of one length."""
+
+    members: Share
+    held_out: Share
+    difference: float
+    low: float
+    high: float
+    """95% interval of the difference."""
+    run_of_members: float
+    run_of_held_out: float
+    """Tokens of the suffix, on average, that are written before the first other one."""
+    by_draw: tuple[float, ...] = ()
+    """The difference of each sample of members, where several were drawn."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    suffix: int
+    prefixes: Mapping[int, ExtractedText]
+    """By the number of tokens that the model was given."""
+    short: tuple[int, int]
+    """Members and held-out documents with too few tokens, which were left out."""
+    examples: tuple[str, ...] = ()
+    """Some members that were extracted with the longest prefix: what the model wrote."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "suffix": self.suffix,
+            "prefixes": {str(prefix): asdict(each) for prefix, each in self.prefixes.items()},
+            "short": list(self.short),
+            "examples": list(self.examples),
+        }
+
+    def shown(self) -> Shown:
+        rows = tuple(
+            (
+                f"{prefix:,}",
+                *_cells(each.members, each.run_of_members),
+                *_cells(each.held_out, each.run_of_held_out),
+                f"{100 * each.difference:+.1f}",
+                signed_between(each.low, each.high, digits=1, times=100),
+            )
+            for prefix, each in self.prefixes.items()
+        )
+        asked = ("extracted", "95%", "tokens right")
+        columns = ("tokens given", "training", *asked, "held out", *asked, "difference", "95%")
+        notes = tuple(
+            spread_note(f"difference after {prefix} tokens", each.by_draw, digits=1, times=100, sign="+")
+            for prefix, each in self.prefixes.items()
+            if each.by_draw
+        )
+        if any(self.short):
+            training, held_out = self.short
+            notes += (f"left out, with too few tokens: {training:,} training and {held_out:,} held-out documents",)
+        notes += ("unit: documents, each asked once for every prefix",)
+        return Shown(f"documents whose next {self.suffix} tokens the model writes verbatim", columns, rows, notes=notes)
+
+
+def _cells(share: Share, run: float) -> tuple[str, ...]:
+    return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100), f"{run:.1f}"
+
+
+def extraction(
+    model: Model,
+    members: Sequence[str],
+    held_out: Sequence[str],
+    options: ExtractionOptions,
+    *,
+    draws: Ints | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Extraction:
+    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
+    read."""
+    most = max(options.prefixes) + options.suffix
+    ids = [alignment.ids[:most] for alignment in model.tokenizer.encode_many([*members, *held_out])]
+    long = np.array([len(each) == most for each in ids])
+    inside = np.arange(len(ids)) < len(members)
+    short = int((inside & ~long).sum()), int((~inside & ~long).sum())
+    if not (inside & long).any() or not (~inside & long).any():
+        raise TooShort(
+            f"too few documents have {most:,} tokens, which a prefix of {max(options.prefixes):,} and a suffix of "
+            f"{options.suffix:,} want; give smaller ones, or read more words of each document"
+        )
+    prefixes: dict[int, ExtractedText] = {}
+    right = np.zeros(len(ids), np.int64)
+    for number, prefix in enumerate(sorted(set(options.prefixes))):
+        asked = [ids[document] for document in np.flatnonzero(long)]
+        right[long] = written_verbatim(
+            model, [(each[:prefix], None, each[prefix : prefix + options.suffix]) for each in asked]
+        )
+        samples = None if draws is None else draws[long[: len(members)]]
+        prefixes[prefix] = _extracted(right[inside & long], right[~inside & long], options.suffix, samples)
+        progress((number + 1) * len(ids))
+    whole = np.flatnonzero(inside & long & (right == options.suffix))[:5]
+    examples = tuple(model.tokenizer.decode(ids[number][-options.suffix :]) for number in whole)
+    return Extraction(options.suffix, prefixes, short, examples)
+
+
+def written_verbatim(model: Model, places: Sequence[tuple[Ints, Ints | None, Ints]]) -> Ints:
+    """[places] tokens that greedy decoding writes before its first other one. A place is what precedes it, what follows
+    it, and the tokens that belong there."""
+    name = str(model.bundle.path)
+    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    prompts = [asking.ids(before, after) for before, after, _ in places]
+    wanted = [np.concatenate([asking.opening, each]) for _, _, each in places]
+    return verbatim_tokens(model.network, prompts, wanted, given=len(asking.opening), name=name)
+
+
+def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> ExtractedText:
+    members, held_out = (_share(right == suffix) for right in (inside, outside))
+    low, high = difference_interval(members, held_out)
+    by_draw: tuple[float, ...] = ()
+    if draws is not None:
+        samples = [inside[draws == number] == suffix for number in range(int(draws.max()) + 1)]
+        by_draw = tuple(float(sample.mean()) - held_out.share for sample in samples if len(sample))
+    difference = members.share - held_out.share
+    return ExtractedText(members, held_out, difference, low, high, float(inside.mean()), float(outside.mean()), by_draw)
+
+
+def _share(extracted: Any) -> Share:
+    """A document is asked once, so the interval is the exact binomial one."""
+    count, total = int(extracted.sum()), len(extracted)
+    return Share(count, total, count / total, *clopper_pearson(count, total))

@@ -1,0 +1,182 @@
+"""Was a text in the training data? What its loss says, alone and beside that of a reference model.
+
+    loss      texts of the training data are expected better (Yeom et al. 2018)
+    ratio     … better than by a model that was not trained on them (Mireshghallah et al. 2022; Carlini et al. 2022)
+
+    membership(model, members, held_out, reference=other).attacks["ratio"].area.value
+
+Losses are those of `masked_loss.py`, over the same words for both models. Members and held-out texts must have been
+drawn at random from one source (`larvatus audit split`), else the figures measure how the sources differ: rules that
+never saw the model are put beside them (`blind.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
+from larvatus.evaluation.audit.leaks.blind import blind
+from larvatus.evaluation.audit.masked_loss import Energies, EnergyOptions, energies
+from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.units import DOCUMENTS, resampled
+from larvatus.inference.model import Model
+from larvatus.metrics.bootstrap import Interval, percentiles
+from larvatus.metrics.roc import Caught, Curve, area, curve
+
+SAMPLES = 1_000
+FEWEST = 10
+"""Texts of either kind: fewer give no interval worth the name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    attacks: Mapping[str, Curve]
+    """By `loss`, and by `ratio` where there is a reference model."""
+    blind: Mapping[str, Curve]
+    """By rules that never saw the model."""
+    members: int
+    held_out: int
+    loss_of_members: float
+    loss_of_held_out: float
+    """Nats a hidden word."""
+    advantage: Interval
+    """Loss of held-out texts less that of members, with its 95% interval: how much better members are expected."""
+    cut: int
+    """Texts that did not fit into a model's window."""
+    by_draw: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """AUC of each attack on each sample of members, where several were drawn."""
+    unit: str = DOCUMENTS
+    """Resampled for the intervals of AUCs; those of true positives are exact binomial, over documents as well."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether no blind rule tells the two sets apart."""
+        return not any(each.tells for each in self.blind.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        notes = [f"{resampled(self.unit)}; of true positives exact binomial"]
+        if not self.comparable:
+            rules = ", ".join(f"{name} {each.area.value:.3f}" for name, each in self.blind.items() if each.tells)
+            notes.append(
+                f"members and held-out texts can be told apart without the model (AUC by {rules}): the model's AUC "
+                "need not be memory; draw both at random from one source (larvatus audit split)"
+            )
+        if any(each.threshold is None for each in self.attacks["loss"].caught):
+            notes.append("0.1% false positives want 1,000 held-out texts, 1% want 100: – where there are fewer")
+        if self.cut:
+            notes.append(f"{self.cut:,} texts were longer than the model's window; what fits was read")
+        notes += [spread_note(f"AUC by {name}", values) for name, values in self.by_draw.items()]
+        gap = self.advantage
+        notes.append(
+            f"training texts are expected better by {gap.value:+.3f} nats a word "
+            f"(95% {signed_between(gap.low, gap.high)})"
+        )
+        notes.append("unit of resampling: documents, training and held-out ones apart")
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "members": self.members,
+            "held_out": self.held_out,
+            "loss_of_members": self.loss_of_members,
+            "loss_of_held_out": self.loss_of_held_out,
+            "advantage": asdict(self.advantage),
+            "attacks": {name: each.to_dict() for name, each in self.attacks.items()},
+            "blind": {name: each.to_dict() for name, each in self.blind.items()},
+            "comparable": self.comparable,
+            "cut": self.cut,
+            "unit": self.unit,
+            **({"by_draw": {name: list(values) for name, values in self.by_draw.items()}} if self.by_draw else {}),
+        }
+
+    def shown(self) -> Shown:
+        rows = [_row(f"by {name}", each) for name, each in self.attacks.items()]
+        rows += [_row(f"blind: {name}", each) for name, each in self.blind.items()]
+        title = (
+            f"membership: {self.members:,} training texts (loss {self.loss_of_members:.3f}) against "
+            f"{self.held_out:,} held-out (loss {self.loss_of_held_out:.3f})"
+        )
+        columns = ("", "AUC", "95%", "TPR at 1% FPR", "95%", "TPR at 0.1% FPR", "95%")
+        return Shown(title, columns, tuple(rows), words=1, notes=self.notes)
+
+
+def _row(name: str, each: Curve) -> tuple[str, ...]:
+    cells = [name, f"{each.area.value:.3f}", between(each.area.low, each.area.high)]
+    for at in each.caught:
+        cells += _cells(at)
+    return tuple(cells)
+
+
+def _cells(at: Caught) -> list[str]:
+    return [percent(at.share), between(at.low, at.high, digits=1, times=100)]
+
+
+def membership(
+    model: Model,
+    members: Sequence[str],
+    held_out: Sequence[str],
+    options: EnergyOptions | None = None,
+    *,
+    reference: Model | None = None,
+    draws: Ints | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Membership:
+    """Texts as `masked_loss.first_words` gives them. `draws` are the samples that members belong to, where there are
+    several. `progress` gets how many texts were read."""
+    options = options or EnergyOptions()
+    for name, texts in (("training", members), ("held-out", held_out)):
+        if len(texts) < FEWEST:
+            raise DataError(f"{len(texts)} {name} texts are too few to tell membership by; give {FEWEST} or more")
+    texts = [*members, *held_out]
+    measured = energies(model, texts, options, progress=progress)
+    beside = None if reference is None else energies(reference, texts, options, progress=progress)
+    losses = {"loss": measured.losses}
+    if beside is not None:
+        losses["ratio"] = measured.losses - beside.losses
+    attacks = {name: _curve(loss, len(members), options.seed) for name, loss in losses.items()}
+    inside, outside = (_part(measured, *edge) for edge in ((0, len(members)), (len(members), len(texts))))
+    return Membership(
+        attacks=attacks,
+        blind=blind(members, held_out, seed=options.seed),
+        members=len(members),
+        held_out=len(held_out),
+        loss_of_members=inside.mean,
+        loss_of_held_out=outside.mean,
+        advantage=_advantage(inside, outside, options.seed),
+        cut=measured.cut,
+        by_draw={} if draws is None else {name: _by_draw(loss, draws) for name, loss in losses.items()},
+    )
+
+
+def _advantage(inside: Energies, outside: Energies, seed: int) -> Interval:
+    """Held-out loss less training loss, a hidden word; documents of either kind are resampled apart."""
+    random, means = stream(seed, "audit advantage"), np.empty((2, SAMPLES))
+    for side, part in enumerate((inside, outside)):
+        sums, count = part.losses * part.asked, len(part.losses)
+        for sample in range(SAMPLES):
+            drawn = random.integers(0, count, count)
+            means[side, sample] = sums[drawn].sum() / max(1, int(part.asked[drawn].sum()))
+    gaps = means[1] - means[0]
+    return Interval(outside.mean - inside.mean, *percentiles(gaps, 0.95), float(gaps.std(ddof=1)), SAMPLES)
+
+
+def _by_draw(losses: Doubles, draws: Ints) -> tuple[float, ...]:
+    """AUC of each sample of members against all held-out texts."""
+    inside, outside = -losses[: len(draws)], -losses[len(draws) :]
+    return tuple(area(inside[draws == number], outside) for number in range(int(draws.max()) + 1))
+
+
+def _curve(losses: Doubles, members: int, seed: int) -> Curve:
+    """A low loss is a sign of membership."""
+    return curve(-losses[:members], -losses[members:], seed=seed)
+
+
+def _part(measured: Energies, first: int, last: int) -> Energies:
+    return Energies(measured.losses[first:last], measured.asked[first:last], measured.cut)

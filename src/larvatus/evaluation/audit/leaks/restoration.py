@@ -1,0 +1,224 @@
+"""Names and numbers that are masked out of a text: does the model restore them exactly, more often in training text?
+
+    restoration(model, members, held_out).kinds["number"].difference
+
+A name is one to three words with capitals that do not begin a sentence; a number has two digits or more. What stands
+elsewhere in the text that is read could be copied, and is left out. Restored means every token right, filled from left
+to right (`hidden_spans.py`), with as many masks as there are tokens: so much the model is told. The held-out texts say
+what can be guessed; what training text adds to that is memory, if both were drawn at random from one source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+import regex
+from msgspec import Struct
+
+from larvatus.core.arrays import Bools, Doubles, Ints
+from larvatus.core.errors import DataError
+from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.rng import stream
+from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
+from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.units import DOCUMENTS, resampled
+from larvatus.inference.cloze.blanks import window
+from larvatus.inference.model import Model
+from larvatus.metrics.bootstrap import bootstrap
+from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.models.masked_prediction import the_predictor
+
+Kind = Literal["name", "number"]
+PATTERNS = {
+    "name": regex.compile(r"(?<=[\p{Ll},;] )\p{Lu}[\p{L}'’-]+(?: \p{Lu}[\p{L}'’-]+){0,2}"),
+    "number": regex.compile(r"(?<![\p{L}\d])\d[\d.,:/-]*\d(?![\p{L}\d])"),
+}
+SAMPLES = 1_000
+_AT_ONCE = 256
+
+
+class RestorationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is masked."""
+
+    spans: Annotated[int, whole(1, 1_000)] = 3
+    """Names, and as many numbers, of a text at most, drawn at random."""
+    tokens: Annotated[int, whole(1, 1_000)] = 8
+    """Tokens of a name or number at most."""
+    seed: Seed = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+@dataclass(frozen=True)
+class Share:
+    restored: int
+    asked: int
+    share: float
+    low: float
+    high: float
+    """95% interval, documents resampled: names of one document go together."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Names, or numbers."""
+
+    members: Share
+    held_out: Share
+    difference: float
+    low: float
+    high: float
+    """95% interval of the difference."""
+    by_draw: tuple[float, ...] = ()
+    """The difference of each sample of members, where several were drawn."""
+
+
+@dataclass(frozen=True)
+class Restoration:
+    kinds: dict[str, Restored]
+    absent: tuple[str, ...] = ()
+    """Kinds of which one of the two sets has none."""
+    unit: str = DOCUMENTS
+    """Resampled for the intervals: names of one document go together."""
+
+    def to_dict(self) -> dict[str, Any]:
+        kinds = {kind: asdict(each) for kind, each in self.kinds.items()}
+        return {"kinds": kinds, "absent": list(self.absent), "unit": self.unit}
+
+    def shown(self) -> Shown:
+        rows = tuple(
+            (
+                f"{kind}s",
+                *_cells(each.members),
+                *_cells(each.held_out),
+                f"{100 * each.difference:+.1f}",
+                signed_between(each.low, each.high, digits=1, times=100),
+            )
+            for kind, each in self.kinds.items()
+        )
+        columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
+        notes: tuple[str, ...] = (resampled(self.unit),)
+        notes += tuple(f"one set has no {kind}s that occur once and are in the vocabulary" for kind in self.absent)
+        notes += tuple(
+            spread_note(f"difference of {kind}s", each.by_draw, digits=1, times=100, sign="+")
+            for kind, each in self.kinds.items()
+            if each.by_draw
+        )
+        return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
+
+
+def _cells(share: Share) -> tuple[str, str, str]:
+    return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100)
+
+
+def once(text: str, kind: str) -> list[tuple[int, int]]:
+    """Characters of the names or numbers of a text that stand in it once.
+
+    >>> text = "In 1984 the poet met Anna Berg, and Anna Berg met Oskar in 1987."
+    >>> [text[start:end] for kind in ("name", "number") for start, end in once(text, kind)]
+    ['Oskar', '1984', '1987']
+    """
+    lowered = text.lower()
+    spans = [match.span() for match in PATTERNS[kind].finditer(text)]
+    return [(a, b) for a, b in spans if all(lowered.count(word) == 1 for word in lowered[a:b].split())]
+
+
+def restoration(
+    model: Model,
+    members: Sequence[str],
+    held_out: Sequence[str],
+    options: RestorationOptions | None = None,
+    *,
+    draws: Ints | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Restoration:
+    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
+    read."""
+    options = options or RestorationOptions()
+    texts = [*members, *held_out]
+    counts = _counts(model, texts, options, progress)
+    kinds: dict[str, Restored] = {}
+    absent = []
+    for number, kind in enumerate(get_args(Kind)):
+        inside, outside = counts[number, : len(members)], counts[number, len(members) :]
+        if inside[:, 1].sum() == 0 or outside[:, 1].sum() == 0:
+            absent.append(kind)
+        else:
+            kinds[kind] = _restored(inside, outside, options.seed, draws)
+    if not kinds:
+        raise DataError("neither names nor numbers stand once in both sets of texts: there is nothing to restore")
+    return Restoration(kinds, tuple(absent))
+
+
+def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> Restored:
+    members, held_out = (_share(rows, seed + side) for side, rows in enumerate((inside, outside)))
+    low, high = difference_interval(members, held_out)
+    by_draw: tuple[float, ...] = ()
+    if draws is not None:
+        samples = (inside[draws == number].sum(0) for number in range(int(draws.max()) + 1))
+        by_draw = tuple(float(right / asked) - held_out.share for right, asked in samples if asked)
+    return Restored(members, held_out, members.share - held_out.share, low, high, by_draw)
+
+
+def difference_interval(first: Share, second: Share) -> tuple[float, float]:
+    """Of the difference of two shares, from the interval of each (Newcombe 1998; Zou & Donner 2008)."""
+    difference = first.share - second.share
+    low = difference - math.hypot(first.share - first.low, second.high - second.share)
+    high = difference + math.hypot(first.high - first.share, second.share - second.low)
+    return low, high
+
+
+def _share(rows: Doubles, seed: int) -> Share:
+    """Resampling cannot say what none, or all, may stand for: there the interval is the exact binomial one."""
+    right, asked = rows.sum(0).astype(int).tolist()
+    if right in (0, asked):
+        low, high = clopper_pearson(right, asked)
+        return Share(right, asked, right / asked, low, high)
+    interval = bootstrap(rows, _ratio, samples=SAMPLES, seed=seed)
+    return Share(right, asked, interval.value, min(interval.low, interval.value), max(interval.high, interval.value))
+
+
+def _ratio(sums: Doubles) -> Any:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sums[..., 0] / sums[..., 1]  # NaN where a sample holds none: left out
+
+
+def _counts(
+    model: Model, texts: Sequence[str], options: RestorationOptions, progress: Callable[[int], None]
+) -> Doubles:
+    """[kinds, texts, 2] restored and asked."""
+    name = str(model.bundle.path)
+    predictor = the_predictor(model.network, model.tokenizer, what="restore names", name=name)
+    room = predictor.room(model.tokenizer)
+    kinds = get_args(Kind)
+    counts = np.zeros((len(kinds), len(texts), 2))
+    for first in range(0, len(texts), _AT_ONCE):
+        block = list(texts[first : first + _AT_ONCE])
+        spans: list[HiddenSpan] = []
+        owners: list[tuple[int, int]] = []
+        for offset, alignment in enumerate(model.tokenizer.encode_many(block)):
+            for number, kind in enumerate(kinds):
+                places = once(block[offset], kind)
+                order = stream(options.seed, f"audit {kind}s", 0, first + offset).permutation(len(places))
+                hidden = (alignment.marked_tokens_of_chars(*places[place]) for place in order.tolist())
+                fit = [each for each in hidden if _can_be_asked(model, alignment.ids, each, min(options.tokens, room))]
+                for each in fit[: options.spans]:
+                    start, end = window(len(alignment), list(each), room)
+                    spans.append(HiddenSpan(alignment.ids[start:end], each.start - start, each.stop - start))
+                    owners.append((number, first + offset))
+        restored: Bools = read_spans(predictor, model.tokenizer, spans, choose=True).restored
+        for owner, right in zip(owners, restored.tolist(), strict=True):
+            counts[owner] += (right, 1)
+        progress(first + len(block))
+    return counts
+
+
+def _can_be_asked(model: Model, ids: Any, tokens: range, most: int) -> bool:
+    unknown = model.tokenizer.id(model.tokenizer.special.unk)
+    return 0 < len(tokens) <= most and not (ids[tokens.start : tokens.stop] == unknown).any()

@@ -1,0 +1,184 @@
+"""The loss of texts under fixed masks: what a masked language model has in place of the loss of a text.
+
+    E(x) = mean over masks m, and over the words that m hides, of −log p(word | x with the words of m masked)
+
+(Mireshghallah et al. 2022, *Quantifying privacy risks of masked language models using membership inference attacks*,
+§3.1.) Which words a mask hides is a function of the seed and the text alone, chosen by characters: models with other
+vocabularies are asked for the same words of the same text, so losses of two models can be subtracted. A left-to-right
+model needs no masks; it gives its loss a word.
+
+    energies(model, texts, EnergyOptions(masks=10)).losses                 # [texts], nats a hidden word
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from msgspec import Struct
+
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.batch import TokenBatch, edges, runs
+from larvatus.core.ranges import Seed, ShareBetween, check_ranges, whole
+from larvatus.core.rng import random_bits
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.words import segment_words
+from larvatus.inference.cloze.likelihood import find_reader
+from larvatus.inference.cloze.pseudo_likelihood import BUDGETS, score_texts
+from larvatus.inference.model import Model
+from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.nn.device import on_device
+
+SHORTEST = 8
+"""Words of a text: fewer give no context."""
+_AT_ONCE = 64
+"""Texts whose copies are made at a time."""
+Words = Annotated[int, whole(SHORTEST, 100_000)]
+Masks = Annotated[int, whole(1, 10_000)]
+
+
+class EnergyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How texts are read to have their loss taken."""
+
+    masks: Masks = 10
+    """Copies of each text, each with other words hidden."""
+    hidden: ShareBetween = 0.15
+    """Share of the words that a copy hides."""
+    words: Words = 100
+    """Words of a text that are read, from its beginning; shorter texts are read whole."""
+    seed: Seed = 0
+    """Of what is hidden, and of what is drawn."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+@dataclass(frozen=True, eq=False)
+class Energies:
+    losses: Doubles
+    """[texts] nats a hidden word; of a left-to-right model, a word."""
+    asked: Ints
+    """[texts] hidden words, over all masks."""
+    cut: int
+    """Texts of which the model could read less than the words asked for: its window is shorter."""
+
+    @property
+    def mean(self) -> float:
+        """Over all hidden words of all texts."""
+        return float((self.losses * self.asked).sum() / max(1, int(self.asked.sum())))
+
+
+def first_words(text: str, words: int) -> str | None:
+    """A text up to so many words; None where it has too few to be asked about.
+
+    >>> first_words("one two three four five six seven eight nine", 8)
+    'one two three four five six seven eight'
+    """
+    spans = segment_words(text[: 40 * words])
+    if len(spans) < SHORTEST:
+        return None
+    return text[int(spans[0, 0]) : int(spans[min(words, len(spans)) - 1, 1])]
+
+
+def hidden_words(text: str, options: EnergyOptions) -> list[Ints]:
+    """For each mask the words, by number, that it hides; at least one."""
+    count = len(segment_words(text))
+    hidden = max(1, round(options.hidden * count))
+    item = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    items, draws = np.full(count, item, np.int64), np.arange(count, dtype=np.int64)
+    orders = (
+        np.argsort(random_bits(options.seed, "audit masks", mask, items=items, draws=draws)[0], kind="stable")
+        for mask in range(options.masks)
+    )
+    return [np.sort(order[:hidden]) for order in orders]
+
+
+def energies(
+    model: Model,
+    texts: Sequence[str],
+    options: EnergyOptions | None = None,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Energies:
+    """Texts as `first_words` gives them. `progress` is told how many are done."""
+    options = options or EnergyOptions()
+    name = str(model.bundle.path)
+    if find_reader(model.network) is not None:
+        return _left_to_right(model, texts, name, progress)
+    predictor = the_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
+    room, losses, asked, cut = predictor.room(model.tokenizer), [], [], 0
+    for first in range(0, len(texts), _AT_ONCE):
+        block = list(texts[first : first + _AT_ONCE])
+        copies = [
+            copy
+            for number, (text, alignment) in enumerate(zip(block, model.tokenizer.encode_many(block), strict=True))
+            for copy in _masked(number, text, alignment, model, options, room)
+        ]
+        cut += len({copy.text for copy in copies if copy.cut})
+        sums, counts = np.zeros(len(block)), np.zeros(len(block), np.int64)
+        for copy, loss in zip(copies, _losses(predictor, copies), strict=True):
+            sums[copy.text] += loss
+            counts[copy.text] += copy.words
+        losses.append(sums / np.maximum(counts, 1))
+        asked.append(counts)
+        progress(first + len(block))
+    return Energies(np.concatenate(losses), np.concatenate(asked), cut)
+
+
+def _left_to_right(model: Model, texts: Sequence[str], name: str, progress: Callable[[int], None]) -> Energies:
+    losses, words = [], []
+    for score in score_texts(model.network, model.tokenizer, texts, name=name):
+        losses.append(-score.per_word)
+        words.append(len(score.word_spans))
+        progress(len(losses))
+    return Energies(np.array(losses), np.array(words, np.int64), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """A text under one mask."""
+
+    text: int
+    ids: Ints  # with special tokens
+    places: Ints  # [M] of the masks
+    wanted: Ints  # [M]
+    words: int
+    cut: bool
+
+
+def _masked(
+    number: int, text: str, alignment: Alignment, model: Model, options: EnergyOptions, room: int
+) -> Iterator[_Copy]:
+    tokenizer, dress = model.tokenizer, model.tokenizer.frame.single
+    spans = [alignment.marked_tokens_of_chars(*span) for span in alignment.word_spans.tolist()]
+    for words in hidden_words(text, options):
+        read = [spans[word] for word in words.tolist() if spans[word] and spans[word].stop <= room]
+        places = np.unique(np.concatenate([np.empty(0, np.int64), *(np.arange(s.start, s.stop) for s in read)]))
+        ids = alignment.ids[:room].copy()
+        wanted = ids[places]
+        ids[places] = tokenizer.mask_id
+        framed = np.asarray(dress.ids(ids), np.int64)
+        yield _Copy(number, framed, places + dress.opening, wanted, len(read), len(alignment) > room)
+
+
+@torch.inference_mode()
+def _losses(predictor: Predictor, copies: Sequence[_Copy]) -> Doubles:
+    """[copies] −log p of all that is hidden in each, in flat batches of nearly equal length."""
+    losses = np.zeros(len(copies))
+    order = np.argsort([len(copy.ids) for copy in copies], kind="stable")
+    lengths = np.array([len(copies[number].ids) for number in order], np.int64)
+    for first, last in runs(lengths, BUDGETS.get(predictor.device.type, BUDGETS["cuda"])):
+        part = [copies[number] for number in order[first:last]]
+        starts = edges(lengths[first:last])[:-1]
+        places = np.concatenate([start + copy.places for start, copy in zip(starts, part, strict=True)])
+        wanted = np.concatenate([copy.wanted for copy in part])
+        owner = np.repeat(order[first:last], [len(copy.wanted) for copy in part])
+        tokens = on_device(TokenBatch.of([copy.ids.tolist() for copy in part]), predictor.device)
+        places_M, wanted_M = (torch.from_numpy(array).to(predictor.device) for array in (places, wanted))
+        log_M = predictor.log_probabilities_at(tokens, places_M, wanted_M)
+        np.add.at(losses, owner, -log_M.double().cpu().numpy())
+    return losses

@@ -1,0 +1,1 @@
+"""Comparisons of candidates, transfer to other languages, minimal pairs, word similarity."""

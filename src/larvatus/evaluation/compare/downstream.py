@@ -1,0 +1,352 @@
+"""What becomes of pretrained models downstream: each is fine-tuned on the same labelled sets, through its own head.
+
+    downstream = Downstream.read({"classify": "glue/SST-2"}, ["epochs=3", "classify:rate=1e-4"], labels=["bert", "gpt"])
+    tune_all(downstream, [Pretrained(label="bert", seed=0, path=…, out=…)], watcher, runtime=Runtime(), resume=False)
+
+    runs/compare/then/bert/SST-2/seed-0/result.json     what was measured, of what: a resume takes it if it is the same
+    runs/compare/then/bert/SST-2/seed-0/checkpoints/    of a fine-tuning under way
+
+Models are not kept: scores are. `larvatus finetune` with the same settings and seed gives the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from larvatus.core import files
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError, LarvatusError, Preempted, UsageError, did_you_mean
+from larvatus.core.ranges import SEED
+from larvatus.core.signals import listening, resumable
+from larvatus.evaluation.compare.labelled_sets import (
+    LabelledSet,
+    Sets,
+    labelled_set,
+    name_of,
+    refuse_doubles,
+    sources_of,
+)
+from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult
+from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.nn.layer_mix import LayerMix
+from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.checkpoint import Keeper
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
+from larvatus.tasks.fit.job import job_of
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.registry import TASKS, column_names, option_names, options_of, task_named
+from larvatus.tasks.scoring import head_of
+from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Watcher
+
+FOLDER, RESULT = "then", "result.json"
+SEEDS = (0, 1, 2)
+LOWER = "lower --microbatch; what is done stays, and --resume goes on from there"
+_ELSEWHERE = {
+    "seed": "--then-seeds",
+    "seeds": "--then-seeds",
+    "device": "--device",
+    "precision": "--precision",
+    "microbatch": "--microbatch",
+}
+_NOT_OURS = ("hold_out", "watch", "options")
+
+
+class TuningSetting(NamedTuple):
+    """One setting of fine-tuning, as after `--then-set`."""
+
+    to: str | None
+    """A task, a labelled set or a contestant; None: all."""
+    name: str
+    value: str
+
+    @classmethod
+    def of(cls, word: str) -> TuningSetting:
+        """
+        >>> TuningSetting.of("classify:rate=1e-4"), TuningSetting.of("trained=head").to
+        (TuningSetting(to='classify', name='rate', value='1e-4'), None)
+        """
+        path, equals, value = word.partition("=")
+        to, colon, name = path.rpartition(":")
+        if not equals or not name:
+            raise UsageError(f"--then-set {word} is not name=value, such as epochs=3 or classify:epochs=3")
+        if name in _ELSEWHERE:
+            raise UsageError(f"--then-set {word}: that is said by {_ELSEWHERE[name]}")
+        if name in _NOT_OURS:
+            raise UsageError(f"--then-set {word}: {name} is not a setting of fine-tuning")
+        return cls(to if colon else None, name, value)
+
+
+def _truth(value: str) -> str | bool:
+    """Columns are words, even where they are numbers; whether there is a header is not."""
+    return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _plain(value: str) -> Any:
+    """A number, a truth or a word."""
+    try:
+        return json.loads(value.lower() if value in ("True", "False") else value)
+    except (ValueError, RecursionError):
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Downstream:
+    """The labelled sets of a comparison, and how models learn them."""
+
+    sets: tuple[LabelledSet, ...] = ()
+    settings: tuple[TuningSetting, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+
+    @classmethod
+    def read(
+        cls,
+        then: Sets,
+        settings: Sequence[str] = (),
+        *,
+        labels: Sequence[str] = (),
+        seeds: tuple[int, ...] = SEEDS,
+        most: int | None = None,
+    ) -> Downstream:
+        """Read the sets, and refuse what cannot be before anything is trained. `labels` are the contestants'."""
+        sources = sources_of(then)
+        chosen = tuple(TuningSetting.of(word) for word in settings)
+        if not sources and (chosen or most is not None):
+            raise UsageError("--then-set and --then-examples go with --then TASK=PATH: nothing is fine-tuned")
+        names = [*TASKS, *map(name_of, sources), *labels]
+        for setting in chosen:
+            if setting.to is not None and setting.to not in names:
+                wrong = f"--then-set {setting.to}:{setting.name}: {setting.to!r} is no task, set or contestant here"
+                raise UsageError(wrong + did_you_mean(setting.to, names))
+        for seed in seeds:
+            SEED.check(seed, "--then-seeds")
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise UsageError(f"--then-seeds wants different numbers, such as 0,1,2, not {','.join(map(str, seeds))}")
+        columns = column_names()
+        sets = []
+        for source in sources:
+            said = _chosen(chosen, source.task, name_of(source))
+            of_files = {name: _truth(value) for name, value in said.items() if name in columns}
+            sets.append(labelled_set(source, columns=of_files, most=most))
+        refuse_doubles(sets)
+        downstream = cls(sets=tuple(sets), settings=chosen, seeds=seeds)
+        for label in labels:
+            for data in sets:
+                downstream.job(data, label)
+        return downstream
+
+    def job(self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
+        """How a contestant learns a set; `tuning` are settings of its own, which come last."""
+        said = _chosen(self.settings, data.task, data.name, label)
+        said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
+        said = {name: value for name, value in said.items() if name not in column_names()}
+        options = {name: value for name, value in said.items() if name in option_names()}
+        others = {name: _plain(value) for name, value in said.items() if name not in options}
+        try:
+            chosen = options_of(data.task, options)
+            job = job_of(data.task, {"metric": data.metric, **others, "options": chosen})
+        except UsageError as fault:
+            raise UsageError(f"--then-set: {fault}") from fault
+        here = dataclasses.replace(runtime or Runtime(), compile=False)
+        return dataclasses.replace(job, runtime=here)
+
+    @property
+    def facts(self) -> tuple[SetFacts, ...]:
+        return tuple(
+            SetFacts(
+                name=data.name,
+                task=data.task,
+                train=len(data.train),
+                scored=len(data.scored),
+                source=data.scored.source,
+                is_test=data.test is not None,
+            )
+            for data in self.sets
+        )
+
+
+def _chosen(settings: Sequence[TuningSetting], *addresses: str | None) -> dict[str, str]:
+    """For all, then for each of these, the later the stronger."""
+    return {setting.name: setting.value for to in (None, *addresses) for setting in settings if setting.to == to}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A model of a comparison, and where its scores go."""
+
+    label: str
+    seed: int
+    path: Path
+    out: Path
+    tuning: tuple[str, ...] = ()
+    """Settings of fine-tuning that are its own."""
+
+
+def tune_all(
+    downstream: Downstream, models: Sequence[Pretrained], watcher: Watcher, *, runtime: Runtime, resume: bool
+) -> list[TunedResult | Refusal]:
+    """Every model on every labelled set from every seed."""
+    outcomes: list[TunedResult | Refusal] = []
+    contents: dict[Path, dict[str, str]] = {}
+    for model in models if downstream.sets else ():
+        if model.path not in contents:
+            contents[model.path] = model_contents(model.path)
+        for data in downstream.sets:
+            order = _order(downstream, model, data, runtime=runtime, contents=contents[model.path])
+            made = [order] if isinstance(order, Refusal) else _seeds(downstream, order, watcher, resume=resume)
+            outcomes += [outcome for outcome in made if outcome not in outcomes]
+            watcher.say(_line(model, data, made))
+    return outcomes
+
+
+def _order(
+    downstream: Downstream, model: Pretrained, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
+) -> FineTune | Refusal:
+    try:
+        job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
+    except UsageError as fault:  # settings of a variant need not suit every task; those of the user were checked
+        return Refusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
+    return FineTune(model=model, contents=contents, data=data, job=job)
+
+
+def _seeds(downstream: Downstream, order: FineTune, watcher: Watcher, *, resume: bool) -> list[TunedResult | Refusal]:
+    outcomes: list[TunedResult | Refusal] = []
+    for seed in downstream.seeds:
+        job = dataclasses.replace(order.job, seeds=(seed,))
+        outcomes.append(tune(dataclasses.replace(order, job=job), watcher, resume=resume))
+        if isinstance(outcomes[-1], Refusal):
+            break
+    return outcomes
+
+
+def _line(model: Pretrained, data: LabelledSet, outcomes: Sequence[TunedResult | Refusal]) -> str:
+    """What one model came to on one set."""
+    scores = [outcome for outcome in outcomes if isinstance(outcome, TunedResult)]
+    said = [f"{score.metric} {'not defined' if score.value is None else f'{score.value:.4g}'}" for score in scores]
+    said += [f"refused: {outcome.why}" for outcome in outcomes if isinstance(outcome, Refusal)]
+    seconds = sum(score.seconds for score in scores)
+    return f"{model.label}, seed {model.seed} · {data.name}: {', '.join(said)} · {seconds:,.0f} s"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FineTune:
+    """One model on one set from one seed, the first of the job's."""
+
+    model: Pretrained
+    contents: Mapping[str, str]
+    """Checksums of the model's files."""
+    data: LabelledSet
+    job: Job
+
+    @property
+    def name(self) -> str:
+        return f"{self.model.label}, seed {self.model.seed}: {self.data.name}"
+
+    @property
+    def out(self) -> Path:
+        return self.model.out / self.data.folder / f"seed-{self.job.seeds[0]}"
+
+    @property
+    def record(self) -> Path:
+        return self.out / RESULT
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        identity = {
+            "model": self.contents,
+            "set": self.data.identity,
+            "settings": msgspec.to_builtins(self.job.config),
+            "options": msgspec.to_builtins(self.job.options),
+            "seed": self.job.seeds[0],
+            "metric": self.job.metric,
+            "precision": self.job.runtime.precision,
+        }
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+        return plain
+
+
+def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Refusal:
+    """The scores: found beside the comparison, or made. What the model or its head refuses is told, not raised."""
+    if resume and order.record.exists():
+        return _finished(order)
+    began = time.monotonic()
+    order.out.mkdir(parents=True, exist_ok=True)
+    files.sweep(order.out)
+    try:
+        with (
+            listening() as stop,
+            resumable("the same command with --resume goes on"),
+            saying_what_to_lower(LOWER),
+        ):
+            keeper = Keeper.open(order.out, order.identity, resume=resume, say=watcher.warn, runtime=order.job.runtime)
+            job = dataclasses.replace(order.job, keeper=keeper, watch=Watch(stop=stop))
+            tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
+            result = _scored(order, tuned, began)
+            with stop.noting():
+                write_vouched(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
+                keeper.clear()
+    except Preempted as fault:
+        raise Preempted(f"{order.name}: {fault}") from fault
+    except ArtefactError as fault:
+        raise ArtefactError(f"{order.name}: {fault}") from fault
+    except LarvatusError as fault:
+        return Refusal(label=order.model.label, set=order.data.name, why=str(fault))
+    return result
+
+
+def _finished(order: FineTune) -> TunedResult:
+    """What was measured before, if it was of the same."""
+    path = order.record
+    kept = read_vouched(path, way="delete it to fine-tune again")
+    try:
+        of, result = dict(kept["of"]), msgspec.convert(kept["result"], TunedResult)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{path} is no result of a fine-tuning: {fault}; delete it to fine-tune again") from fault
+    if changed := changed_fields(of, order.identity):
+        raise ArtefactError(
+            f"{path} is of something else: {'; '.join(map(str, changed[:4]))}; delete it to fine-tune again, "
+            "or choose another --out"
+        )
+    return result
+
+
+def _known(number: float) -> float | None:
+    """What JSON can say: it has no NaN."""
+    return number if math.isfinite(number) else None
+
+
+def _scored(order: FineTune, tuned: Tuned, began: float) -> TunedResult:
+    data, config, options = order.data, tuned.config, order.job.options
+    same = {name: getattr(options, name) for name in ("merge", "repair") if hasattr(options, name)}
+    exact = dataclasses.replace(order.job.runtime, precision="fp32")
+    how = EvaluationOptions(scoring=scoring_of(exact), length=config.length, truncate=config.truncate, **same)
+    interval = task_named(data.task).evaluate(tuned.bundle, data.scored, how).metrics[tuned.metric]
+    mix = head_of(tuned.bundle.network).mix
+    return TunedResult(
+        label=order.model.label,
+        seed=order.model.seed,
+        set=data.name,
+        task=data.task,
+        tuning_seed=order.job.seeds[0],
+        metric=tuned.metric,
+        value=_known(interval.value),
+        low=_known(interval.low),
+        high=_known(interval.high),
+        steps=tuned.runs[0].steps,
+        trained=tuned.trained,
+        training_seconds=tuned.runs[0].seconds,
+        seconds=round(time.monotonic() - began, 3),
+        layers=mix.learnt.shares if isinstance(mix, LayerMix) else (),
+    )

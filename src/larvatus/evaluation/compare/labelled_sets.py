@@ -1,0 +1,232 @@
+"""Labelled sets that the models of a comparison are fine-tuned on: named in one word each, read before anything trains.
+
+    classify=glue/SST-2                      a directory with train.* and dev.*, or a task of GLUE
+    tag=train.conll:dev.conll                files to learn from and to choose by; a third is the test set
+    answer:XQuAD=tydiqa.en.json:xquad.json   a name of one's own for the table
+    classify=glue/SST-2,glue/RTE,tag=ewt     several, with commas between; one without a task is of the task before it
+
+    for source in sources_of(["classify=glue/SST-2,tag=ewt"]):
+        labelled_set(source)
+
+Scores are those of the test set, or of the held-out examples by which the best weights were chosen where there is none.
+Where one file is all there is, a tenth of its examples is held out at random, the same for every model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.data.labelled.glue import GlueTask, glue_task, read_glue
+from larvatus.data.labelled.in_memory import Examples
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.split import hold_out
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.fit.curve import part
+from larvatus.tasks.fit.save import contents_hash
+from larvatus.tasks.registry import TASKS, reading_of, task_named
+
+Sets = str | Sequence[str] | Mapping[str, Any]
+"""Words as after `--then`, or by task: a path, a list of paths, a tuple of what to learn from and to choose by, or any
+of these by the name that the table is to show."""
+_HELD_OUT = ("dev", "validation", "valid")
+_FORM = "give TASK=DIRECTORY with train.* and dev.* in it, or TASK=TRAIN:DEV"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A labelled set that was asked for and not yet read."""
+
+    task: str
+    name: str | None
+    given: str | Path | tuple[Examples, ...]
+    """A path as on the command line, or examples to learn from, to choose by, and to test on."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelledSet:
+    """The same for every model."""
+
+    task: str
+    name: str
+    train: Dataset[Any]
+    dev: Dataset[Any]
+    """By which the best weights are chosen."""
+    test: Dataset[Any] | None = None
+    """Scored once, at the end; None: the dev examples are."""
+    metric: str | None = None
+    """The official one, where there is one."""
+
+    @property
+    def scored(self) -> Dataset[Any]:
+        return self.dev if self.test is None else self.test
+
+    @property
+    def folder(self) -> str:
+        """The name as that of a directory."""
+        return re.sub(r"[^\w.+-]+", "-", self.name).strip("-.") or "set"
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What its examples say, whatever files they came from."""
+        test = None if self.test is None else contents_hash(self.test)
+        return {
+            "task": self.task,
+            "train": contents_hash(self.train),
+            "dev": contents_hash(self.dev),
+            "test": test,
+            "metric": self.metric,
+        }
+
+
+def sources_of(given: Sets) -> list[Source]:
+    """What was asked for, in order; nothing is read yet."""
+    if isinstance(given, Mapping):
+        return [source for task, value in given.items() for source in _of_task(task, value)]
+    words = [given] if isinstance(given, str) else list(given)
+    return [source for word in words for source in _of_word(word)]
+
+
+def _of_word(word: str) -> Iterator[Source]:
+    task: str | None = None
+    for item in filter(None, (item.strip() for item in word.split(","))):
+        head, equals, rest = item.partition("=")
+        kind, _, name = head.partition(":")
+        if equals and (task is None or kind in TASKS):
+            task, path = _known(kind, word), rest
+        else:
+            name, path = "", item
+        if task is None or not path:
+            raise UsageError(f"--then {word} is no labelled set of a task; {_FORM}")
+        yield Source(task, name or None, path)
+
+
+def _of_task(task: str, value: Any) -> Iterator[Source]:
+    _known(task, task)
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield Source(task, str(name), each)
+    elif isinstance(value, list):
+        for each in value:
+            yield Source(task, None, each)
+    else:
+        yield Source(task, None, value)
+
+
+def _known(task: str, word: str) -> str:
+    if task not in TASKS:
+        raise UsageError(f"--then {word}: there is no task {task!r} to fine-tune for{did_you_mean(task, TASKS)}")
+    return task
+
+
+def name_of(source: Source) -> str:
+    """What the table calls it: as asked for, else after its directory or file."""
+    if source.name is not None:
+        return source.name
+    if isinstance(source.given, tuple):
+        return source.task
+    path = Path(source.given)
+    if (glue := _glue(source)) is not None:
+        return glue[0].title
+    if path.is_dir():
+        return path.resolve().name
+    first = path if path.exists() else Path(str(path).split(":")[0])
+    stem = first.name.split(".")[0]
+    return first.resolve().parent.name if stem.startswith("train") else stem
+
+
+def labelled_set(source: Source, *, columns: Mapping[str, Any] | None = None, most: int | None = None) -> LabelledSet:
+    """Read it; `columns` says how, `most` is how many training examples are drawn at random where there are more."""
+    try:
+        data = _read(source, columns or {})
+    except (DataError, UsageError) as fault:
+        raise type(fault)(f"--then {source.task}: {fault}") from fault
+    if most is None or most >= len(data.train):
+        return data
+    return replace(data, train=part(data.train, most / len(data.train)))
+
+
+def _read(source: Source, columns: Mapping[str, Any]) -> LabelledSet:
+    given = source.given
+    if isinstance(given, tuple):
+        return _of_examples(source, columns, given)
+    if (glue := _glue(source)) is not None and not columns:
+        official, directory = glue
+        data = read_glue(official.name, directory)
+        assert data.train is not None
+        return LabelledSet(
+            task=source.task,
+            name=name_of(source),
+            train=data.train,
+            dev=next(iter(data.dev.values())),
+            metric=official.metrics[0],
+        )
+    return _of_examples(source, columns, _files_in(Path(given)) if Path(given).is_dir() else _files_of(str(given)))
+
+
+def _of_examples(source: Source, columns: Mapping[str, Any], given: Sequence[Examples]) -> LabelledSet:
+    name = name_of(source)
+    if not 1 <= len(given) <= 3:
+        raise UsageError(f"{name} is {len(given)} sets of examples; give those to learn from, to choose by, to test on")
+    reading = reading_of(source.task, columns)
+    train = read_examples(source.task, given[0], reading)
+    others = [read_examples(source.task, each, reading, kind=train.kind) for each in given[1:]]
+    if not others:
+        train, dev, _ = hold_out(train)
+        others = [dev]
+    test = others[1] if len(others) > 1 else None
+    return LabelledSet(task=source.task, name=name, train=train, dev=others[0], test=test)
+
+
+def _glue(source: Source) -> tuple[GlueTask, Path] | None:
+    """The task of GLUE that a path is named after, and the directory to look in: ``glue/SST-2``, ``glue/sst2``."""
+    if isinstance(source.given, tuple) or not task_named(source.task).of_glue:
+        return None
+    path = Path(source.given)
+    if not (path.is_dir() or (not path.exists() and path.parent.is_dir())):
+        return None
+    try:
+        official = glue_task(path.resolve().name)
+    except UsageError:
+        return None
+    return official, path if path.is_dir() else path.parent
+
+
+def _files_in(directory: Path) -> list[Path]:
+    train = _file(directory, ("train",))
+    dev = _file(directory, _HELD_OUT)
+    if train is None or dev is None:
+        raise DataError(f"{directory} has no {'train' if train is None else 'dev'} file; {_FORM}")
+    return [train, dev]
+
+
+def _file(directory: Path, stems: Sequence[str]) -> Path | None:
+    for stem in stems:
+        matches = [path for path in sorted(directory.iterdir()) if path.is_file() and path.name.split(".")[0] == stem]
+        if len(matches) > 1:
+            names = " and ".join(path.name for path in matches)
+            raise DataError(f"{directory} holds {names}; name the files: {matches[0]}:…")
+        if matches:
+            return matches[0]
+    return None
+
+
+def _files_of(given: str) -> list[Path]:
+    names = [given] if Path(given).exists() else given.split(":")
+    for name in names:
+        if not Path(name).is_file():
+            raise DataError(f"{name or given} does not exist; {_FORM}")
+    return [Path(name) for name in names]
+
+
+def refuse_doubles(sets: Sequence[LabelledSet]) -> None:
+    """Two sets of one name would stand in one line of the table, and in one folder."""
+    folders = [each.folder for each in sets]
+    for each in sets:
+        if folders.count(each.folder) > 1:
+            raise UsageError(f"two labelled sets are called {each.name}; name them: --then {each.task}:NAME=PATH")

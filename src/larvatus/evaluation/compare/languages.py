@@ -1,0 +1,187 @@
+"""Held-out masked loss, perplexity and accuracy of a model, language by language, beside what frequencies alone give.
+
+    corpus = open_text([LanguagePath("sw", "held_out/")], bundle.tokenizer, Path("shards"))
+    result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=1_048_576)
+    result.languages["sw"].scores["masked-lm"].loss
+
+A model of many languages serves each of them less well than one of few (the curse of multilinguality, Conneau et al.
+2020, §5.2): that is seen here. Masks are those of every other held-out evaluation, so results of two models with one
+vocabulary compare. Perplexities of two languages do not: a language cut into more pieces has easier pieces.
+
+The baseline guesses from the frequencies of the evaluated text itself, language by language: the best guess without
+context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import ArtefactError, UsageError
+from larvatus.core.neighbours import from_text_of
+from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.data.corpus import BuildOptions, Corpus, build_corpus, is_corpus
+from larvatus.data.corpus.packing import ContiguousConfig, FullSentencesConfig, PackingConfig, SentencePairsConfig
+from larvatus.data.corruption import CorruptionConfig, MaskingConfig
+from larvatus.data.text.languages import Given, path_of
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.recipes import recipe_of
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.evaluation import HeldOut, evaluate, together
+from larvatus.training.pretraining.held_out import held_out_batches, measurable, packing_for
+
+LONGEST = 512
+"""Tokens of a sequence, for a directory without the recipe it was trained by."""
+
+
+class HowRead(NamedTuple):
+    """How text is packed and masked."""
+
+    packing: PackingConfig
+    corruption: CorruptionConfig | None
+    length: int
+    """Tokens of a sequence."""
+
+
+def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None) -> Corpus:
+    """The text as shards in the model's vocabulary: a built corpus as it is, other text built in `folder`."""
+    if len(text) == 1 and is_corpus(path := Path(path_of(text[0]))):
+        corpus = Corpus.open(path)
+        if corpus.tokenizer.pieces != tokenizer.pieces:
+            raise UsageError(f"{path} was built with another vocabulary than the model's; give the text itself")
+        return corpus
+    build_corpus(text, tokenizer, folder, options)
+    return Corpus.open(folder)
+
+
+def evaluate_text(
+    bundle: Bundle,
+    corpus: Corpus,
+    *,
+    runtime: Runtime,
+    tokens: int,
+    how: HowRead | None = None,
+    only_masked: bool = False,
+) -> HeldOut:
+    """The model's objectives on the text: up to `tokens` in all, of each language as much.
+
+    `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
+    are predicted by the generator. `only_masked` scores the places that show `[MASK]`, and not those that are to be
+    predicted although they show a token (80/10/10).
+    """
+    if bundle.network.filler is None and not from_text_of(bundle.objectives):
+        raise ArtefactError(
+            f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
+            "use a model pretrained with masked-lm"
+        )
+    bundle.network.to(runtime.device)
+    names, how = corpus.languages, how or _settings(bundle)
+
+    def of(language: str | None, tokens: int) -> HeldOut:
+        return _evaluate(bundle, corpus, language, runtime=runtime, tokens=tokens, how=how, only_masked=only_masked)
+
+    if len(names) < 2:
+        return of(None, tokens)
+    return together({name: of(name, max(1, tokens // len(names))) for name in names})
+
+
+def _evaluate(
+    bundle: Bundle,
+    corpus: Corpus,
+    language: str | None,
+    *,
+    runtime: Runtime,
+    tokens: int,
+    how: HowRead,
+    only_masked: bool,
+) -> HeldOut:
+    packing, corruption, length = how
+    batches = held_out_batches(
+        corpus,
+        packing,
+        corruption,
+        length=length,
+        tokens=tokens,
+        microbatch=runtime.microbatch,
+        language=language,
+        from_text=from_text_of(bundle.objectives),
+    )
+    if only_masked:
+        mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
+        batches = (_only_shown(batch, mask) for batch in batches)
+    return evaluate(
+        measurable(bundle.network, packing_for(corpus, packing, language), corruption),
+        batches,
+        runtime=runtime,
+        limit=length,
+        counts=_frequencies(corpus, language),
+        smoothing=0,
+    )
+
+
+def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[Ints]:
+    """The batch with those masked tokens to predict that show this token."""
+    targets: MaskedTokens[Ints] = batch.targets[MaskedTokens]
+    kept = batch.tokens.ids[targets.places] == token
+    fewer = MaskedTokens(places=targets.places[kept], ids=targets.ids[kept])
+    return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, MaskedTokens: fewer})
+
+
+def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) -> float:
+    """What a rule without a model gets right: copy the shown token, and for `[MASK]` guess the commonest token."""
+    mask, commonest = corpus.tokenizer.id(corpus.tokenizer.special.mask), int(np.argmax(_frequencies(corpus, None)))
+    right = total = 0
+    for batch in held_out_batches(
+        corpus, how.packing, how.corruption, length=how.length, tokens=tokens, microbatch=microbatch
+    ):
+        targets = batch.targets[MaskedTokens]
+        shown = batch.tokens.ids[targets.places]
+        right += int((np.where(shown == mask, commonest, shown) == targets.ids).sum())
+        total += len(targets.ids)
+    return right / max(total, 1)
+
+
+def _settings(bundle: Bundle) -> HowRead:
+    """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
+    if bundle.recipe is not None:
+        recipe = recipe_of(bundle.recipe, where=str(bundle.path))
+        return HowRead(recipe.packing, recipe.corruption, recipe.phases[-1].length)
+    if from_text_of(bundle.objectives):
+        return HowRead(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
+    pairs = any(config.needs is PairLabels for config in bundle.objectives)
+    counted = bundle.tokenizer.counts is not None
+    return HowRead(
+        SentencePairsConfig() if pairs else FullSentencesConfig(),
+        MaskingConfig(replacement="unigram" if counted else "uniform"),
+        min(LONGEST, bundle.model.max_positions),
+    )
+
+
+def _frequencies(corpus: Corpus, language: str | None) -> Ints:
+    """[V] how often each token comes in the text of a language."""
+    counts = np.zeros(corpus.tokenizer.size, np.int64)
+    for number, chunk in enumerate(corpus.chunks):
+        if language is None or chunk.language == language:
+            counts += np.bincount(corpus.block([number]).ids, minlength=len(counts))
+    return counts
+
+
+def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
+    """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
+    packing, corruption, length = _settings(bundle)
+    batches = held_out_batches(
+        corpus,
+        packing,
+        corruption,
+        length=length,
+        tokens=tokens,
+        microbatch=batch,
+        from_text=from_text_of(bundle.objectives),
+    )
+    return list(batches)

@@ -1,0 +1,220 @@
+"""What a comparison found: one record for each run, and the measures of each contestant over its seeds.
+
+    results.rows()                 # "masked-lm loss": {"bert": 3.21 ± 0.02, "roberta": 3.05 ± 0.01}, …
+
+Losses per token are those of each recipe's own masks and vocabulary, and compare only between runs that share both.
+What compares across recipes is the yardstick (`yardstick.py`), and, roughly, the gain over the unigram guess: by which
+share the loss of guessing from token frequencies alone has been lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from larvatus.core import notebook
+from larvatus.core.tabular import Tabular
+from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult, tuned_rows
+from larvatus.evaluation.compare.values import Better, Kind, Row, Value
+from larvatus.evaluation.compare.yardstick import YardstickScore
+
+
+class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One objective on held-out text, with the recipe's own masks."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A held-out evaluation on the way."""
+
+    step: int
+    tokens: int
+    """Training tokens seen so far."""
+    seconds: float
+    """Training time so far."""
+    loss: float
+    """Of the objective that predicts words."""
+    guess: float
+    """Loss of the unigram guess on the same tokens."""
+
+    @property
+    def gain(self) -> float:
+        return 1 - self.loss / self.guess
+
+
+class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One contestant trained from one seed."""
+
+    label: str
+    seed: int
+    path: str
+    parameters: int
+    vocabulary: int
+    """Pieces of the vocabulary."""
+    tokenizer: str
+    """Fingerprint of the vocabulary: runs with the same one cut text alike."""
+    cased: bool
+    steps: int
+    tokens: int
+    """Training tokens seen."""
+    seconds: float
+    """Time spent on training steps."""
+    epochs: float
+    """How often the corpus was read."""
+    words: float = 0.0
+    """Words of text seen: what equal tokens come to in this vocabulary."""
+    length: int
+    """Longest sequence of the last phase, at which it was evaluated."""
+    objectives: dict[str, ObjectiveScore]
+    """Empty without held-out text."""
+    predicts: str = "masked-lm"
+    """The objective that predicts the words which the unigram guess is of."""
+    guess_loss: float | None = None
+    guess_accuracy: float | None = None
+    yardstick: YardstickScore | None = None
+    languages: dict[str, ObjectiveScore] = {}
+    """Masked-lm of each language that was read and held out; the yardstick's are in `yardstick.languages`."""
+    curve: tuple[Point, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Share of the unigram guess's loss that was learnt away."""
+        predicted = self.objectives.get(self.predicts)
+        return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
+
+
+class Results(Tabular, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    runs: tuple[RunResult, ...]
+    budget: str
+    notes: tuple[str, ...] = ()
+    """What a reader must know before believing the table."""
+    sets: tuple[SetFacts, ...] = ()
+    """Labelled sets that every model was fine-tuned on."""
+    tuned: tuple[TunedResult, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """What could not be fine-tuned, and why."""
+    seconds: Mapping[str, float] = {}
+    """How long each part of this call took; what was taken as it is took nothing."""
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    @property
+    def languages(self) -> list[str]:
+        """That any model was measured in, where they are several."""
+        names = {name for run in self.runs for name in (*run.languages, *(run.yardstick or run).languages)}
+        return sorted(names) if len(names) > 1 else []
+
+    @property
+    def one_vocabulary(self) -> bool:
+        return len({run.tokenizer for run in self.runs}) == 1
+
+    def _repr_html_(self) -> str:
+        def cell(value: Value | None) -> str:
+            spread = "" if value is None or not value.deviation else f" ± {value.deviation:.3g}"
+            return "–" if value is None else f"{value.mean:.4g}{spread}"
+
+        rows = [(row.name, *(cell(row.values[label]) for label in self.labels)) for row in self.rows()]
+        title = f"the same budget for all: {self.budget}"
+        return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each measure and model: mean and deviation over seeds, None where it was not measured."""
+        rows = []
+        for row in self.rows():
+            for label in self.labels:
+                value = row.values[label]
+                mean, deviation = (None, None) if value is None else (value.mean, value.deviation)
+                named = {"measure": row.name, "group": row.group, "model": label}
+                rows.append({**named, "mean": mean, "deviation": deviation})
+        return rows
+
+    def rows(self) -> list[Row]:
+        """All measures, those that compare across vocabularies last."""
+
+        def row(
+            name: str,
+            group: str,
+            kind: Kind,
+            get: Callable[[RunResult], float | None],
+            better: Better,
+            error: Callable[[RunResult], float | None] = lambda run: None,
+        ) -> Row:
+            values = {
+                label: Value.of(self._numbers(label, get), errors=self._numbers(label, error)) for label in self.labels
+            }
+            return Row(name=name, group=group, kind=kind, better=better, values=values)
+
+        rows = [
+            row("parameters", "size", "count", lambda run: run.parameters, None),
+            row("vocabulary", "size", "count", lambda run: run.vocabulary, None),
+            row("steps", "work", "count", lambda run: run.steps, None),
+            row("tokens seen", "work", "count", lambda run: run.tokens, None),
+            row("words of text seen", "work", "count", lambda run: run.words or None, None),
+            row("epochs", "work", "number", lambda run: run.epochs, None),
+            row("minutes", "work", "number", lambda run: run.seconds / 60, None),
+            row("tokens/s", "work", "count", lambda run: run.tokens / max(run.seconds, 1e-9), "higher"),
+        ]
+        for name in dict.fromkeys(name for run in self.runs for name in run.objectives):
+            rows.append(row(f"{name} loss", "held out, own masks", "number", _loss(name), None))
+            rows.append(row(f"{name} right", "held out, own masks", "share", _right(name), None))
+        alike = self.one_vocabulary and len({run.predicts for run in self.runs}) == 1
+        gain: Better = "higher" if alike else None
+        rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
+        for name in self.languages:
+            rows.append(row(f"{name}: masked-lm loss", "held out, own masks", "number", _loss_in(name), None))
+        group = "same words hidden for all"
+        rows += [
+            row("loss a word, nats", group, "number", _word("loss"), "lower", _word("error")),
+            row("bits a character", group, "number", _word("bits"), "lower", _bits_error),
+            row("words right", group, "share", _word("accuracy"), "higher"),
+            *(
+                row(f"{name}: loss a word", group, "number", _word_in(name, "loss"), "lower", _word_in(name, "error"))
+                for name in self.languages
+            ),
+        ]
+        return rows + self.tuned_rows()
+
+    def tuned_rows(self) -> list[Row]:
+        """Scores after fine-tuning: a row for each labelled set."""
+        return tuned_rows(self.tuned, self.sets, self.labels)
+
+    def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
+        numbers = [get(run) for run in self.runs if run.label == label]
+        return [number for number in numbers if number is not None]
+
+
+def _loss(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.objectives[name].loss if name in run.objectives else None
+
+
+def _right(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.objectives[name].accuracy if name in run.objectives else None
+
+
+def _word(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: float(getattr(run.yardstick, name)) if run.yardstick else None
+
+
+def _bits_error(run: RunResult) -> float | None:
+    """Bits are the loss in another unit, so their relative errors are equal."""
+    score = run.yardstick
+    return score.error / score.loss * score.bits if score and score.loss else None
+
+
+def _loss_in(language: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.languages[language].loss if language in run.languages else None
+
+
+def _word_in(language: str, name: str) -> Callable[[RunResult], float | None]:
+    def get(run: RunResult) -> float | None:
+        score = run.yardstick.languages.get(language) if run.yardstick else None
+        return None if score is None else float(getattr(score, name))
+
+    return get

@@ -1,0 +1,157 @@
+"""One run of a comparison: train it or go on with it, measure it, and keep what was found beside it.
+
+`result.json` in the run's directory says what was measured and of what: a resume takes it only if recipe, seed, text,
+budget and the model itself are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError, LarvatusError
+from larvatus.core.files import sha256
+from larvatus.data.corpus import Corpus
+from larvatus.evaluation.compare.passages import Yardstick
+from larvatus.evaluation.compare.results import ObjectiveScore, Point, RunResult
+from larvatus.evaluation.compare.yardstick import measure
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.bundle.manifest import NAME as MANIFEST
+from larvatus.models.network import Network
+from larvatus.models.nn.shells import shells
+from larvatus.models.recipes import Recipe, recipe_table
+from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.training.engine.settings import Budget, Runtime
+from larvatus.training.engine.watch import Watcher
+from larvatus.training.pretraining.checkpoint import newest_checkpoint
+from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.run import train
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One contestant from one seed."""
+
+    label: str
+    recipe: Recipe
+    out: Path
+    seed: int
+    budget: Budget
+    runtime: Runtime
+    prepared: Prepared
+    resume: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+
+def run_trial(trial: Trial, yardstick: Yardstick | None, watcher: Watcher) -> RunResult:
+    """The result of a trial: found beside a finished run, or made."""
+    corpus = Corpus.open(trial.prepared.train)
+    identity: dict[str, Any] = {
+        "recipe": recipe_table(trial.recipe),
+        "seed": trial.seed,
+        "budget": msgspec.to_builtins(trial.budget),
+        "corpus": corpus.fingerprint,
+        "yardstick": yardstick.fingerprint if yardstick else None,
+    }
+    if trial.resume and (trial.out / RESULT).exists():
+        watcher.say(f"{trial.out} is finished: taken as it is")
+        return _finished(trial, identity)
+    job = Job(
+        recipe=trial.recipe,
+        out=trial.out,
+        runtime=trial.runtime,
+        budget=trial.budget,
+        seed=trial.seed,
+        resume=trial.resume,
+        brief=True,
+    )
+    try:
+        held_out = train(job, lambda: trial.prepared, watcher)
+    except LarvatusError as fault:
+        raise type(fault)(f"{trial.name}: {fault}") from fault
+    result = _measured(trial, corpus, held_out, yardstick)
+    identity["manifest"] = sha256(trial.out / MANIFEST)
+    write_vouched(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
+    return result
+
+
+def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
+    """What was measured before, if it was of the same; the model is checked against its manifest."""
+    path = trial.out / RESULT
+    kept = read_vouched(path, way="delete it to measure again")
+    try:
+        of, result = dict(kept["of"]), msgspec.convert(kept["result"], RunResult)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{path} is no result of a comparison: {fault}; delete it to measure again") from fault
+    manifest = of.pop("manifest", None)
+    if changed := changed_fields(of, identity):
+        raise ArtefactError(
+            f"{trial.out} is of something else: {'; '.join(map(str, changed[:8]))}; choose another --out"
+        )
+    load_bundle(trial.out)  # refuses what does not match its checksum
+    if manifest != sha256(trial.out / MANIFEST):
+        other = f"{trial.out / MANIFEST} is of another model than was measured"
+        raise ArtefactError(f"{other}; delete {path} to measure it again")
+    return result
+
+
+def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardstick: Yardstick | None) -> RunResult:
+    bundle, recipe = load_bundle(trial.out), trial.recipe
+    length = recipe.phases[-1].length
+    last = held_out.get(length)
+    longest = max(phase.length for phase in recipe.phases)
+    room = bundle.tokenizer.frame.single.room(longest)  # no further than it was trained to read
+    with shells():
+        shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
+    checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
+    if checkpoint is None:
+        raise ArtefactError(f"{trial.out} has no checkpoint to say how far it came; choose another --out")
+    progress, score = checkpoint.state.progress, None
+    steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
+    if yardstick is not None:
+        score = measure(bundle.network.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
+    curve = {point.step: Point(**msgspec.structs.asdict(point)) for point in progress.curve}
+    if last and last.guess_loss and last.words in last.scores:
+        loss = last.scores[last.words].loss
+        curve[steps] = Point(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
+    scores = last.scores if last else {}
+    return RunResult(
+        label=trial.label,
+        seed=trial.seed,
+        path=str(trial.out),
+        parameters=sum(parameter.numel() for parameter in shell.parameters()),
+        vocabulary=corpus.tokenizer.size,
+        tokenizer=corpus.tokenizer.fingerprint,
+        cased=not corpus.tokenizer.lowercase,
+        steps=steps,
+        tokens=tokens,
+        seconds=seconds,
+        epochs=tokens / corpus.tokens,
+        words=tokens / corpus.tokens * corpus.manifest.counts.words,
+        length=length,
+        objectives={n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
+        predicts=last.words if last else "masked-lm",
+        guess_loss=last.guess_loss if last else None,
+        guess_accuracy=last.guess_accuracy if last else None,
+        yardstick=score,
+        languages=_languages(last, corpus),
+        curve=tuple(curve[step] for step in sorted(curve)),
+    )
+
+
+def _languages(last: HeldOut | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
+    """Masked-lm of each language; of text in one, that one."""
+    alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
+    scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}
+    return {n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}

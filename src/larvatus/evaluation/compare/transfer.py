@@ -1,0 +1,215 @@
+"""A model fine-tuned on one language and scored on many: one table over all (zero-shot transfer, as in XTREME).
+
+    files = files_by_language(["xnli/dev-*.tsv.xz", "sw=swahili.tsv"])         # {"de": "xnli/dev-de.tsv.xz", …}
+    table = Transfer.of({language: evaluate(…) for language in files}, source="en")
+    table.scores["de"].value, table.zero_shot, table.gap
+
+The zero-shot mean is over the languages other than the source, each counting the same whatever the size of its set; the
+gap is the source's score less that mean (Hu et al. 2020). Intervals are those of each set by itself: sets that are
+translations of each other share what is hard in them, so none is given for the mean.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from larvatus.core import notebook
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tabular import Tabular, flat
+from larvatus.data.labelled.in_memory import Examples
+from larvatus.data.text.language_names import language_of, languages_in
+from larvatus.data.text.sentences import is_language
+from larvatus.metrics.bootstrap import Interval
+from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
+from larvatus.tasks.evaluation.shown import Shown, Table
+from larvatus.tasks.held_out import known_metric
+
+ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
+"""Files whose names tell their languages, patterns of such, ``xx=PATH``; or examples by language."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transfer(Tabular):
+    """A model on the same task in several languages."""
+
+    model: str
+    metric: str
+    """That the table is of."""
+    source: str | None
+    """The language that the model was fine-tuned on; None where it is not known."""
+    evaluations: Mapping[str, Evaluation]
+    """By language: what `evaluate` gives for its examples alone."""
+
+    @classmethod
+    def of(
+        cls, evaluations: Mapping[str, Evaluation], *, source: str | None = None, metric: str | None = None
+    ) -> Transfer:
+        """From the evaluations of one model; the source stands first, others follow as they come."""
+        first = next(iter(evaluations.values()))
+        chosen = first.headline if metric is None else known_metric(metric, list(first.metrics))
+        order = sorted(evaluations, key=lambda language: language != source)
+        return cls(
+            model=first.model,
+            metric=chosen,
+            source=source,
+            evaluations={language: evaluations[language] for language in order},
+        )
+
+    @property
+    def scores(self) -> dict[str, Interval]:
+        """By language, with 95% intervals."""
+        return {language: evaluation.metrics[self.metric] for language, evaluation in self.evaluations.items()}
+
+    @property
+    def zero_shot(self) -> float | None:
+        """Mean over the languages other than the source; None where there are none."""
+        others = [score.value for language, score in self.scores.items() if language != self.source]
+        return statistics.fmean(others) if others and self.source is not None else None
+
+    @property
+    def mean(self) -> float:
+        """Over all languages, the source too."""
+        return statistics.fmean(score.value for score in self.scores.values())
+
+    @property
+    def gap(self) -> float | None:
+        """The source's score less the zero-shot mean; None where either is missing."""
+        if self.zero_shot is None or self.source not in self.scores:
+            return None
+        return self.scores[self.source].value - self.zero_shot
+
+    def majority(self, language: str) -> float | None:
+        """What always giving the commonest label of the set would get, where the score is the share of right labels."""
+        counts = self.evaluations[language].data.labels()
+        return max(counts.values()) / counts.total() if self.metric == "accuracy" and counts else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        rows = [
+            {
+                "language": language,
+                "source": language == self.source,
+                "data": evaluation.data.source,
+                "examples": len(evaluation.data),
+                "metrics": plain_metrics(evaluation.metrics),
+                "majority": self.majority(language),
+                "notes": [*evaluation.data.notes, *evaluation.notes],
+            }
+            for language, evaluation in self.evaluations.items()
+        ]
+        summary = {"zero_shot": self.zero_shot, "gap": self.gap, "mean": self.mean}
+        return {
+            "model": self.model, "metric": self.metric, "source": self.source, **plain(summary), "languages": rows
+        }  # fmt: skip
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each language; metrics are columns, such as `metrics.accuracy.value`."""
+        rows = self.to_dict()["languages"]
+        return [flat({name: value for name, value in row.items() if name != "notes"}) for row in rows]
+
+    def shown(self) -> Iterator[Shown]:
+        """For people."""
+        yield self._table()
+        yield f"\n{self._summary()}"
+        for language, evaluation in self.evaluations.items():
+            for note in (*evaluation.data.notes, *evaluation.notes):
+                yield f"{language}: {note}"
+
+    def _repr_html_(self) -> str:
+        table = self._table()
+        return notebook.table(table.columns, table.rows, title=self.model, note=self._summary())
+
+    def _table(self) -> Table:
+        guesses = {language: self.majority(language) for language in self.evaluations}
+        guessed = any(guess is not None for guess in guesses.values())
+        reference = self.scores.get(self.source or "")
+        columns = ("language", "examples", self.metric, "95% interval", "less the source")
+        rows = []
+        for language, score in self.scores.items():
+            away = "" if reference is None else f"{score.value - reference.value:+.4f}"
+            cells = (
+                f"{language} (source)" if language == self.source else language,
+                f"{len(self.evaluations[language].data):,}",
+                _number(score.value),
+                f"{_number(score.low)} to {_number(score.high)}",
+                "" if language == self.source else away,
+            )
+            guess = guesses[language]
+            rows.append((*cells, "–" if guess is None else _number(guess)) if guessed else cells)
+        return Table((*columns, "majority") if guessed else columns, tuple(rows), apart=False)
+
+    def _summary(self) -> str:
+        if self.source is None:
+            return f"mean {_number(self.mean)} · the source is not known, so no gap; name it: --source xx"
+        if self.zero_shot is None:
+            return f"no language but the source {self.source}; name files of others"
+        count = len(self.evaluations) - (self.source in self.evaluations)
+        said = f"zero-shot mean {_number(self.zero_shot)} (of {count}, without {self.source})"
+        if self.gap is None:
+            return f"{said} · no file of {self.source}, so no gap"
+        return f"{said} · gap {_number(self.gap)} · mean of all {_number(self.mean)}"
+
+
+def files_by_language(given: ByLanguage) -> dict[str, Examples]:
+    """What is to be read in each language, in the order given; a file whose language cannot be told is refused."""
+    if isinstance(given, Mapping):
+        pairs: list[tuple[str, Examples]] = list(given.items())
+    else:
+        names = [given] if isinstance(given, str | Path) else list(given)
+        pairs = [pair for name in names for pair in _named(str(name))]
+    files: dict[str, Examples] = {}
+    for language, examples in pairs:
+        if not is_language(language):
+            raise UsageError(f"{language!r} is no language code; use one such as en, sw or zh-Hant")
+        if language in files:
+            raise UsageError(f"{language} has two files, {files[language]} and {examples}; give one for each language")
+        files[language] = examples
+    if not files:
+        raise UsageError("no file was named; give one for each language: --transfer dev-de.tsv, or --transfer de=PATH")
+    return files
+
+
+def _named(name: str) -> Iterator[tuple[str, str]]:
+    """Files with their languages, of a path, a pattern, or ``xx=PATH``."""
+    language, equals, path = name.partition("=")
+    if equals and is_language(language):
+        if not path:
+            raise UsageError(f"{name} names no file; say which: {language}=PATH")
+        yield language, path
+        return
+    if not has_magic(name) or Path(name).exists():
+        yield _language(name), name
+        return
+    files = sorted(glob(name, recursive=True))
+    if not files:
+        raise DataError(f"no file is called {name}; check the pattern")
+    yield from ((_language(file), file) for file in files)
+
+
+def _language(file: str) -> str:
+    language = language_of(file)
+    if language is None:
+        several = languages_in(Path(file).name) or languages_in(Path(file).parent.name)
+        why = f"could be in {' or '.join(several)}" if several else "does not tell its language by its name"
+        raise UsageError(f"{file} {why}; say it before the path, such as {(several or ['de'])[-1]}={file}")
+    return language
+
+
+def source_of(lineage: Mapping[str, Any]) -> str | None:
+    """The language of the files that a model was fine-tuned on, where their names tell one and the same."""
+    train = lineage.get("train")
+    names = train.get("source") if isinstance(train, Mapping) else None
+    if not isinstance(names, str):
+        return None
+    languages = {language_of(name) for name in names.split(", ")}
+    return languages.pop() if len(languages) == 1 else None
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.4f}"

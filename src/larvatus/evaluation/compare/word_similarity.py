@@ -1,0 +1,214 @@
+"""Similarity of words in context against people's judgements.
+
+**SCWS** (Huang et al. 2012): 2,003 pairs of words, each in a paragraph, rated 0 to 10 by ten people; Spearman's ρ of
+the cosine with the mean rating. A line of the file: number, word, part of speech, word, part of speech, both contexts
+with the word between `<b>` and `</b>`, the mean, the ten ratings, separated by tabs.
+
+**WiC** (Pilehvar & Camacho-Collados 2019): does a word mean the same in two sentences? Yes where the cosine is above a
+threshold, which is fitted on a part of the pairs; accuracy on the others. Records:
+`{"label": 1, "text": "Word: window. Sentence 1: … Sentence 2: …"}`, the word being found in any of its forms, or
+`{"label": true, "word": …, "sentence1": …, "sentence2": …}` with `start1`, `end1`, `start2`, `end2` where known.
+
+    larvatus similar evaluate scws scws.tsv.xz --model runs/mine
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.ranges import Seed, ShareBetween, check_ranges
+from larvatus.core.rng import stream
+from larvatus.data.text.inflections import english_forms
+from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import segment_words
+from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.similarity import Instance
+from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.metrics.correlation import spearman
+from larvatus.metrics.threshold import accuracy, best_threshold
+from larvatus.models.nn.encoder import Encoder
+
+
+class EvaluationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layers: tuple[Layers, ...] | None = None
+    """Each layer or mix to judge; None: every layer by itself."""
+    pool: Pool = "mean"
+    standardise: Standardiser | None = None
+    train: ShareBetween = 0.5
+    """Share of the WiC pairs that the threshold is fitted on."""
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.layers is not None and "all" in self.layers:
+            raise UsageError("every layer is judged by itself without --layers; leave out --layers all")
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    layers: str
+    value: float
+    error: float | None = None
+    """Standard error of an accuracy."""
+    threshold: float | None = None
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    benchmark: str
+    measure: str
+    pairs: int
+    scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two word instances and what people say."""
+
+    line: int
+    a: Instance
+    b: Instance
+    rating: float
+
+
+def evaluate_scws(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+    """Spearman's ρ of cosines with mean ratings."""
+    pairs = list(read_scws(file))
+    if len(pairs) < 2:
+        raise DataError(f"{file} holds {len(pairs)} pairs, and 2 are wanted; name scws.tsv")
+    ratings = [pair.rating for pair in pairs]
+    scores = tuple(
+        Score(layers=name, value=spearman(cosines, ratings))
+        for name, cosines in _cosines(encoder, tokenizer, file, pairs, options)
+    )
+    return Evaluation(benchmark="scws", measure="Spearman's ρ", pairs=len(pairs), scores=scores)
+
+
+def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+    """Accuracy of cosine > threshold on the pairs that the threshold was not fitted on."""
+    lines = list(read_wic(file))
+    pairs = [pair for pair in lines if isinstance(pair, Pair)]
+    lost = [line for line in lines if isinstance(line, int)]
+    if len(pairs) < 2:
+        raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are wanted; name wic.jsonl")
+    labels = np.array([pair.rating > 0 for pair in pairs])
+    order = stream(options.seed, "threshold").permutation(len(pairs))
+    cut = fitted_on(len(pairs), options)
+    train, test = order[:cut], order[cut:]
+    scores = []
+    for name, cosines in _cosines(encoder, tokenizer, file, pairs, options):
+        threshold = best_threshold(cosines[train], labels[train])
+        value = accuracy(cosines[test] > threshold, labels[test])
+        error = math.sqrt(value * (1 - value) / len(test))
+        scores.append(Score(layers=name, value=value, error=error, threshold=threshold))
+    notes = [f"threshold fitted on {cut:,} pairs, accuracy on the other {len(test):,}"]
+    notes += [f"{len(lost):,} pairs left out: the word is not found in a sentence (line {lost[0]})"] if lost else []
+    return Evaluation(benchmark="wic", measure="accuracy", pairs=len(pairs), scores=tuple(scores), notes=tuple(notes))
+
+
+def fitted_on(pairs: int, options: EvaluationOptions) -> int:
+    """How many of the pairs of WiC the threshold is fitted on; the others are scored."""
+    return min(pairs - 1, max(1, round(options.train * pairs)))
+
+
+def _cosines(
+    encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[Pair], options: EvaluationOptions
+) -> Iterator[tuple[str, np.ndarray[Any, np.dtype[np.float64]]]]:
+    """Name and cosines [pairs] of each layer or mix."""
+    instances = [instance for pair in pairs for instance in (pair.a, pair.b)]
+    texts = [instance.text for instance in instances]
+    spans = [[(instance.start, instance.end)] for instance in instances]
+    for asked in options.layers or ("all",):
+        made = EmbedOptions(unit="span", layers=asked, pool=options.pool, standardise=options.standardise)
+        vectors = embed_texts(encoder, tokenizer, texts, made, spans=spans)
+        joined = np.concatenate([array.vectors for array in vectors], axis=-2).astype(np.float64)
+        stack = joined if joined.ndim == 3 else joined[None]  # [l, 2 pairs, D]
+        lengths = np.linalg.norm(stack, axis=-1, keepdims=True)
+        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)).all(axis=(0, 2)))
+        if len(bad):
+            word = instances[bad[0]].word
+            raise DataError(f"{file}:{pairs[bad[0] // 2].line}: {word!r} has no vector; the vocabulary deletes it")
+        unit = stack / lengths
+        names = [str(asked)] if joined.ndim == 2 else [str(layer) for layer in range(len(stack))]
+        for name, layer in zip(names, unit, strict=True):
+            yield name, (layer[0::2] * layer[1::2]).sum(axis=1)
+
+
+def read_scws(file: Path) -> Iterator[Pair]:
+    for number, line in _lines(file):
+        fields = line.split("\t")
+        try:
+            _, _, _, _, _, a, b, mean, *_ = fields
+            rating = float(mean)
+        except ValueError as fault:
+            raise DataError(f"{file}:{number}: not a line of SCWS: words, contexts, ratings between tabs") from fault
+        yield Pair(number, _between_tags(file, number, a), _between_tags(file, number, b), rating)
+
+
+def _between_tags(file: Path, number: int, context: str) -> Instance:
+    before, _, rest = context.partition("<b>")
+    word, _, after = rest.partition("</b>")
+    word, count = word.strip(), min(context.count("<b>"), context.count("</b>"))
+    if not word or context.count("<b>") != 1 or rest.count("</b>") != 1:
+        raise DataError(f"{file}:{number}: {count} words between <b> and </b> in a context; one is wanted")
+    return Instance(before + word + after, len(before), len(before) + len(word))
+
+
+def _wic_text(text: str) -> tuple[str, str, str]:
+    """A word and two sentences written as one text."""
+    word, _, sentences = text.removeprefix("Word: ").partition(". Sentence 1: ")
+    first, between, second = sentences.rpartition(" Sentence 2: ")
+    if not text.startswith("Word: ") or not between:
+        raise KeyError("Word: …. Sentence 1: … Sentence 2: …")
+    return word, first, second
+
+
+def read_wic(file: Path) -> Iterator[Pair | int]:
+    """The pairs; the number of a line whose word is not found in its sentences."""
+    for number, line in _lines(file):
+        try:
+            record = json.loads(line)
+            label = {True: 1.0, False: 0.0}[record["label"]]
+            if "text" in record:
+                word, first, second = _wic_text(record["text"])
+            else:
+                word, first, second = record["word"], record["sentence1"], record["sentence2"]
+            a = _of_word(first, word, record.get("start1"), record.get("end1"))
+            b = _of_word(second, word, record.get("start2"), record.get("end2"))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+            raise DataError(f"{file}:{number}: not a record of WiC ({fault!r}); name wic.jsonl") from fault
+        yield Pair(number, a, b, label) if a and b else number
+
+
+def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instance | None:
+    """The first form of the word; the word as it stands before others."""
+    if start is not None and end is not None:
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"no span {start}:{end}")
+        return Instance(text, start, end)
+    forms = english_forms(word)
+    spans = [(a, b) for a, b in segment_words(text).tolist() if text[a:b].casefold() in forms]
+    exact = [(a, b) for a, b in spans if text[a:b].casefold() == word.casefold()]
+    if not spans:
+        at = text.casefold().find(word.casefold()) if len(segment_words(word)) > 1 else -1
+        return Instance(text, at, at + len(word)) if at >= 0 else None
+    return Instance(text, *(exact or spans)[0])
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    if not file.is_file():
+        raise DataError(f"{file} does not exist; check the path")
+    for number, line in numbered_lines(str(file)):
+        if line.strip():
+            yield number, line

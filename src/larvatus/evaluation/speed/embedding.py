@@ -1,0 +1,30 @@
+"""Sentence vectors of a text: ours, and those of `sentence-transformers` from the same directory.
+
+ours, theirs = our_embedding(subject, runtime, sentences), their_embedding(subject, runtime, sentences)
+ours(); theirs()                     # both give the mean over tokens of each sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from larvatus.evaluation.speed.subject import Subject
+from larvatus.inference.model import load
+from larvatus.training.engine.settings import Runtime
+
+
+def our_embedding(subject: Subject, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
+    model = load(subject.directory, device=runtime.device)
+    return lambda: model.embed(list(sentences), unit="sentence", precision=runtime.precision)
+
+
+def their_embedding(subject: Subject, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(subject.directory), device=runtime.device)
+    if runtime.precision == "bf16":
+        model = model.to(torch.bfloat16)
+    return lambda: model.encode(list(sentences), show_progress_bar=False, convert_to_tensor=True)

@@ -1,0 +1,210 @@
+"""How time and memory grow with the length of sequences, the batch, the layers or the corpus: y ≈ c · xᵃ.
+
+    growth = grow_training("length", make, sizes=(128, 256, 512, 1024), runtime=runtime, plan=plan, say=print)
+    growth.points[-1].seconds, growth.exponents["seconds"]
+
+The exponent a is the slope of a line through the logarithms of the larger half of the sizes, by least squares: 1 is as
+much again for twice as much, 2 four times as much. Of lengths, a point is of one sequence, so that attention to all
+tokens tends to 2, and to a window to 1; of batch and layers it is of a step; of the corpus, of preparing all of it and
+of planning an epoch.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.data.corpus import Corpus
+from larvatus.data.text.documents import Document
+from larvatus.data.text.embedded import embedded_documents
+from larvatus.data.text.readers import read_documents
+from larvatus.evaluation.speed.measure import WARM, Plan, forget_compiled, machine_of
+from larvatus.evaluation.speed.preparing import preparing
+from larvatus.evaluation.speed.results import Machine, memory
+from larvatus.evaluation.speed.subject import EMBEDDED, Subject, loader_of
+from larvatus.evaluation.speed.timing import peak_bytes, take_turns
+from larvatus.evaluation.speed.training import OurTraining
+from larvatus.models.recipes import Recipe
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Cell, Column, Table
+
+Dimension = Literal["length", "batch", "layers", "corpus"]
+UNITS = {"length": "tokens of a sequence", "batch": "sequences of a step", "layers": "layers", "corpus": "tokens"}
+FIGURES = {
+    "seconds": "time",
+    "bytes": "memory",
+    "plan_seconds": "time of plan",
+    "plan_bytes": "memory of plan",
+}
+POWER = "grows with the power"
+
+
+class Point(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one size takes."""
+
+    size: int
+    seconds: float
+    bytes: int | None = None
+    plan_seconds: float | None = None
+    plan_bytes: int | None = None
+
+
+class Growth(Struct, frozen=True, kw_only=True):
+    """Points, and the power of the size that each figure grows with."""
+
+    of: Dimension
+    unit: str
+    """What is counted."""
+    each: str
+    """What a point is of."""
+    machine: Machine
+    model: str
+    points: tuple[Point, ...]
+    exponents: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    def figures(self) -> dict[str, list[tuple[int, float]]]:
+        """(size, value) of each figure that was measured."""
+        return figures_of(self.points)
+
+
+def figures_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
+    values = {name: [(point.size, getattr(point, name)) for point in points] for name in FIGURES}
+    return {name: pairs for name, pairs in values.items() if all(value for _, value in pairs)}
+
+
+def exponent(pairs: Sequence[tuple[float, float]]) -> float:
+    """The slope of the logarithms, over the larger half of the points, but of three at least: what is the same for all
+    sizes (embeddings, launching) hides less of it there.
+
+    >>> round(exponent([(1, 5), (2, 20), (4, 80)]), 3)
+    2.0
+    """
+    larger = pairs[-max(3, -(-len(pairs) // 2)) :]
+    xs, ys = [math.log(x) for x, _ in larger], [math.log(y) for _, y in larger]
+    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = sum((x - mean_x) ** 2 for x in xs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread if spread else math.nan
+
+
+def growth_of(of: Dimension, points: Sequence[Point], *, each: str, runtime: Runtime, model: str) -> Growth:
+    return Growth(
+        of=of,
+        unit=UNITS[of],
+        each=each,
+        machine=machine_of(runtime),
+        model=model,
+        points=tuple(points),
+        exponents={name: exponent(pairs) for name, pairs in figures_of(points).items()},
+    )
+
+
+def grow_training(
+    of: Dimension,
+    make: Callable[[int], Subject],
+    *,
+    sizes: Sequence[int],
+    runtime: Runtime,
+    plan: Plan,
+    say: Callable[[str], None],
+) -> Growth:
+    """Steps of training on full rows. `make` gives what is trained at a size; of lengths, a step has as many tokens."""
+    points, name = [], ""
+    for size in sizes:
+        say(f"{UNITS[of]}: {size:,} …")
+        subject = make(size)
+        name = subject.name
+        length = size if of == "length" else plan.length
+        tokens = size * length if of == "batch" else plan.tokens
+        batches = subject.full_rows(length=length, tokens=tokens)
+        forget_compiled(runtime)
+        training = OurTraining(subject, runtime, batches, length=length)
+        work, warm = {"step": training.step}, WARM if runtime.compile else 1
+        timed = take_turns(work, device=runtime.device, seconds=plan.seconds, warm=warm)["step"]
+        taken = peak_bytes(training.step, runtime.device)
+        sequences = sum(batch.tokens.count for batch in batches) / len(batches) if of == "length" else 1
+        points.append(Point(size=size, seconds=timed.low / sequences, bytes=round(taken / sequences)))
+        del subject, training, work
+        gc.collect()
+    each = "one sequence" if of == "length" else "a step, beyond weights and moments"
+    return growth_of(of, points, each=each, runtime=runtime, model=name)
+
+
+def grow_corpus(
+    recipe: Recipe, *, corpus: str, times: Sequence[int], runtime: Runtime, say: Callable[[str], None]
+) -> Growth:
+    """The text so many times over: its vocabulary and shards, and the plan of an epoch of it."""
+    points = []
+    for count in times:
+        say(f"{corpus} × {count:,} …")
+        with tempfile.TemporaryDirectory() as folder:
+            text, out = Path(folder) / "text", Path(folder) / "run"
+            _write(text, corpus, count)
+            cost = preparing(recipe, text, out)
+            shards = Corpus.open(out / "corpus" / "train")
+            plan_seconds, plan_bytes = _plan(recipe, shards)
+            points.append(
+                Point(
+                    size=shards.tokens,
+                    seconds=cost.seconds,
+                    bytes=cost.bytes,
+                    plan_seconds=plan_seconds,
+                    plan_bytes=plan_bytes,
+                )
+            )
+    return growth_of("corpus", points, each="preparing the text", runtime=runtime, model=recipe.name)
+
+
+def _plan(recipe: Recipe, shards: Corpus) -> tuple[float, int]:
+    """Seconds and bytes of an epoch's plan: which chunks come when."""
+    longest = max(phase.length for phase in recipe.phases)
+    loader = loader_of(recipe, shards, length=longest, tokens=longest)
+    seconds = take_turns({"plan": lambda: loader.plan(0)}, device="cpu", seconds=0.1)["plan"].median
+    tracemalloc.start()
+    try:
+        loader.plan(1)
+        return seconds, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _write(folder: Path, corpus: str, count: int) -> None:
+    """The documents of a text as files of their own, so many times."""
+    folder.mkdir()
+    for turn in range(count):
+        documents: Iterator[Document] = iter(embedded_documents() if corpus == EMBEDDED else read_documents([corpus]))
+        with open(folder / f"{turn:04d}.txt", "w", encoding="utf-8") as file:
+            for document in documents:
+                file.write(document.text.replace("\n\n", "\n") + "\n\n")
+
+
+def table(growth: Growth) -> Table:
+    """A row for each size, and the exponents below."""
+    figures = growth.figures()
+    rows = [
+        [Cell(f"{point.size:,}"), *(Cell(_shown(name, getattr(point, name))) for name in figures)]
+        for point in growth.points
+    ]
+    powers = [Cell(POWER, "bold"), *(Cell(f"{growth.exponents[name]:.2f}", "bold") for name in figures)]
+    return Table(
+        title=f"{growth.model}: {growth.each}, by {growth.unit}",
+        columns=[Column(growth.unit), *(Column(FIGURES[name]) for name in figures)],
+        rows=[*rows, powers],
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    if name.endswith("bytes"):
+        return memory(round(value))
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"

@@ -1,0 +1,241 @@
+"""A benchmark, from what is measured to the figures: ceiling, training on full and ragged rows, embedding, loading.
+
+result = measure(subject, runtime, Plan(length=512, tokens=65_536, seconds=3.0), say=print)
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.predicted import MaskedTokens
+from larvatus.core.version import VERSION
+from larvatus.evaluation.speed.ceiling import Ceiling, matrix_ceiling
+from larvatus.evaluation.speed.embedding import our_embedding, their_embedding
+from larvatus.evaluation.speed.loading import loading_rates
+from larvatus.evaluation.speed.results import Benchmark, Machine, Measured, Throughput
+from larvatus.evaluation.speed.subject import Subject, mean_length
+from larvatus.evaluation.speed.timing import Timed, peak_bytes, take_turns
+from larvatus.evaluation.speed.training import OurTraining, TheirTraining, Training, flops_of, recomputes
+from larvatus.models.bundle.directory import architecture_of
+from larvatus.models.bundle.huggingface import layout_for
+from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.nn.transformer import Transformer
+from larvatus.training.engine.settings import Runtime
+
+TRAINING_PEER, EMBEDDING_PEER = "transformers", "sentence-transformers"
+WARM = 3
+"""Steps that compile and warm up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure."""
+
+    length: int
+    """Tokens of the longest sequence."""
+    tokens: int
+    """Tokens of a step."""
+    seconds: float = 3.0
+    """For each figure, about."""
+    peers: bool = True
+    """Whether installed peers take part."""
+    workers: tuple[int, ...] = (0,)
+    """Of the loader."""
+
+
+def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[str], None]) -> Benchmark:
+    """All figures, one after the other."""
+    say("matrix products …")
+    ceiling = matrix_ceiling(runtime.device, runtime.precision, seconds=plan.seconds)
+    trains, embeds = (no_peer(subject), no_embedding_peer(subject)) if plan.peers else ("not asked", "not asked")
+    notes = [f"no peer in training: {trains}", f"no peer in embedding: {embeds}"] if plan.peers else []
+    notes = [note for note, why in zip(notes, (trains, embeds), strict=False) if why]
+    if recomputes(subject, runtime):
+        notes.append("larvatus computes layers again in the backward pass (--activation-checkpointing)")
+    measured = []
+    with peers_silent():
+        for what, make in (("full rows", subject.full_rows), ("ragged rows", subject.ragged_rows)):
+            say(f"training on {what} …")
+            batches = make(length=plan.length, tokens=plan.tokens)
+            measured.append(_training(what, subject, runtime, plan, batches, ceiling, peer=not trains))
+        say("embedding …")
+        measured.append(_embedding(subject, runtime, plan, ceiling, peer=not embeds))
+    say("packing and corrupting …")
+    loading = loading_rates(subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds)
+    return Benchmark(
+        machine=machine_of(runtime),
+        model=subject.name,
+        parameters=sum(parameter.numel() for parameter in subject.network.parameters()),
+        vocabulary=len(subject.network.encoder.word_vectors),
+        text=subject.text,
+        ceiling=ceiling,
+        measured=tuple(measured),
+        loading=loading,
+        notes=tuple(notes),
+    )
+
+
+def no_peer(subject: Subject) -> str:
+    """Why `transformers` does not train beside us; nothing where it does."""
+    if find_spec("transformers") is None:
+        return f"{TRAINING_PEER} is not installed"
+    if _model_type(subject) == Native.model_type:
+        return f"{TRAINING_PEER} has no such model"
+    masked = [head for head in subject.network.objectives.values() if getattr(head, "needs", None) is MaskedTokens]
+    return "" if masked else f"it is not trained by masked words alone, as {TRAINING_PEER} would"
+
+
+def no_embedding_peer(subject: Subject) -> str:
+    """Why `sentence-transformers` does not embed beside us; nothing where it does."""
+    if find_spec("sentence_transformers") is None:
+        return f"{EMBEDDING_PEER} is not installed"
+    if not isinstance(subject.network.encoder, Transformer) or _model_type(subject) == Native.model_type:
+        return f"{EMBEDDING_PEER} is made for transformers that read both ways"
+    return ""
+
+
+def _model_type(subject: Subject) -> str:
+    """Of the directory that it is saved as."""
+    architecture = architecture_of(subject.network, subject.recipe.objectives)
+    layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
+    return str(layout.model_type)
+
+
+def machine_of(runtime: Runtime) -> Machine:
+    name = torch.cuda.get_device_name(runtime.device) if runtime.cuda else _processor()
+    return Machine(
+        name=name,
+        device=runtime.device,
+        precision=runtime.precision,
+        compiled=runtime.compile,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        threads=torch.get_num_threads(),
+        torch=str(torch.__version__),
+        larvatus=VERSION,
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration, UnicodeDecodeError):
+        return platform.processor() or platform.machine()
+
+
+def _training(
+    what: str,
+    subject: Subject,
+    runtime: Runtime,
+    plan: Plan,
+    batches: list[TrainingBatch[Ints]],
+    ceiling: Ceiling,
+    *,
+    peer: bool,
+) -> Measured:
+    """Both on the same batches, in turn; then a step of each, for its memory."""
+    forget_compiled(runtime)
+    contenders: dict[str, Training] = {
+        "larvatus": OurTraining(subject, runtime, batches, length=plan.length),
+    }
+    if peer:
+        contenders[TRAINING_PEER] = TheirTraining(subject.directory, runtime, batches, length=plan.length)
+    works = {name: contender.step for name, contender in contenders.items()}
+    times = take_turns(works, device=runtime.device, seconds=plan.seconds, warm=WARM if runtime.compile else 1)
+    tokens = sum(batch.tokens.size for batch in batches) / len(batches)
+    flops = flops_of(subject.network, subject.recipe, batches)
+    memory = {
+        name: contender.held_bytes + peak_bytes(contender.step, runtime.device)
+        for name, contender in contenders.items()
+    }
+    rates = {
+        name: throughput(times[name], tokens, flops=flops, ceiling=ceiling, peak_bytes=memory[name]) for name in works
+    }
+    contenders.clear()
+    works.clear()
+    gc.collect()
+    return Measured(
+        what=f"training, {what}",
+        tokens=round(tokens),
+        longest=max(int(batch.tokens.lengths.max()) for batch in batches),
+        mean_length=mean_length(batches),
+        larvatus=rates["larvatus"],
+        peer=TRAINING_PEER if peer else None,
+        theirs=rates.get(TRAINING_PEER),
+    )
+
+
+def _embedding(subject: Subject, runtime: Runtime, plan: Plan, ceiling: Ceiling, *, peer: bool) -> Measured:
+    sentences, tokens = subject.sentences(2 * plan.tokens)
+    works = {"larvatus": our_embedding(subject, runtime, sentences)}
+    if peer:
+        works[EMBEDDING_PEER] = their_embedding(subject, runtime, sentences)
+    times = take_turns(works, device=runtime.device, seconds=plan.seconds)
+    lengths = [len(ids) + 2 for ids in subject.tokenizer.encode_fast(sentences)]
+    flops = sum(length * subject.network.encoder.flops(length) for length in lengths) / 3 / sum(lengths)
+    rates = {name: throughput(times[name], tokens, flops=flops, ceiling=ceiling) for name in works}
+    return Measured(
+        what="embedding sentences",
+        tokens=tokens,
+        longest=max(lengths),
+        mean_length=sum(lengths) / len(lengths),
+        larvatus=rates["larvatus"],
+        peer=EMBEDDING_PEER if peer else None,
+        theirs=rates.get(EMBEDDING_PEER),
+    )
+
+
+def forget_compiled(runtime: Runtime) -> None:
+    """Begin with nothing compiled: what came before counts against how often torch compiles anew."""
+    if runtime.compile:
+        torch.compiler.reset()
+
+
+def throughput(
+    timed: Timed, tokens: float, *, flops: float, ceiling: Ceiling, peak_bytes: int | None = None
+) -> Throughput:
+    """From seconds of so many tokens, each of which costs so many operations."""
+    rate = tokens / timed.median
+    return Throughput(
+        tokens_per_second=rate,
+        low=tokens / timed.high,
+        high=tokens / timed.low,
+        mfu=rate * flops / ceiling.flops,
+        mfu_of_datasheet=rate * flops / ceiling.datasheet if ceiling.datasheet else None,
+        peak_bytes=peak_bytes,
+    )
+
+
+@contextmanager
+def peers_silent() -> Iterator[None]:
+    """Peers show bars and warnings of their own, which are none of the user's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if find_spec("transformers") is not None:
+            from transformers.utils import logging
+
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+        yield
+
+
+def worker_counts(most: int) -> Sequence[int]:
+    """0, 1, 2, 4 … up to what the machine has.
+
+    >>> worker_counts(6)
+    (0, 1, 2, 4, 6)
+    """
+    powers = [1 << power for power in range(max(most, 0).bit_length()) if 1 << power <= most]
+    return tuple(dict.fromkeys([0, *powers, *([most] if most > 0 else [])]))

@@ -1,0 +1,165 @@
+"""What a benchmark found, as data (JSON) and as tables for people.
+
+result.to_dict()["ceiling"]["flops"]
+for table in tables(result): watcher.show(table)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.evaluation.speed.ceiling import Ceiling
+from larvatus.training.engine.watch import Cell, Column, Table
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """Where it was measured."""
+
+    name: str
+    device: str
+    precision: str
+    compiled: bool
+    cores: int
+    threads: int
+    torch: str
+    larvatus: str
+
+
+class Throughput(Struct, frozen=True, kw_only=True):
+    """Tokens of text a second; padding does not count."""
+
+    tokens_per_second: float
+    low: float
+    """In the slowest round."""
+    high: float
+    mfu: float | None = None
+    """Share of the measured matrix ceiling."""
+    mfu_of_datasheet: float | None = None
+    peak_bytes: int | None = None
+    """Of a step: weights, moments, gradients and what layers leave."""
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """One kind of work, by us and by a peer."""
+
+    what: str
+    tokens: int
+    """Of a step, or of all texts."""
+    longest: int
+    mean_length: float
+    larvatus: Throughput
+    peer: str | None = None
+    theirs: Throughput | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.theirs is None else self.larvatus.tokens_per_second / self.theirs.tokens_per_second
+
+
+class Loading(Struct, frozen=True, kw_only=True):
+    """Tokens a second that are packed and corrupted."""
+
+    workers: int
+    """Processes; 0: this one."""
+    tokens_per_second: float
+
+
+class Benchmark(Struct, frozen=True, kw_only=True):
+    """All that was measured."""
+
+    machine: Machine
+    model: str
+    parameters: int
+    vocabulary: int
+    text: str
+    ceiling: Ceiling
+    measured: tuple[Measured, ...]
+    loading: tuple[Loading, ...]
+    notes: tuple[str, ...] = ()
+    """What was not measured, and why."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, ratios included."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for row, measured in zip(plain["measured"], self.measured, strict=True):
+            row["ratio"] = measured.ratio
+        return plain
+
+
+def lines(result: Benchmark) -> list[str]:
+    """Where, what, and how fast a matrix product is."""
+    machine, ceiling = result.machine, result.ceiling
+    how = ", ".join([machine.device, machine.precision, *(["compiled"] if machine.compiled else [])])
+    sheet = f"; its data sheet says {_flops(ceiling.datasheet)}" if ceiling.datasheet else ""
+    return [
+        f"{machine.name}: {how}, {machine.threads} threads, torch {machine.torch}",
+        f"matrix products reach {_flops(ceiling.flops)}, at {ceiling.size:,} × {ceiling.size:,}{sheet}",
+        f"{result.model}: {result.parameters / 1e6:.1f}M parameters, {result.vocabulary:,} pieces; text: {result.text}",
+    ]
+
+
+def tables(result: Benchmark) -> list[Table]:
+    """Ours, peers beside it, the loader."""
+    sheet = ["of sheet"] if result.ceiling.datasheet else []
+    columns = ["", "tokens", "length", "tokens/s", "from", "to", "MFU", *sheet, "memory"]
+    ours = Table(
+        title="larvatus",
+        columns=[Column(name, right=bool(name)) for name in columns],
+        rows=[_ours(measured, bool(sheet)) for measured in result.measured],
+        notes=[Cell(note, "dim") for note in result.notes],
+    )
+    peers = Table(
+        title="beside peers, in turn, on the same text",
+        columns=[Column("", right=False), Column("peer", right=False), *map(Column, ("tokens/s", "memory", "ratio"))],
+        rows=[_theirs(measured) for measured in result.measured if measured.theirs],
+    )
+    loading = Table(
+        title="packing and corrupting",
+        columns=[Column("workers"), Column("tokens/s")],
+        rows=[[Cell(f"{each.workers}"), Cell(f"{each.tokens_per_second:,.0f}")] for each in result.loading],
+    )
+    return [table for table in (ours, peers, loading) if table.rows]
+
+
+def _ours(measured: Measured, sheet: bool) -> Sequence[Cell]:
+    rate = measured.larvatus
+    cells = [
+        measured.what,
+        f"{measured.tokens:,}",
+        f"{measured.mean_length:.0f}",
+        f"{rate.tokens_per_second:,.0f}",
+        f"{rate.low:,.0f}",
+        f"{rate.high:,.0f}",
+        _share(rate.mfu),
+        *([_share(rate.mfu_of_datasheet)] if sheet else []),
+        memory(rate.peak_bytes),
+    ]
+    return [Cell(text) for text in cells]
+
+
+def _theirs(measured: Measured) -> Sequence[Cell]:
+    assert measured.theirs is not None
+    rate, ratio = f"{measured.theirs.tokens_per_second:,.0f}", f"{measured.ratio:.2f} ×"
+    return [
+        Cell(text) for text in (measured.what, measured.peer or "", rate, memory(measured.theirs.peak_bytes), ratio)
+    ]
+
+
+def memory(count: int | None) -> str:
+    if count is None:
+        return "–"
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _flops(rate: float) -> str:
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e13 else f"{rate / 1e9:,.0f} GFLOP/s"
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2f}"

@@ -1,0 +1,220 @@
+"""Fill blanks with the masked-LM head (BERT, Devlin et al. 2019, §3.1; chapter §11.2.1).
+
+    for fill in fill_blanks(network, tokenizer, "Please turn your [MASK] in."):
+        print(fill.token, fill.probability)
+
+Several blanks are filled together: a masked-LM gives each blank's distribution with the others open (the marginals),
+so we fill one, read again, fill the next, and so on, and score a whole filling by the chain rule
+
+    p(x_1, …, x_m | text) = p(x_σ1 | text) · p(x_σ2 | text, x_σ1) · …
+
+A masked-LM does not promise the same product for every order σ; ours begins with the blank the model is surest of, by
+the marginals, and is the same for all fillings of a text, so their probabilities compare (over all fillings they sum to
+one). A beam keeps the best few. All of them go through the encoder as one flat batch, and the head sees only blanks.
+
+K fillings in the beam, L tokens in the window with [CLS] and [SEP], V tokens in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import edges, runs
+from larvatus.core.errors import UsageError
+from larvatus.core.ranges import shown, whole
+from larvatus.data.text.inputs import framed
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.cloze.blanks import Blanks, read_blanks, window
+from larvatus.inference.cloze.results import Fill, Fills, JointFill
+from larvatus.inference.cloze.whole_words import (
+    OTHER_END,
+    Candidates,
+    abbreviations,
+    allowed_tokens,
+    ends_sentence,
+    glued_tokens,
+    needs_period,
+    surface,
+    without_periods,
+)
+from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.nn.memory import check_fits
+
+TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
+
+
+@torch.inference_mode()
+def fill_blanks(
+    network: Network,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    top: int = 5,
+    beam: int = 10,
+    joint: bool = True,
+    candidates: Candidates = "tokens",
+) -> Fills:
+    """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `candidates` says which
+    tokens are offered: whole words (`whole_words.py`), what begins a word, or all. Probabilities are the model's, over
+    its whole vocabulary, whatever is offered."""
+    for name, number in (("top", top), ("beam", beam)):
+        if number not in whole(1, tokenizer.size):
+            size = f"{tokenizer.size:,}, the size of the vocabulary"
+            raise UsageError(f"{name} must be a whole number from 1 to {size}, not {shown(number)}")
+    blanks = read_blanks(text, tokenizer)
+    reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
+    windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
+    log_BV = reader.marginals(blanks, windows)
+    if candidates == "words":
+        reader.leave_out_abbreviations(blanks, log_BV, most=max(beam, top), joint=joint)
+    marginals_BV = log_BV.masked_fill(~reader.allowed_BV, -math.inf)
+    each = tuple(
+        tuple(
+            reader.fill(blanks, number, log_V, id)
+            for id in log_V.topk(min(top, reader.candidates(number))).indices.tolist()
+        )
+        for number, log_V in enumerate(marginals_BV)
+    )
+    best: Sequence[Fill | JointFill]
+    if len(blanks.places) == 1:
+        best = each[0]
+    else:
+        best = reader.beam(blanks, windows[0], marginals_BV, width=max(beam, top))[:top] if joint else ()
+    covered = {place for start, end in windows for place in range(start, end)}
+    return Fills(text=text, best=tuple(best), marginals=each, read=len(covered), total=len(blanks.ids))
+
+
+def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]:
+    """For each blank the stretch of tokens to read it in: the same for all where all fit into one."""
+    total, places = len(blanks.ids), blanks.places
+    apart = places[-1] + 1 - places[0]
+    if apart <= room:
+        return [window(total, places, room)] * len(places)
+    if joint:
+        raise UsageError(
+            f"the blanks lie {apart:,} tokens apart and the model reads {room:,} at once: too far to fill jointly; "
+            "ask for the marginals of each blank (joint=False, --marginals), or fill parts of the text"
+        )
+    return [window(total, [place], room) for place in places]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """The parts of a model that read blanks."""
+
+    predictor: Predictor
+    tokenizer: Tokenizer
+    allowed_BV: Tensor  # which tokens may fill each blank
+    glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
+
+    @classmethod
+    def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> _Reader:
+        predictor = the_predictor(network, tokenizer, what="fill blanks")
+        allowed = np.zeros(
+            (len(blanks.places), len(predictor.words_VE)), dtype=bool
+        )  # a padded vocabulary has more ids
+        for number, before in enumerate(blanks.pieces[:-1]):
+            inside = before[-1:].isalnum()  # "un[MASK]": what fits goes on a word
+            kinds: Candidates = "tokens" if candidates == "words" and inside else candidates
+            allowed[number, : tokenizer.size] = allowed_tokens(tokenizer, kinds)
+        return cls(predictor, tokenizer, torch.from_numpy(allowed).to(predictor.device), glued_tokens(tokenizer))
+
+    def candidates(self, blank: int) -> int:
+        return int(self.allowed_BV[blank].sum())
+
+    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, most: int, joint: bool) -> None:
+        """Take what is likely only for the period after its blank (`St`) out of what may fill it."""
+        other = without_periods(blanks.pieces, self.tokenizer.special.mask)
+        if other is None or self.tokenizer.id(OTHER_END) is None:
+            return
+        known = abbreviations(self.tokenizer)
+        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(most, self.tokenizer.size)).indices
+        if not len(known) or not torch.isin(best_BC, torch.from_numpy(known).to(best_BC.device)).any():
+            return
+        changed = read_blanks(other, self.tokenizer)
+        windows = _windows(changed, room=self.predictor.room(self.tokenizer), joint=joint)
+        other_BV = self.marginals(changed, windows)
+        for number, after in enumerate(blanks.pieces[1:]):
+            if ends_sentence(after):
+                self.allowed_BV[number, needs_period(log_BV[number], other_BV[number], known)] = False
+
+    def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
+        """Log-probabilities at the given places of each row (ids, words): [M, V]."""
+        parts, dress = [], self.tokenizer.frame.single
+        lengths = np.array([len(ids) for ids, _ in rows]) + dress.specials
+        for first, last in runs(lengths, TOKENS_AT_ONCE):
+            starts = edges(lengths[first:last])
+            flat = [int(starts[k]) + dress.opening + place for k, row in enumerate(places[first:last]) for place in row]
+            device = self.predictor.device
+            batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), device)
+            logits_MV = self.predictor.logits(batch, torch.tensor(flat, device=device))
+            parts.append(torch.log_softmax(logits_MV.float(), dim=-1))
+        return torch.cat(parts)
+
+    def marginals(self, blanks: Blanks, windows: Sequence[tuple[int, int]]) -> Tensor:
+        """Each blank with the others open: [blanks, V]. Blanks that share a window are read once."""
+        rows, places = [], []
+        for start, end in dict.fromkeys(windows):
+            rows.append((blanks.ids[start:end], blanks.words[start:end]))
+            shared = [place for place, w in zip(blanks.places, windows, strict=True) if w == (start, end)]
+            places.append([place - start for place in shared])
+        return self.log_probabilities(rows, places)
+
+    def beam(self, blanks: Blanks, span: tuple[int, int], marginals_BV: Tensor, *, width: int) -> list[JointFill]:
+        """The best fillings of all blanks together, found by a beam of the given width."""
+        start, end = span
+        order = torch.argsort(marginals_BV.amax(dim=1), descending=True, stable=True).tolist()
+        ids_KL, scores_K = blanks.ids[None, start:end], torch.zeros(1, device=marginals_BV.device)
+        for step, blank in enumerate(order):
+            place = blanks.places[blank] - start
+            if step == 0:
+                log_KV = marginals_BV[blank, None]
+            else:
+                need = 2 * 4 * len(ids_KL) * self.allowed_BV.shape[1]  # logits and their log-probabilities
+                check_fits(need, marginals_BV.device, what=f"a beam of {len(ids_KL):,}", lower="lower --beam or --top")
+                words = blanks.words[start:end]
+                log_KV = self.log_probabilities([(ids, words) for ids in ids_KL], [[place]] * len(ids_KL))
+                log_KV = log_KV.masked_fill(~self.allowed_BV[blank], -math.inf)
+            best_KC = log_KV.topk(min(width, self.candidates(blank)), dim=-1)
+            totals = (scores_K[:, None] + best_KC.values).flatten()
+            scores_K, kept = totals.topk(min(width, len(totals)))
+            rows = torch.div(kept, best_KC.values.shape[1], rounding_mode="floor").cpu().numpy()
+            ids_KL = ids_KL[rows].copy()
+            ids_KL[:, place] = best_KC.indices.flatten()[kept].cpu().numpy()
+        places = [place - start for place in blanks.places]
+        return [self._joint(blanks, ids[places], score) for ids, score in zip(ids_KL, scores_K.tolist(), strict=True)]
+
+    def _joint(self, blanks: Blanks, ids: Ints, score: float) -> JointFill:
+        chosen = [int(id) for id in ids]
+        return JointFill(
+            tokens=tuple(self.token(id) for id in chosen),
+            probability=math.exp(score),
+            ids=tuple(chosen),
+            text=blanks.filled([self.surface(id) for id in chosen], [bool(self.glued_V[id]) for id in chosen]),
+        )
+
+    def fill(self, blanks: Blanks, number: int, log_V: Tensor, id: int) -> Fill:
+        """One candidate for one blank; the others stay as they were."""
+        tokens = [self.tokenizer.special.mask] * len(blanks.places)
+        glued = [False] * len(tokens)
+        tokens[number], glued[number] = self.surface(id), bool(self.glued_V[id])
+        probability = math.exp(float(log_V[id]))
+        return Fill(token=self.token(id), probability=probability, id=id, text=blanks.filled(tokens, glued))
+
+    def token(self, id: int) -> str:
+        """As a person reads it: bytes decoded, no marker of a space; `##` stays, since it says that a word goes on."""
+        return surface(self.tokenizer, id)
+
+    def surface(self, id: int) -> str:
+        """What it adds to the text."""
+        return self.token(id).removeprefix("##") if self.glued_V[id] else self.token(id)

@@ -1,0 +1,154 @@
+"""Pseudo-log-likelihood: how well a masked language model expects a text (Salazar et al. 2020, *Masked language model
+scoring*; Kauf & Ivanova 2023, *A better way to do masked language model scoring*).
+
+    PLL(x) = Σ_t log p(x_t | x with token t masked)
+    word-l2r: … with token t and those after it in the same word masked; else the end of a word gives it away
+
+    for score in score_texts(network, tokenizer, ["The souvenir was broken."], method="word-l2r"):
+        score.total, score.perplexity, [(word.text, word.score) for word in score.words]
+
+Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
+length under a budget of tokens; only masked places reach the head, and equal copies are read once (`masked_copies.py`).
+A left-to-right model needs no such stand-in: it scores texts by their likelihood itself (`likelihood.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from larvatus.core.arrays import Doubles
+from larvatus.core.batch import edges, runs
+from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.data.text.align import Alignment
+from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.cloze import likelihood
+from larvatus.inference.cloze.likelihood import find_reader
+from larvatus.inference.cloze.masked_copies import Batch, Method, masked_copies
+from larvatus.inference.cloze.scores import Score
+from larvatus.models.masked_prediction import Predictor, Questions, the_predictor
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+
+CHARACTERS_AT_ONCE = 1 << 18
+"""Of the texts whose copies are sorted and compared with each other."""
+BUDGETS = {"cpu": 4_096, "cuda": 65_536}
+"""Tokens of a batch."""
+
+
+def score_texts(
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    method: Method = "original",
+    budget: int | None = None,
+    labels: Sequence[str] | None = None,
+    name: str = "the model",
+) -> Iterator[Score]:
+    """The score of each text, in order, as they are wanted. The model must be in evaluation mode.
+
+    `budget` is how many tokens a batch may have; no score depends on it. Messages call the texts by
+    their `labels` (a file and line, say), and the model by its `name`.
+    """
+    if method not in get_args(Method):
+        raise UsageError(f"{method!r} is no method{did_you_mean(str(method), get_args(Method))}")
+    if budget is not None and budget < 1:
+        raise UsageError(f"a batch must have at least one token, not {budget}")
+    if isinstance(texts, str):
+        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
+    _check(texts, labels)
+    return _scores(_reading(network, tokenizer, method, budget, name), tokenizer, texts, labels)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How a model scores texts."""
+
+    method: Method | Literal["left-to-right"]
+    room: int
+    """Tokens that it reads at once."""
+    scores: Callable[[Sequence[Alignment]], list[Doubles]]
+
+
+def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int | None, name: str) -> _Reading:
+    """By masked copies; of a left-to-right model, which has a likelihood of its own, by that."""
+    reader = find_reader(network)
+    if reader is None:
+        predictor = the_predictor(network, tokenizer, what="score texts", name=name)
+        scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
+        return _Reading(method, predictor.room(tokenizer), scores)
+    if method != "original":
+        raise UsageError(f"{method} is for models that fill blanks; {name} reads left to right: leave the method out")
+    tokens = budget or BUDGETS.get(reader.device.type, BUDGETS["cuda"])
+    exact = partial(likelihood.token_scores, reader, tokenizer, budget=tokens)
+    return _Reading("left-to-right", reader.encoder.reach - len(likelihood.before_texts(tokenizer)), exact)
+
+
+def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
+    """Refuse what is no text, or an empty one."""
+    for label, text in zip(labels, texts, strict=True):
+        if not isinstance(text, str):
+            raise DataError(f"{label} is {type(text).__name__}, not a string")
+        if not text or text.isspace():
+            raise DataError(f"{label} is empty: there is nothing to score; leave it out")
+        refuse_surrogates(text, label)
+
+
+def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], labels: Sequence[str]) -> Iterator[Score]:
+    unknown = tokenizer.id(tokenizer.special.unk)
+    for first, last in runs(np.array([len(text) for text in texts], dtype=np.int64), CHARACTERS_AT_ONCE):
+        alignments = tokenizer.encode_many(texts[first:last])
+        for label, alignment in zip(labels[first:last], alignments, strict=True):
+            if not len(alignment):
+                raise DataError(f"{label} has no tokens: the vocabulary deletes all its characters; leave it out")
+        for alignment, log_probabilities in zip(alignments, reading.scores(alignments), strict=True):
+            yield Score(
+                text=alignment.text,
+                method=reading.method,
+                pieces=tuple(tokenizer.pieces[id] for id in alignment.ids.tolist()),
+                log_probabilities=log_probabilities,
+                spans=alignment.spans,
+                words_of_tokens=alignment.words,
+                word_spans=alignment.word_spans,
+                context=min(len(alignment), reading.room),
+                unknown=0 if unknown is None else int((alignment.ids == unknown).sum()),
+            )
+
+
+@torch.inference_mode()
+def token_scores(
+    predictor: Predictor,
+    tokenizer: Tokenizer,
+    texts: Sequence[Alignment],
+    *,
+    method: Method = "original",
+    budget: int | None = None,
+) -> list[Doubles]:
+    """log p of each token of each text [T] with it, and with `word-l2r` the rest of its word, masked."""
+    counts = np.array([len(text) for text in texts], dtype=np.int64)
+    answers = np.empty(int(counts.sum()), dtype=np.float64)
+    budget = budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
+    for copies in masked_copies(texts, tokenizer, method=method, room=predictor.room(tokenizer)):
+        for batch in copies.batches(budget):
+            answers[batch.questions] = _answers(predictor, batch)
+    return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
+
+
+def _answers(predictor: Predictor, batch: Batch) -> Doubles:
+    device = predictor.device
+    tokens = on_device(batch.tokens, device)
+    places, copies, wanted = (
+        torch.from_numpy(array).to(device) for array in (batch.places, batch.copies, batch.wanted)
+    )
+    log_probabilities: Doubles = (
+        predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
+    )
+    return log_probabilities

@@ -1,0 +1,136 @@
+"""How much a model needs each attention head (Michel et al. 2019, *Are sixteen heads really better than one?*, §3).
+
+    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss as it is
+
+The loss is that of masked language modelling on held-out text whose masks are fixed, of a left-to-right model that of
+the next token, so the difference is due to the head alone. Its standard error is over batches, each with its own
+difference. A negative change: the model does better without the head.
+
+    importance = head_importance(network, batches)
+    importance.rows[0].change, importance.rows[0].error
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import ArtefactError, DataError
+from larvatus.inference.interpret.attention import check_head
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+
+MEASURED = ("masked-lm", "causal-lm")
+Head = tuple[int, int]
+"""Layer and head, both counted from 1."""
+
+
+NOT_MEASURED = (
+    "has no masked-lm head, nor one for the next token, whose loss tells what attention heads are worth; use a model "
+    "pretrained with masked-lm or causal-lm"
+)
+
+
+class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layer: int
+    """Counted from 1."""
+    head: int
+    loss: float
+    """Of the model with this head masked."""
+    change: float
+    """That loss less the loss of the whole model: what the head is worth, in nats a predicted token."""
+    error: float
+    """Standard error of the change, over batches; NaN where there is one batch alone."""
+
+
+class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    loss: float
+    """Of the whole model."""
+    hidden: int
+    """Tokens predicted: those that were hidden, of a left-to-right model those that follow another."""
+    tokens: int
+    """Tokens read."""
+    rows: tuple[HeadImportance, ...]
+    """Layer by layer."""
+    pruned: float | None = None
+    """Loss without the heads that were pruned, all together."""
+    objective: str = "masked-lm"
+    """Whose loss it is."""
+
+
+def head_importance(
+    network: Network, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
+) -> Importance:
+    """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
+    encoder = network.encoder
+    whole, counts = masked_losses(network, held_out)
+    progress()
+    rows = []
+    for layer in range(1, encoder.depth + 1):
+        for head in range(1, encoder.heads + 1):
+            losses, _ = masked_losses(network, held_out, [(layer, head)])
+            rows.append(_row(layer, head, losses, whole, counts))
+            progress()
+    return Importance(
+        loss=float(whole.sum() / counts.sum()),
+        hidden=int(counts.sum()),
+        tokens=sum(batch.tokens.size for batch in held_out),
+        rows=tuple(rows),
+        objective=measured_objective(network) or "",
+    )
+
+
+def measured_objective(network: Network) -> str | None:
+    """The objective of a model whose loss tells what heads are worth; None where it has no such objective."""
+    return next((name for name in MEASURED if name in network.objectives), None)
+
+
+def _row(layer: int, head: int, losses: Doubles, whole: Doubles, counts: Doubles) -> HeadImportance:
+    total, size = counts.sum(), len(counts)
+    change = float((losses - whole).sum() / total)
+    residuals = losses - whole - change * counts
+    error = math.sqrt(float((residuals**2).sum()) * size / (size - 1)) / total if size > 1 else math.nan
+    return HeadImportance(layer=layer, head=head, loss=float(losses.sum() / total), change=change, error=float(error))
+
+
+@torch.inference_mode()
+def masked_losses(
+    network: Network, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
+) -> tuple[Doubles, Doubles]:
+    """Summed loss and number of predicted tokens of each batch, with these heads masked."""
+    objective = measured_objective(network)
+    if objective is None:
+        raise ArtefactError(f"the model {NOT_MEASURED}")
+    head: Any = network.heads[objective]
+    if not any(batch.targets[head.needs].count for batch in held_out):
+        raise DataError("there is no hidden token to predict; give more text")
+    encoder = network.encoder
+    device = encoder.device
+    kept = keep_all_but(masked, layers=encoder.depth, heads=encoder.heads, device=device)
+    totals, counts = [], []
+    for batch in held_out:
+        moved = on_device(batch, device)
+        z_ND = encoder(moved.tokens) if kept is None else encoder.with_heads(moved.tokens, kept)
+        loss = head.loss(z_ND, moved, encoder)
+        totals.append(float(loss.total))
+        counts.append(int(loss.count))
+    return np.array(totals), np.array(counts, dtype=np.float64)
+
+
+def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: torch.device) -> Tensor | None:
+    """ξ [L, H]: 0 for masked heads, else 1; None where none is masked."""
+    if not masked:
+        return None
+    kept = torch.ones(layers, heads)
+    for layer, head in masked:
+        check_head(layer, head, layers=layers, heads=heads)
+        kept[layer - 1, head - 1] = 0
+    return kept.to(device)

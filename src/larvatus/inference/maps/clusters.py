@@ -1,0 +1,154 @@
+"""Clusters of instances, and the words that are typical of each.
+
+    numbers = cluster(vectors, seed=0)                  # [N] 0, 1, … by size, the largest first
+    names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
+
+Clusters are found among the vectors themselves, not on the map: k-means over their leading principal components, for
+the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 10%; one cluster where no
+silhouette reaches `WORTHWHILE`.
+
+Typical is a word whose log-odds in a cluster stand out against the other clusters, with the whole as prior (Monroe et
+al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0 its sum;
+
+    δ_w = log (y_w + α_w)/(n + α_0 − y_w − α_w) − the same of the others
+    z_w = δ_w / √(1/(y_w + α_w) + 1/(y′_w + α_w))
+
+A word names a cluster if it stands out by 1.64 standard deviations and is three times as frequent in its sentences as
+elsewhere; five times, if it is one of the commonest words, which make up half of what is written: in any language
+these are mostly function words (`which`, `from`), whose numbers differ with the style of a few texts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.core.arrays import Ints
+from larvatus.data.text.words import segment_words
+from larvatus.inference.maps.project import principal_components
+
+MOST = 8
+"""Clusters tried, at most."""
+WORTHWHILE = 0.1
+"""A silhouette below this is no cluster."""
+_DIMENSIONS = 20
+_SMALLEST = 5  # instances a cluster, on average
+_WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or two Latin letters are seldom telling
+_STANDS_OUT = 1.64  # in standard deviations: one in twenty by chance
+_TIMES = 3  # as frequent as elsewhere
+_TIMES_OF_COMMON = 5
+_COMMON = 1 / 2  # of all words that are read
+_AS_GOOD = 0.9
+
+
+def can_cluster() -> bool:
+    return find_spec("sklearn") is not None
+
+
+def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST) -> Ints:
+    """[N, D] → [N] the cluster of each, numbered by size."""
+    count = len(vectors)
+    tried = range(2, min(most, count // _SMALLEST) + 1)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.maximum(lengths, 1e-12)
+    if not tried or len(np.unique(unit, axis=0)) <= tried[-1]:
+        return np.zeros(count, np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sklearn.cluster import KMeans
+        from sklearn.metrics import silhouette_score
+
+        small = principal_components(unit, min(_DIMENSIONS, unit.shape[1], count - 1))
+        labelled = [KMeans(n_clusters=k, n_init=10, random_state=seed).fit_predict(small) for k in tried]
+        size = min(count, 2_000)
+        scores = [silhouette_score(small, labels, sample_size=size, random_state=seed) for labels in labelled]
+    if max(scores) < WORTHWHILE:
+        return np.zeros(count, np.int64)
+    chosen = max(k for k, score in enumerate(scores) if score >= _AS_GOOD * max(scores))
+    return by_size(labelled[chosen].astype(np.int64))
+
+
+def by_size(numbers: Ints) -> Ints:
+    """The same clusters, numbered by size, the largest first; of equal ones the earlier.
+
+    >>> by_size(np.array([4, 7, 7, 4, 7])).tolist()
+    [1, 0, 0, 1, 0]
+    """
+    names, first, inverse, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
+    order = np.lexsort((first, -counts))
+    ranks = np.empty(len(names), np.int64)
+    ranks[order] = np.arange(len(names))
+    return ranks[inverse]
+
+
+def context_words(text: str, leave_out: Iterable[str]) -> list[str]:
+    """The words of a sentence, lower-cased: those of letters, and none of `leave_out`."""
+    without = {word.casefold() for word in leave_out}
+    words = (text[start:end] for start, end in segment_words(text).tolist())
+    return [word.lower() for word in words if _WORD.fullmatch(word) and word.casefold() not in without]
+
+
+def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int = 3) -> list[str]:
+    """A name for each cluster, no two alike: its most typical words, or its number where none stands out."""
+    sizes = np.bincount(numbers).tolist()
+    if len(sizes) == 1:
+        return ["all"]
+    counts: list[Counter[str]] = [Counter() for _ in sizes]
+    for words, number in zip(contexts, numbers.tolist(), strict=True):
+        counts[number].update(set(words))  # in how many sentences, so that one odd sentence counts once
+    names: list[str] = []
+    common = common_words(contexts)
+    for number, inside in enumerate(counts):
+        others = sum((other for other in counts if other is not inside), Counter[str]())
+        elsewhere = max(1, len(numbers) - sizes[number])
+        scores = log_odds(inside, others)
+        words = [
+            word
+            for word in inside
+            if inside[word] > 1
+            and scores[word] > _STANDS_OUT
+            and inside[word] / sizes[number]
+            >= (_TIMES_OF_COMMON if word in common else _TIMES) * others[word] / elsewhere
+        ]
+        name = ", ".join(sorted(words, key=lambda word: (-scores[word], word))[:top])
+        taken = not name or name in names
+        names.append(f"{name} ({number + 1})".strip() if taken and name else name or f"cluster {number + 1}")
+    return names
+
+
+def common_words(contexts: Sequence[Sequence[str]], share: float = _COMMON) -> set[str]:
+    """The commonest words, as many as it takes to make up a share of all that is written.
+
+    >>> sorted(common_words([["the", "river", "the"], ["the", "loan", "and"]], 0.5))
+    ['the']
+    """
+    counts = Counter(word for words in contexts for word in words)
+    wanted, commonest = share * counts.total(), set[str]()
+    for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if wanted <= 0:
+            break
+        commonest.add(word)
+        wanted -= count
+    return commonest
+
+
+def log_odds(inside: Counter[str], others: Counter[str]) -> dict[str, float]:
+    """z of every word of a cluster against the others; see the head of this file."""
+    n, m = inside.total(), others.total()
+    prior = n + m
+    scores = {}
+    for word, count in inside.items():
+        other = others[word]
+        a = count + other
+        odds = math.log((count + a) / (n + prior - count - a)) if n + prior > count + a else math.inf
+        against = math.log((other + a) / (m + prior - other - a)) if m + prior > other + a else math.inf
+        difference = 0.0 if odds == against else odds - against
+        scores[word] = difference / math.sqrt(1 / (count + a) + 1 / (other + a))
+    return scores

@@ -1,0 +1,139 @@
+"""Where a model comes from, a directory or the local cache of the Hugging Face hub, and how it is run.
+
+model = load("runs/law", device="cpu", quantise="int8")
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError
+from larvatus.inference.model.model import Model
+from larvatus.inference.model.quantised import Quantise, quantise_network
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.nn.device import choose_device
+from larvatus.models.nn.memory import saying_what_to_lower
+
+RuntimeName = Literal["torch", "onnx"]
+
+
+class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a loaded model is run: an option of every command that reads with one."""
+
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    quantise: Quantise | None = None
+    """int8: linear layers in whole numbers, quicker on a CPU, a little less exact."""
+    runtime: RuntimeName = "torch"
+    """onnx: the encoder in ONNX Runtime, on a CPU (extra larvatus[onnx])."""
+
+    def __post_init__(self) -> None:
+        if self.quantise not in (None, "int8"):
+            raise UsageError(f"quantise is int8 or nothing, not {self.quantise!r}")
+        if self.runtime not in ("torch", "onnx"):
+            raise UsageError(f"runtime is torch or onnx, not {self.runtime!r}")
+        if self.quantise is not None and self.runtime == "onnx":
+            raise UsageError("int8 is for the runtime torch; leave out quantise, or runtime onnx")
+
+    @property
+    def on_cpu(self) -> str | None:
+        """What of this is for CPUs alone."""
+        return self.quantise or ("onnx" if self.runtime == "onnx" else None)
+
+    def place(self) -> torch.device:
+        """Where it is computed; `auto` is the CPU where nothing else will do."""
+        if self.on_cpu is None:
+            return choose_device(self.device)
+        chosen = choose_device("cpu" if self.device == "auto" else self.device)
+        if chosen.type != "cpu":
+            raise UsageError(f"{self.on_cpu} is for CPUs, not {chosen.type}; use --device cpu, or leave it out")
+        return chosen
+
+    def bundle(self, path: str | Path, **settings: Any) -> Bundle:
+        """A model directory, ready to be run so; settings are those of `load_bundle`."""
+        self.place()  # refused before anything is read
+        bundle = load_bundle(path, **settings)
+        if self.quantise is not None:
+            quantise_network(bundle.network)
+        if self.runtime == "onnx":
+            from larvatus.inference.model.onnx_runtime import run_in_onnx  # an extra, and a second of imports
+
+            run_in_onnx(bundle)
+        return bundle
+
+    def load(self, path: str | Path, **settings: Any) -> Model:
+        """The same as a model."""
+        place = self.place()
+        with saying_what_to_lower("take a smaller model, or end other programs"):
+            bundle = self.bundle(path, **settings)
+            return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
+
+    @property
+    def number(self) -> str:
+        """What makes its vectors differ from those of the same weights in float32; nothing where they do not."""
+        return self.quantise or ""
+
+
+def _anywhere(path: str | Path) -> str:
+    """The path as another process may be told it; a hub name stays as it is."""
+    return os.path.abspath(path) if os.path.isdir(path) else str(path)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a model was loaded from, and how: all that another process needs to load it too."""
+
+    path: str
+    running: Running
+    settings: dict[str, Any]
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.running.on_cpu else self.running.device
+
+    def load(self) -> Model:
+        return self.running.load(self.path, **self.settings)
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    device: str | torch.device = "auto",
+    quantise: Quantise | None = None,
+    runtime: RuntimeName = "torch",
+    allow_nan: bool = False,
+    revision: str | None = None,
+    online: bool = False,
+) -> Model:
+    """Load a model directory, ours or one that `transformers` saved, or a model of the Hugging Face hub by its name.
+
+    Args:
+        path: A directory, or `org/name` or `org/name@COMMIT`, which is looked up in the local cache. None: the English
+            model that comes with Larvatus, where it is installed.
+        device: `auto`, `cpu`, `cuda`, or a device of torch.
+        quantise: `int8` for linear layers in whole numbers: quicker on a CPU, a little less exact, for inference alone.
+        runtime: `onnx` runs the encoder in ONNX Runtime on the CPU (extra `larvatus[onnx]`).
+        allow_nan: Take weights that are no numbers, rather than refuse them.
+        revision: The commit of a hub model, 40 digits.
+        online: Download a hub model that is not in the cache; wants a revision.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Example:
+        >>> load("runs/mine", device="cpu").encoder.config.layers
+        2
+        >>> load("runs/mine", quantise="int8").embed("the river").shape
+        (16,)
+    """
+    running = Running(device=str(device), quantise=quantise, runtime=runtime)
+    return running.load(
+        model_or_packaged() if path is None else path, allow_nan=allow_nan, revision=revision, online=online
+    )

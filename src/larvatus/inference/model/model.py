@@ -1,0 +1,355 @@
+"""What a loaded model can do with its heads: fill blanks, score texts, go on with texts, predict; and how it is saved.
+
+model = larvatus.load("runs/law")
+model.fill("The appeal was [MASK].")[0].token
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from larvatus.core.given_texts import checked_inputs, checked_texts
+from larvatus.core.tabular import ResultList
+from larvatus.core.version import VERSION
+from larvatus.data.text.other_language import warn_of_other_language
+from larvatus.inference.cloze.fill import fill_blanks
+from larvatus.inference.cloze.masked_copies import Method
+from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.inference.cloze.results import Fills
+from larvatus.inference.cloze.scores import Score
+from larvatus.inference.cloze.whole_words import Candidates
+from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.model.quantised import int8_weights
+from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
+from larvatus.models.bundle.figures import without_marks
+from larvatus.models.generation.generate import generate
+from larvatus.models.generation.results import Generated
+from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.masked_prediction import the_predictor
+from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.inputs import readable, text_or_pair
+from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
+from larvatus.tasks.prompt.pattern import NULL
+from larvatus.tasks.prompt.prompted import prompt_config
+from larvatus.tasks.prompt.words import Words
+from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, ask, with_demonstrations
+from larvatus.tasks.results import Classified, Prediction
+from larvatus.tasks.scoring import Scoring
+
+
+class Model(EncoderModel):
+    """A loaded model in evaluation mode; `larvatus.load` gives one. It holds no state that a call could change.
+
+    Example:
+        >>> model = lv.load("runs/mine", device="cpu")
+        >>> model.fill("the [MASK] was wide", top=1)[0].token in model.tokenizer.pieces
+        True
+    """
+
+    @overload
+    def fill(  # type: ignore[overload-overlap]  # a text is a sequence of texts
+        self, texts: str, *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> Fills: ...
+
+    @overload
+    def fill(
+        self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> ResultList[Fills]: ...
+
+    def fill(
+        self,
+        texts: str | Sequence[str],
+        *,
+        top: int = 5,
+        beam: int = 10,
+        joint: bool = True,
+        words_only: bool = True,
+    ) -> Fills | ResultList[Fills]:
+        """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
+
+        Args:
+            texts: One text, or several.
+            top: How many candidates.
+            beam: Fillings of several blanks that are kept on the way.
+            joint: Fill several blanks together; else only each blank's own candidates (`.marginals`) are looked for.
+            words_only: Offer whole words only; False: also subwords (`##ing`), punctuation, and abbreviations before
+                their period. Probabilities are the same: over the whole vocabulary, never renormalised.
+
+        Returns:
+            One result for one text, a list for several. A model that was trained with a generator fills through that.
+
+        Example:
+            >>> len(model.fill("the [MASK] ran", top=3))
+            3
+        """
+        the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
+        listed, single = checked_texts(texts)
+        kinds: Candidates = "words" if words_only else "tokens"
+        fills = [
+            fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, candidates=kinds)
+            for text in listed
+        ]
+        warn_of_other_language(listed, self.tokenizer)
+        return fills[0] if single else ResultList(fills)
+
+    @overload
+    def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
+
+    @overload
+    def score(self, texts: Sequence[str], *, method: Method = ...) -> ResultList[Score]: ...
+
+    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | ResultList[Score]:
+        """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
+
+        A left-to-right model (gpt) gives the log-likelihood itself.
+
+        Args:
+            texts: One text, or several. Long ones are read to their end.
+            method: `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same
+                word (Kauf & Ivanova 2023), so that the end of a rare word does not give it away.
+
+        Returns:
+            One score for one text, a list for several.
+
+        Example:
+            >>> [word.text for word in model.score("the river").words]
+            ['the', 'river']
+        """
+        name = str(self.bundle.path)
+        listed, single = checked_texts(texts)
+        scores = list(score_texts(self.network, self.tokenizer, listed, method=method, name=name))
+        warn_of_other_language(listed, self.tokenizer)
+        return scores[0] if single else ResultList(scores)
+
+    @overload
+    def generate(self, prompts: str, **settings: Any) -> Generated: ...
+
+    @overload
+    def generate(self, prompts: Sequence[str], **settings: Any) -> ResultList[Generated]: ...
+
+    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | ResultList[Generated]:
+        """Go on with a text, token after token: for models that were trained to, such as those of gpt and t5.
+
+        Args:
+            prompts: One text, or several. Each is read whole, or refused where it is longer than the model's context.
+            **settings: Those of `larvatus generate`. How long: `max_tokens` (50 by default, or what fits), `stop` (a
+                text before which to end, or several). Which token: the likeliest; or drawn, by `temperature`, `top_k`,
+                `top_p`, `samples` (continuations of each prompt) and `seed`; or by beam search with `beams`,
+                `length_penalty` and `early_stopping`.
+
+        Returns:
+            One result for one prompt, a list for several. What a prompt is continued with depends on the seed and its
+            number, not on the other prompts.
+
+        Example:
+            >>> writer.generate("the river", max_tokens=3).prompt
+            'the river'
+            >>> [len(each) for each in writer.generate(["the", "a"], max_tokens=3, temperature=0.8, samples=2)]
+            [2, 2]
+        """
+        chosen = GenerateSettings.of(settings)
+        listed, single = checked_texts(prompts, "prompts")
+        results = generate(self.network, self.tokenizer, listed, chosen, name=str(self.bundle.path))
+        return results[0] if single else ResultList(results)
+
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
+        self,
+        texts: str | tuple[str, ...],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+        top: int = ...,
+        beams: int | None = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        texts: Iterable[Input],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+        top: int = ...,
+        beams: int | None = ...,
+    ) -> ResultList[Prediction]: ...
+
+    def predict(
+        self,
+        texts: str | tuple[str, ...] | Iterable[Input],
+        *,
+        merge: Merge = "mean",
+        truncate: bool = False,
+        overlap: int | None = None,
+        length: int | None = None,
+        batch_tokens: int = 0,
+        top: int = 1,
+        beams: int | None = None,
+    ) -> Prediction | ResultList[Prediction]:
+        """What the head that `larvatus finetune` gave the model says of texts.
+
+        Args:
+            texts: One input, or an iterable of several. An input is a text; a tuple is one input, too: a pair of texts
+                for a classifier, a question and its passage, the words of a text for a tagger or a finder of spans.
+                Among several, words may be a list.
+            merge: How the windows of a long text decide on its class: the `mean` or the `max` of their scores. A word
+                is decided in the window where it sees most.
+            truncate: Read the first window alone.
+            overlap: Tokens that windows share; a quarter of a window by default.
+            length: Tokens of a window; as many as the model has positions by default.
+            batch_tokens: Tokens of a batch; 0: as suits the device.
+            top: Answers to give to a question, likeliest first.
+            beams: Of a model that writes: continuations kept on the way (beam search); greedy by default.
+
+        Returns:
+            One answer for one input, a list for several. Each says how much was read, `.coverage`.
+
+        Example:
+            >>> classifier.predict("good").label in ("pos", "neg")
+            True
+            >>> len(classifier.predict(["good", "bad"]))
+            2
+        """
+        options = PredictOptions(
+            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
+        )
+        predictor = Predictor(self.bundle, options, self.device)
+        inputs, single = checked_inputs(texts)
+        predictions = list(predictor.predict(inputs))
+        return predictions[0] if single else ResultList(predictions)
+
+    @overload
+    def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
+        self,
+        texts: str | tuple[str, str],
+        words: Words,
+        *,
+        pattern: str = ...,
+        examples: Sequence[tuple[str, ...]] = ...,
+        calibrate: bool = ...,
+        neutral: Sequence[str] = ...,
+        length: int | None = ...,
+    ) -> Classified: ...
+
+    @overload
+    def prompt(
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        words: Words,
+        *,
+        pattern: str = ...,
+        examples: Sequence[tuple[str, ...]] = ...,
+        calibrate: bool = ...,
+        neutral: Sequence[str] = ...,
+        length: int | None = ...,
+    ) -> ResultList[Classified]: ...
+
+    def prompt(
+        self,
+        texts: str | tuple[str, str] | Iterable[str | tuple[str, str]],
+        words: Words,
+        *,
+        pattern: str = NULL,
+        examples: Sequence[tuple[str, ...]] = (),
+        calibrate: bool = False,
+        neutral: Sequence[str] = NEUTRAL_TEXTS,
+        length: int | None = None,
+    ) -> Classified | ResultList[Classified]:
+        """Classify without training: how likely the words of the labels are at the blank of a pattern.
+
+        Args:
+            texts: One text or pair, or several.
+            words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
+            pattern: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`; `null`: the text and a blank.
+            examples: Labelled texts, `(text, label)`, or pairs, `(first, second, label)`, that are shown before each
+                text, as many as fit.
+            calibrate: Divide by what the prompt says of neutral texts (Zhao et al. 2021).
+            neutral: Those texts.
+            length: Tokens of a sequence; as many as the model has positions by default. The pattern is never cut.
+
+        Returns:
+            One answer for one text, a list for several; `.coverage` says how much of each was read.
+
+        Example:
+            >>> answer = model.prompt("the river", {"wet": "wide", "dry": "deep"}, pattern="{text} was {blank}.")
+            >>> answer.label in ("wet", "dry")
+            True
+        """
+        given, single = checked_inputs(texts)
+        asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
+        pair = bool(asked) and asked[0].pair is not None
+        config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
+        shown = tuple((row[0], row[1] if len(row) == 3 else None, row[-1]) for row in examples)
+        known = ask(
+            self.bundle,
+            with_demonstrations(config, shown),
+            asked,
+            neutral=neutral if calibrate else (),
+            length=length,
+            scoring=Scoring(device=str(self.device)),
+        )
+        answers = known.answers(asked)
+        return answers[0] if single else ResultList(answers)
+
+    @overload
+    def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
+
+    @overload
+    def __call__(self, texts: Iterable[Input], **settings: Any) -> ResultList[Prediction]: ...
+
+    def __call__(self, texts: Any, **settings: Any) -> Any:
+        """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: the same as `predict`."""
+        return self.predict(texts, **settings)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model into a directory, in the Hugging Face layout where there is one that fits.
+
+        Args:
+            directory: A new directory.
+            overwrite: Replace a model that stands there.
+
+        Returns:
+            The directory.
+
+        Example:
+            >>> lv.load(model.save("runs/copy")).tokenizer.size == model.tokenizer.size
+            True
+        """
+        out, bundle = Path(directory), self.bundle
+        check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])
+        before = without_marks(read_card(bundle))  # the model in memory may have changed: these claims are not its
+        said = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
+        card = f"# {out.name}\n\n{said}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
+        try:
+            save_bundle(
+                out,
+                network=self.network.cpu(),
+                objective_configs=bundle.objectives,
+                tokenizer=self.tokenizer,
+                recipe=bundle.recipe,
+                lineage={"parent": str(bundle.path), "parent_lineage": bundle.lineage},
+                card=card,
+                family=bundle.family,
+            )
+        finally:
+            self.network.to(self.device)
+        return out
+
+    def __repr__(self) -> str:
+        model = self.bundle.model
+        parameters = sum(p.numel() for p in self.network.parameters()) + int8_weights(self.network)
+        number = f" in {self.number}" if self.number else ""
+        attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
+        heads = ", ".join(self.network.heads) or "no heads"
+        return (
+            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
+            f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
+        )

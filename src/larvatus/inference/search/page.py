@@ -1,0 +1,69 @@
+"""A web page that stands alone: body, style, script and data in one HTML file, which asks for nothing over the network.
+
+    html = whole_page("bank", body=…, script=…, data={"points": […]})
+
+Text of users is data, never markup: it lies in blocks of a type that browsers do not run, with every `<` escaped, and
+scripts put it on the page as text. A content security policy names the one script and the one style by their hashes;
+nothing else may run or load, whatever a sentence says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+
+def asset(package: str, name: str) -> str:
+    """A file that is packaged beside the code."""
+    return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
+
+
+def whole_page(
+    title: str, *, body: str, script: str, data: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None
+) -> str:
+    """`body` and `script` are our own; `data` becomes JSON, each of `blobs` base64 in a block with its name as id."""
+    style = asset("larvatus.inference.vectors", "page.css")
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
+    blocks = [
+        f'<script type="application/octet-stream" id="{html.escape(name)}">{base64.b64encode(blob).decode()}</script>'
+        for name, blob in (blobs or {}).items()
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)}</title>",
+            f"<style>{style}</style>",
+            "</head>",
+            "<body>",
+            body,
+            f'<script type="application/json" id="data">{as_data(data)}</script>',
+            *blocks,
+            f"<script>{script}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def as_data(value: Any) -> str:
+    """JSON that may stand inside a script element: no `<`, so nothing in it can end the element.
+
+    >>> as_data(["</script>"])
+    '["\\\\u003c/script>"]'
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,133 @@
+"""Concordance by meaning: the instances of a word that are nearest to one that you show.
+
+    place = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
+    neighbours = search(lv.load("runs/mine"), query, place, SearchOptions(top=10))
+
+What an index or a file was computed with (layers, pooling, standardisation) is taken from it; the model must be the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.ranges import Count, check_ranges
+from larvatus.core.regular_files import is_there
+from larvatus.data.text.readers import Skipped
+from larvatus.inference.search.concordance import DocumentFilter, Wanted, instances_in_text
+from larvatus.inference.search.index import NAME, Index
+from larvatus.inference.search.nearest import Concordance, nearest
+from larvatus.inference.vectors.bulk.vector_file import VectorFile
+from larvatus.inference.vectors.embedder import Embedder
+from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.passages import PassageOptions, passages
+from larvatus.inference.vectors.similarity import Instance, instance_vectors
+from larvatus.inference.vectors.standardise.standardise import Standardiser
+
+Place = Index | VectorFile | list[str]
+"""Where to search: an index, a file of vectors, or paths of text."""
+
+
+class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    top: Count = 10
+    word: str | None = None
+    """Whose instances are searched; None: those of the word that the query marks."""
+    any_word: bool = False
+    """Search the instances of all words."""
+    layers: Layers | None = None
+    """None: as the index was built, or the last layer of text."""
+    pool: Pool | None = None
+    standardise: Standardiser | None = None
+    passages: PassageOptions = PassageOptions()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    def with_text(self, column: str | None) -> SearchOptions:
+        """The same options with the text column that a user named; None leaves them as they are."""
+        passages = msgspec.structs.replace(self.passages, reading=self.passages.reading.named(column))
+        return msgspec.structs.replace(self, passages=passages)
+
+
+def open_place(paths: Sequence[str]) -> Place:
+    if len(paths) == 1:
+        only = Path(paths[0])
+        if is_there(only / NAME):
+            return Index.open(only)
+        file = VectorFile.find(only)
+        if file is not None:
+            return file
+    return list(paths)
+
+
+def search(
+    model: Embedder,
+    query: Instance,
+    place: Place,
+    options: SearchOptions,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+    skipped: Skipped | None = None,
+) -> Concordance:
+    """The nearest instances."""
+    encoder, tokenizer = model.encoder, model.tokenizer
+    asked = embed_options(place, options, model)
+    word = None if options.any_word else options.word or query.word
+    vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
+    chosen = DocumentFilter(Wanted.of(None if word is None else [word]))
+    if isinstance(place, Index):
+        blocks = place.blocks(word)
+    elif isinstance(place, VectorFile):
+        blocks = place.blocks(chosen.wanted)
+    else:
+        pieces = passages(place, options.passages, Skipped() if skipped is None else skipped, chosen)
+        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
+    neighbours = nearest(vector, blocks, options.top)
+    if not neighbours.searched:
+        if isinstance(place, list) and not chosen.read:
+            raise DataError(f"no text in {', '.join(place[:3])}; name files with text")
+        where = place.path if not isinstance(place, list) else ", ".join(place[:3])
+        raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
+    return neighbours
+
+
+def embed_options(place: Place, options: SearchOptions, model: Embedder) -> EmbedOptions:
+    """What the query's vector must be like, so that it compares with what is searched."""
+    if isinstance(place, list):
+        return EmbedOptions(
+            unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
+        )
+    if isinstance(place, Index):
+        made, layers, pool = place.described.model, place.described.layers, place.described.pool
+        standardiser = place.standardiser
+    else:
+        made, layers, pool = place.settings["model"], place.settings["layers"], place.settings["pool"]
+        standardiser = _standardiser_of(place, model)
+    if made != model.fingerprint:
+        raise ArtefactError(f"{place.path} was computed with another model; name that with --model, or build it anew")
+    if isinstance(layers, list):
+        layers = [float(weight) for weight in layers]
+    given, stored = options.standardise, standardiser
+    for name, wanted, has in (
+        ("layers", options.layers, layers),
+        ("pool", options.pool, pool),
+        ("standardise", given and given.checksum, (stored and stored.checksum) if given else None),
+    ):
+        if wanted is not None and str(wanted) != str(has):
+            raise UsageError(f"{place.path} was computed with another --{name}; leave it out, or build it anew")
+    return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
+
+
+def _standardiser_of(file: VectorFile, model: Embedder) -> Standardiser | None:
+    used = file.settings.get("standardise")
+    if used is None:
+        return None
+    standardiser = model.standardiser(used["name"])
+    if standardiser is None or standardiser.checksum != used["sha256"]:
+        raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
+    return standardiser

@@ -1,0 +1,124 @@
+"""A vector for every sense of WordNet: the back-off ladder of LMMS (Loureiro & Jorge 2019, §3.2).
+
+Tagged text knows a sixth of WordNet's senses. Another sense takes the vector of the first rung that has one:
+
+    sense        words tagged with it
+    synset       mean over the senses of its synset
+    hypernym     mean over the synsets right below its synset's hypernyms
+    lexname      mean over the synsets of its lexicographer class: all there are
+
+    ladder = Ladder(inventory, wordnet, steps=("synset", "hypernym"), standardise=True)
+    ladder.candidates((("bank", "n"),)).vectors         # [C, D], of length 1
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from larvatus.core.arrays import Floats
+from larvatus.inference.senses.inventory import SenseInventory, standardised
+from larvatus.inference.senses.tagged import Lemmas
+from larvatus.inference.senses.wordnet import Sense, WordNet
+
+Step = Literal["synset", "hypernym", "lexname", "first-sense"]
+Rung = Literal["sense", "synset", "hypernym", "lexname"]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The senses that a lemma may have, WordNet's first one first."""
+
+    senses: tuple[Sense, ...]
+    rungs: tuple[Rung | None, ...]
+    """Which rung gave each its vector; None: it has none."""
+    vectors: Floats
+    """[C, D] of length 1; 0 where there is none."""
+    prior: Floats
+    """[C] log of each sense's share of its lemma's tagged words, one added to each count."""
+
+
+class Ladder:
+    def __init__(
+        self, inventory: SenseInventory, wordnet: WordNet, *, steps: Sequence[Step], standardise: bool = False
+    ) -> None:
+        self.inventory, self.wordnet, self.steps, self.standardise = inventory, wordnet, tuple(steps), standardise
+        self._vectors = self.apply(inventory.vectors)
+        self._known: dict[Lemmas, Candidates] = {}
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Vectors of words made comparable with those of senses: standardised, where that is asked for."""
+        return standardised(vectors, self.inventory.mean, self.inventory.deviation) if self.standardise else vectors
+
+    def vector(self, sense: Sense) -> tuple[Floats, Rung] | None:
+        """The vector of a sense, and the rung it comes from."""
+        row = self.inventory.row(sense.key)
+        if row is not None:
+            return self._vectors[row], "sense"
+        if "synset" in self.steps and sense.synset in self.synsets:
+            return self.synsets[sense.synset], "synset"
+        if "hypernym" in self.steps:
+            above = [self.hypernyms[up] for up in self.wordnet.synset(sense.synset).hypernyms if up in self.hypernyms]
+            if above:
+                return np.mean(above, axis=0), "hypernym"
+        if "lexname" in self.steps and sense.lexname in self.lexnames:
+            return self.lexnames[sense.lexname], "lexname"
+        return None
+
+    def candidates(self, lemmas: Lemmas) -> Candidates:
+        """All senses of some lemmas with their vectors; kept, since words come back.
+
+        Those of one lemma are in WordNet's order; of several, the one that WordNet's makers tagged most comes first.
+        """
+        if lemmas not in self._known:
+            senses = [sense for lemma, pos in lemmas for sense in self.wordnet.senses(lemma, pos)]
+            if len(lemmas) > 1:
+                senses.sort(key=lambda sense: -sense.count)
+            self._known[lemmas] = self._candidates(senses)
+        return self._known[lemmas]
+
+    def _candidates(self, senses: Sequence[Sense]) -> Candidates:
+        reached = [self.vector(sense) for sense in senses]
+        vectors = np.zeros((len(senses), self._vectors.shape[1]), dtype=np.float32)
+        for place, step in enumerate(reached):
+            if step is not None:
+                vectors[place] = step[0] / max(float(np.linalg.norm(step[0])), 1e-12)
+        counts = np.array([self.inventory.count(sense.key) + 1 for sense in senses], dtype=np.float32)
+        prior = np.log(counts / counts.sum())
+        return Candidates(tuple(senses), tuple(step and step[1] for step in reached), vectors, prior)
+
+    @cached_property
+    def synsets(self) -> Mapping[str, Floats]:
+        """Mean of the tagged senses of each synset."""
+        groups: dict[str, list[Floats]] = defaultdict(list)
+        for key, vector in zip(self.inventory.keys, self._vectors, strict=True):
+            sense = self.wordnet.sense(key)
+            if sense is not None:
+                groups[sense.synset].append(vector)
+        return _means(groups.items())
+
+    @cached_property
+    def hypernyms(self) -> Mapping[str, Floats]:
+        """Mean of the synsets right below each."""
+        groups: dict[str, list[Floats]] = defaultdict(list)
+        for name, vector in self.synsets.items():
+            for up in self.wordnet.synset(name).hypernyms:
+                groups[up].append(vector)
+        return _means(groups.items())
+
+    @cached_property
+    def lexnames(self) -> Mapping[str, Floats]:
+        """Mean of the synsets of each lexicographer class."""
+        groups: dict[str, list[Floats]] = defaultdict(list)
+        for name, vector in self.synsets.items():
+            groups[self.wordnet.synset(name).lexname].append(vector)
+        return _means(groups.items())
+
+
+def _means(groups: Iterable[tuple[str, list[Floats]]]) -> dict[str, Floats]:
+    return {name: np.asarray(np.mean(vectors, axis=0, dtype=np.float64), dtype=np.float32) for name, vectors in groups}

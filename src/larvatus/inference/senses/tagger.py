@@ -1,0 +1,207 @@
+"""The nearest sense: a word takes the sense whose vector has the largest cosine with its own (chapter eq. 11.9).
+
+    tagger = SenseTagger(encoder, tokenizer, inventory, wordnet)
+    for word in tagger.tag("They sat on the bank of the river."):
+        print(word.text, word.key, word.similarity)
+
+Senses are compared among those of the word's lemma and, where it is known, part of speech. A word with one sense takes
+it. A sense without tagged words climbs the ladder (`ladder.py`); where none of the candidates has a vector, WordNet's
+first sense is the answer. Each step can be switched off; a word for which none is left has no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, overload
+
+import numpy as np
+from msgspec import Struct
+
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.given_texts import checked_texts
+from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.tabular import ResultList, Tabular
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.senses.build import embed_instances
+from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.inference.senses.ladder import Candidates, Ladder, Rung, Step
+from larvatus.inference.senses.pos import POS
+from larvatus.inference.senses.running import find_instances
+from larvatus.inference.senses.tagged import Instance, Lemmas, Sentence
+from larvatus.inference.senses.wordnet import WordNet
+from larvatus.models.nn.encoder import Encoder
+
+How = Literal[Rung, "only", "first-sense"]
+"""What an answer rests on: the rung of its vector, that the word has no other sense, or WordNet's order."""
+
+
+class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    backoff: tuple[Step, ...] = get_args(Step)
+    """Steps of the ladder that may be climbed."""
+    standardise: bool = False
+    """Whether vectors are standardised (eq. 11.12), with the moments of the inventory's tagged words."""
+    discourse: bool = False
+    """One sense per discourse (Gale et al. 1992): a lemma has the same sense in all of a document, that whose
+    similarities add up to the most."""
+    prior: Weight = 0.0
+    """Weight of log P(sense | lemma), counted in the tagged text, beside the cosine: beyond eq. 11.9."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        for step in self.backoff:
+            if step not in get_args(Step):
+                raise UsageError(f"{step!r} is no step of the ladder{did_you_mean(str(step), get_args(Step))}")
+
+
+@dataclass(frozen=True)
+class TaggedWord(Tabular):
+    """A word with its sense."""
+
+    text: str
+    start: int
+    end: int
+    """Characters in the text."""
+    id: str
+    """Name of the word in a test set; empty in running text."""
+    lemmas: Lemmas
+    key: str | None
+    """Sense key; None where no step of the ladder gives an answer."""
+    synset: str | None
+    how: How | None
+    similarity: float | None
+    """Cosine with the sense's vector; None where no vector was asked."""
+
+    @property
+    def lemma(self) -> str:
+        return self.key.partition("%")[0] if self.key else self.lemmas[0][0]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            **({"id": self.id} if self.id else {}),
+            "lemma": self.lemma,
+            "key": self.key,
+            "synset": self.synset,
+            "how": self.how,
+            "similarity": self.similarity,
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
+
+
+@dataclass(frozen=True)
+class _Word:
+    sentence: Sentence
+    instance: Instance
+    candidates: Candidates
+    scores: Floats  # [C] cosines; -inf for senses without a vector
+
+
+class SenseTagger:
+    """A model, its sense vectors and WordNet."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        inventory: SenseInventory,
+        wordnet: WordNet,
+        options: TagOptions | None = None,
+    ) -> None:
+        inventory.check(wordnet)
+        self.encoder, self.tokenizer, self.inventory, self.wordnet = encoder, tokenizer, inventory, wordnet
+        self.options = options or TagOptions()
+        self.ladder = Ladder(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
+
+    @overload
+    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
+
+    @overload
+    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> ResultList[ResultList[TaggedWord]]: ...
+
+    def tag(
+        self, texts: str | Sequence[str], *, pos: Sequence[POS] | None = None
+    ) -> ResultList[TaggedWord] | ResultList[ResultList[TaggedWord]]:
+        """The words of a running text that WordNet knows, each with its sense.
+
+        Args:
+            texts: One text, or several.
+            pos: Words of these parts of speech only.
+
+        Returns:
+            Tagged words of one text; for several, a list of such.
+        """
+        listed, single = checked_texts(texts)
+        tagged: ResultList[Any] = ResultList(
+            self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed
+        )
+        return tagged[0] if single else tagged
+
+    def tag_sentences(
+        self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
+    ) -> ResultList[TaggedWord]:
+        """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
+        words = self._words(sentences, self.embed(sentences) if vectors is None else vectors)
+        return ResultList(self._answer(word, scores) for word, scores in self._decided(words))
+
+    def embed(self, sentences: Sequence[Sentence]) -> list[Floats]:
+        """The vectors [I, D] of the instances of each sentence, made as those of the senses were."""
+        return embed_instances(self.encoder, self.tokenizer, sentences, self.inventory.origin.options)
+
+    def _words(self, sentences: Sequence[Sentence], vectors: Sequence[Floats]) -> list[_Word]:
+        return [
+            self._scored(sentence, instance, vector)
+            for sentence, vectors_of_sentence in zip(sentences, vectors, strict=True)
+            for instance, vector in zip(sentence.instances, self.ladder.apply(vectors_of_sentence), strict=True)
+        ]
+
+    def _scored(self, sentence: Sentence, instance: Instance, vector: Floats) -> _Word:
+        candidates = self.ladder.candidates(instance.lemmas)
+        known = np.array([rung is not None for rung in candidates.rungs], dtype=np.bool_)
+        if np.isnan(vector[:1]).any():  # the vocabulary deletes the whole word: there is nothing to compare
+            known[:] = False
+        cosines = candidates.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
+        return _Word(sentence, instance, candidates, np.where(known, cosines, -np.inf).astype(np.float32))
+
+    def _decided(self, words: Sequence[_Word]) -> Iterator[tuple[_Word, Floats]]:
+        """Each word with the scores that decide: its own, or the sum over its document."""
+        if not self.options.discourse:
+            yield from ((word, word.scores) for word in words)
+            return
+        sums: dict[tuple[str, Lemmas], Floats] = {}
+        for word in words:
+            place = word.sentence.document, word.instance.lemmas
+            if np.isfinite(word.scores).any():  # a word without a vector has no vote
+                sums[place] = sums[place] + word.scores if place in sums else word.scores
+        for word in words:
+            yield word, sums.get((word.sentence.document, word.instance.lemmas), word.scores)
+
+    def _answer(self, word: _Word, scores: Floats) -> TaggedWord:
+        senses, instance = word.candidates.senses, word.instance
+        place: int | None = None
+        how: How | None = None
+        if len(senses) == 1:
+            place, how = 0, "only"
+        elif np.isfinite(scores).any():
+            place = int(np.argmax(scores + self.options.prior * word.candidates.prior))
+            how = word.candidates.rungs[place]
+        elif senses and "first-sense" in self.options.backoff:
+            place, how = 0, "first-sense"
+        cosine = None if place is None else float(word.scores[place])
+        return TaggedWord(
+            text=word.sentence.text[instance.start : instance.end],
+            start=word.sentence.start + instance.start,
+            end=word.sentence.start + instance.end,
+            id=instance.id,
+            lemmas=instance.lemmas,
+            key=None if place is None else senses[place].key,
+            synset=None if place is None else senses[place].synset,
+            how=how,
+            similarity=None if cosine is None or cosine == -np.inf else cosine,
+        )

@@ -1,0 +1,53 @@
+"""What kind of vectors: of which units, from which layers, pooled how.
+
+EmbedOptions(unit="word", layers="last4", pool="mean")
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.ranges import Count, SizeOrNone, check_ranges
+from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.units import PARTS, Pool, Unit
+
+__all__ = ["EmbedOptions", "Pool", "Precision", "Unit"]
+
+Precision = Literal["fp32", "bf16"]
+_PIECES: tuple[Pool, ...] = ("mean", "sum", "max", "first", "last")
+_WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
+
+
+class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    unit: Unit = "sentence"
+    """What gets a vector. `sentence` and `document` are the text as it stands, from [CLS] to [SEP]."""
+    layers: Layers = "last"
+    """See `inference/vectors/layers.py`."""
+    pool: Pool = "mean"
+    """How the tokens of a unit become one vector; a token by itself needs none."""
+    normalise: bool = False
+    """Whether vectors are brought to length 1."""
+    overlap: SizeOrNone | None = None
+    """Tokens that neighbouring windows of a long text share at least; by default a quarter of a window."""
+    tokens: Count | None = None
+    """Tokens of a batch; by default what suits the device. No vector depends on it."""
+    precision: Precision = "fp32"
+    """bf16 is for GPUs, and for CPUs that have it."""
+    standardise: Standardiser | None = None
+    """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.unit not in get_args(Unit):
+            raise UsageError(f"{self.unit!r} is no unit{did_you_mean(str(self.unit), get_args(Unit))}")
+        allowed = _PIECES if self.unit in PARTS else _WHOLE
+        if self.pool not in allowed:
+            raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; say {', '.join(allowed)}")
+        if self.precision not in get_args(Precision):
+            raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
+        if self.standardise is not None:
+            self.standardise.check(self.unit, self.pool)

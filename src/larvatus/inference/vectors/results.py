@@ -1,0 +1,105 @@
+"""What embedding a text gives: its units with their characters and vectors.
+
+found = model.vectors(["The bank of the river."], unit="word")[0]
+found.units                      # ('The', 'bank', 'of', 'the', 'river', '.')
+found.vectors[1]                 # of "bank"
+print(found)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from larvatus.core import notebook
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.tabular import Tabular
+from larvatus.inference.vectors.units import PARTS, Unit
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Vectors(Tabular):
+    """The U units of one text, in the order of the text (spans: as they were given)."""
+
+    text: str
+    unit: Unit
+    spans: Ints
+    """[U, 2] characters of each unit in `text`."""
+    vectors: Floats
+    """[U, D]; of all layers: [layers + 1, U, D]. A unit of `missing` is NaN."""
+    tokens: int
+    """Tokens of the text, all of which were read …"""
+    windows: int
+    """… in so many windows."""
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @property
+    def array(self) -> Floats:
+        """The bare vectors: as `vectors`, but [D] of a sentence or a document."""
+        whole: Floats = self.vectors if self.unit in PARTS else self.vectors[..., 0, :]
+        return whole
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What each unit says."""
+        return tuple(self.text[start:end] for start, end in self.spans.tolist())
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Units without a vector: the vocabulary deletes all their characters (a lone accent, a control)."""
+        column = self.vectors[..., 0] if self.vectors.ndim == 2 else self.vectors[0, :, 0]
+        return tuple(np.flatnonzero(np.isnan(column)).tolist())
+
+    def _repr_html_(self) -> str:
+        top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
+        rows = [
+            (text, *(f"{number:.3f}" for number in vector[:4].tolist()), "…")
+            for text, vector in zip(self.units, top, strict=True)
+        ]
+        shape = " × ".join(map(str, self.vectors.shape))
+        return notebook.table((self.unit, "1", "2", "3", "4", ""), rows, note=f"{shape}, {self.tokens:,} tokens read")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: a missing vector is None."""
+        missing = set(self.missing)
+        by_unit = self.vectors if self.vectors.ndim == 2 else self.vectors.swapaxes(0, 1)
+        return {
+            "text": self.text,
+            "unit": self.unit,
+            "tokens": self.tokens,
+            "windows": self.windows,
+            "units": [
+                {"text": text, "start": start, "end": end, "vector": None if index in missing else vector.tolist()}
+                for index, (text, (start, end), vector) in enumerate(
+                    zip(self.units, self.spans.tolist(), by_unit, strict=True)
+                )
+            ],
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each unit; `vector` is a list, None where it is missing (of all layers, a list of lists)."""
+        return list(self.to_dict()["units"])
+
+    def __str__(self) -> str:
+        shape = " × ".join(map(str, self.vectors.shape))
+        read = f"{self.tokens:,} tokens read" + (f" in {self.windows:,} windows" if self.windows > 1 else "")
+        lines = [f"{len(self):,} {self.unit}{'s' if len(self) != 1 else ''} · {shape} · {read}"]
+        top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
+        for text, vector in zip(self.units[:_SHOWN], top, strict=False):
+            some = " ".join(f"{number:7.3f}" for number in vector[:4].tolist())
+            lines.append(f"  {_short(text):<20}  {some} …")
+        return "\n".join([*lines, *(["  …"] if len(self) > _SHOWN else [])])
+
+    def __repr__(self) -> str:
+        return f"<Vectors of {len(self):,} × {self.unit}, {' × '.join(map(str, self.vectors.shape))}>"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 20 else line[:19] + "…"

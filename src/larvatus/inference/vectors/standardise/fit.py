@@ -1,0 +1,96 @@
+"""Fit a standardiser: mean and spread of every dimension of every layer, in one pass over a corpus.
+
+    fitted = fit_standardiser(encoder, tokenizer, ["texts/"], FitOptions(), name="default", model=fingerprint)
+    fitted.save(standardiser_path(directory, "default"))
+
+Memory holds one block of text with its vectors of all layers, however long the corpus is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.core.arrays import Floats
+from larvatus.core.errors import UsageError
+from larvatus.core.ranges import Instances, check_ranges
+from larvatus.data.text.readers import Skipped
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.vectors.bulk.parts import Piece
+from larvatus.inference.vectors.options import EmbedOptions, Pool, Unit
+from larvatus.inference.vectors.passages import PassageOptions, blocks, passages, sample
+from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.standardise.moments import RunningMoments
+from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.models.nn.encoder import Encoder
+
+CHARACTERS = 1 << 14
+"""Of a block: some 3,000 words, whose vectors of all layers are held at once."""
+
+
+class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    unit: Unit = "word"
+    pool: Pool = "mean"
+    passages: PassageOptions = PassageOptions()
+    punctuation: bool = False
+    """Whether marks that stand alone count as words."""
+    most: Instances | None = None
+    """Words of the passages that are drawn from the corpus; the whole corpus where it is None."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.unit in ("span", "document"):
+            raise UsageError(f"a corpus has no marked {self.unit}s to fit on; say --unit word, token or sentence")
+
+    @property
+    def reading(self) -> PassageOptions:
+        """Sentences are read one by one where they are the unit."""
+        return msgspec.structs.replace(self.passages, characters=0) if self.unit == "sentence" else self.passages
+
+
+def fit_standardiser(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    paths: Sequence[str],
+    options: FitOptions,
+    *,
+    name: str,
+    model: str,
+    progress: Callable[[int], None] = lambda _: None,
+    skipped: Skipped | None = None,
+) -> Standardiser:
+    """μ and σ over all units of the files. `model` says which weights these are, see `model_fingerprint`."""
+    moments = RunningMoments()
+    pieces: Iterable[Piece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
+    if options.most is not None:
+        pieces = sample(pieces, options.most)
+    for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
+        for vectors in block:
+            moments.add(counted(vectors, punctuation=options.punctuation)[0])
+        progress(moments.count)
+    corpus = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+    corpus += " with punctuation" if options.punctuation else ""
+    return Standardiser.of(moments, name=name, unit=options.unit, pool=options.pool, model=model, corpus=corpus)
+
+
+def every_layer(
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
+) -> Iterator[list[Vectors]]:
+    """The units of passages with their vectors of every layer, a block of passages at a time."""
+    asked = EmbedOptions(unit=unit, layers="all", pool=pool)
+    for block in blocks(pieces, CHARACTERS):
+        yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], asked))
+
+
+def counted(vectors: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
+    """Vectors [layers + 1, N, D] and texts of the units that count: those with a vector, and of words those with a
+    letter or a digit (a seventh of all words are commas and full stops, whose similarity nobody asks for)."""
+    units = vectors.units
+    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(vectors.vectors).all(axis=(0, 2)))
+    if vectors.unit == "word" and not punctuation:
+        sound &= np.array([any(map(str.isalnum, unit)) for unit in units], dtype=np.bool_)
+    return vectors.vectors[:, sound], [unit for unit, finite in zip(units, sound.tolist(), strict=True) if finite]

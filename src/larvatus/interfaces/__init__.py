@@ -1,0 +1,1 @@
+"""How people reach Larvatus: Python functions, commands, the server, its client, the studio."""

@@ -1,0 +1,69 @@
+"""What the commands do, from Python: each is one call, and its settings are those of the command.
+
+    import larvatus as lv
+
+    model = lv.pretrain("bert", corpus="judgments/", out="runs/law", size="small", minutes=30)
+    tagger = lv.finetune("tag", model, train=frame, dev="dev.conll", crf=True)      # a DataFrame, a list, a file
+    scores = lv.evaluate(tagger, data="test.conll")
+    table = lv.compare(["bert", "roberta"], corpus="judgments/", out="runs/compare", size="tiny", steps=1_000)
+
+`larvatus.inference.model` holds what a loaded model can do; it imports none of this.
+"""
+
+from larvatus.inference.model.onnx_export import export_onnx
+from larvatus.interfaces.api.attention import head_importance
+from larvatus.interfaces.api.auditing_bias import audit_bias
+from larvatus.interfaces.api.benchmarking import bench
+from larvatus.interfaces.api.cards import card
+from larvatus.interfaces.api.checking import check_data
+from larvatus.interfaces.api.comparing import ablate, compare
+from larvatus.interfaces.api.evaluating import evaluate
+from larvatus.interfaces.api.hygiene import check_corpus, contamination
+from larvatus.interfaces.api.isotropy import fit_standardiser, measure_isotropy
+from larvatus.interfaces.api.leaks import audit_leaks, split_members
+from larvatus.interfaces.api.pairs import score_pairs
+from larvatus.interfaces.api.pretraining import convert, pretrain
+from larvatus.interfaces.api.prompting import prompt
+from larvatus.interfaces.api.senses import build_senses
+from larvatus.interfaces.api.serving import serve_models
+from larvatus.interfaces.api.similar import build_index
+from larvatus.interfaces.api.suite import evaluate_suite
+from larvatus.interfaces.api.tasks import finetune
+from larvatus.interfaces.api.text import build_corpus, train_tokenizer
+from larvatus.interfaces.api.toxicity import audit_toxicity
+from larvatus.interfaces.api.transferring import transfer
+from larvatus.interfaces.api.vectors import embed_files
+from larvatus.interfaces.api.verifying import verify_card
+
+__all__ = [
+    "ablate",
+    "audit_bias",
+    "audit_leaks",
+    "audit_toxicity",
+    "bench",
+    "build_corpus",
+    "build_index",
+    "build_senses",
+    "card",
+    "check_corpus",
+    "check_data",
+    "compare",
+    "contamination",
+    "convert",
+    "embed_files",
+    "evaluate",
+    "evaluate_suite",
+    "export_onnx",
+    "finetune",
+    "fit_standardiser",
+    "head_importance",
+    "measure_isotropy",
+    "pretrain",
+    "prompt",
+    "score_pairs",
+    "serve_models",
+    "split_members",
+    "train_tokenizer",
+    "transfer",
+    "verify_card",
+]

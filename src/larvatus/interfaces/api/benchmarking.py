@@ -1,0 +1,167 @@
+"""How fast this machine is: one call, as `larvatus bench` makes it.
+
+result = bench("bert", size="base", device="cuda")
+result.ceiling.flops, result.measured[0].larvatus.tokens_per_second, result.measured[0].ratio
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus.core.errors import UsageError
+from larvatus.evaluation.speed.growth import Growth, grow_corpus, grow_training
+from larvatus.evaluation.speed.measure import Plan, measure, worker_counts
+from larvatus.evaluation.speed.results import Benchmark
+from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
+from larvatus.interfaces.settings import BenchSettings, MachineSettings, structs_of
+from larvatus.models.network import Network
+from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.recipes import Recipe, read_recipe
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Watcher
+from larvatus.training.pretraining.adapted_recipe import adapted_recipe
+from larvatus.training.pretraining.origin import Origin
+from larvatus.training.pretraining.size import refuse_what_cannot_fit
+
+LOWER = "lower --tokens or --length, or take a smaller --size"
+SHORTEST = 128
+"""Of lengths that grow."""
+TIMES = (1, 3, 10, 30, 100)
+"""How often a corpus is repeated."""
+
+
+def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: Any) -> Benchmark | Growth:
+    """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
+
+    Args:
+        recipe: A recipe's name or a TOML file; `bert` where none is given, nor a `model`.
+        quiet: Say nothing on the way.
+        **settings: Those of `larvatus bench`. What is measured: `size`, `settings` (`{"model.layers": 6}`), `model` (a
+            directory), `corpus`, `length`, `tokens` (of a step), `seconds` (for each figure), `peers`; `grow`
+            (`length`, `batch`, `layers` or `corpus`) and `largest`. The machine: `device`, `precision`, `compile`,
+            `microbatch`, `workers`, `deterministic`, `activation_checkpointing`, `memory`.
+
+    Returns:
+        What was measured, with `to_dict()` for JSON; with `grow`, points and the power that time and memory grow with.
+
+    Example:
+        >>> result = bench("bert", corpus=texts, length=32, tokens=128, seconds=0.01, peers=False, workers=0, **small)
+        >>> [measured.what for measured in result.measured]
+        ['training, full rows', 'training, ragged rows', 'embedding sentences']
+    """
+    named = {} if recipe is None else {"recipe": str(recipe)}
+    chosen, machine = structs_of({**settings, **named}, BenchSettings, MachineSettings, of="bench")
+    return run_bench(chosen, machine, Watcher.on_stream(quiet=quiet, stderr=True))
+
+
+def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher) -> Benchmark | Growth:
+    """As `bench`, told in structs; progress goes to the watcher."""
+    if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
+        raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
+    if chosen.largest is not None and chosen.grow is None:
+        raise UsageError("--largest goes with --grow")
+    runtime = machine.runtime
+    tokens = chosen.tokens or (65_536 if runtime.cuda else 4_096)
+    if machine.microbatch is None:
+        runtime = dataclasses.replace(runtime, microbatch=max(tokens, 8))
+    with saying_what_to_lower(LOWER), tempfile.TemporaryDirectory() as folder:
+        if chosen.grow is not None:
+            return _grown(chosen, runtime, tokens, Path(folder), watcher)
+        subject = _subject(chosen, runtime, tokens, Path(folder), watcher)
+        plan = Plan(
+            length=_length(subject.recipe, chosen),
+            tokens=tokens,
+            seconds=chosen.seconds,
+            peers=chosen.peers,
+            workers=tuple(worker_counts(_cores() if machine.workers is None else machine.workers)),
+        )
+        return measure(subject, runtime, plan, say=watcher.say)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _length(recipe: Recipe, chosen: BenchSettings) -> int:
+    length = chosen.length or max(phase.length for phase in recipe.phases)
+    if length > recipe.model.max_positions:
+        raise UsageError(
+            f"--length {length} is more than the {recipe.model.max_positions} positions of {recipe.name}; "
+            f"add --set model.max_positions={length}"
+        )
+    return length
+
+
+def _recipe(chosen: BenchSettings, runtime: Runtime, *more: str) -> Recipe:
+    name = chosen.recipe or ("modern" if chosen.grow == "length" else "bert")
+    size = chosen.size or ("base" if runtime.cuda else "tiny" if chosen.grow else "mini")
+    return read_recipe(name, size=size, settings=[*more, *chosen.settings])
+
+
+def _stepped(recipe: Recipe, *, tokens: int, length: int) -> Recipe:
+    """With steps of so many tokens."""
+    if tokens < length:
+        raise UsageError(f"a step of {tokens:,} tokens holds no sequence of {length:,}; raise --tokens")
+    return msgspec.structs.replace(recipe, batch=tokens // length)
+
+
+def _subject(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Subject:
+    if chosen.model is not None:
+        origin = Origin.load(Path(chosen.model), out=folder)
+        adapted = adapted_recipe(origin.bundle, settings=list(chosen.settings)).recipe
+        recipe = _stepped(adapted, tokens=tokens, length=_length(adapted, chosen))
+        return of_model(origin, recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+    recipe = _recipe(chosen, runtime)
+    recipe = _stepped(recipe, tokens=tokens, length=_length(recipe, chosen))
+    refuse_what_cannot_fit(recipe, runtime)
+    return of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+
+
+def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Growth:
+    """A step for each size, doubled from the smallest; or the text, repeated."""
+    if chosen.grow == "corpus":
+        times = [count for count in TIMES if count <= (chosen.largest or 10)]
+        recipe = _recipe(chosen, runtime)
+        return grow_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=watcher.say)
+    assert chosen.grow is not None
+    largest = chosen.largest or {"length": 8_192, "batch": 64, "layers": 24 if runtime.cuda else 8}[chosen.grow]
+    first = min(SHORTEST, largest) if chosen.grow == "length" else 1
+    sizes = [size for power in range(40) if (size := first << power) <= largest]
+    more = [f"model.max_positions={largest}"] if chosen.grow == "length" else []
+    recipe = _recipe(chosen, runtime, *more)
+    length = min(SHORTEST, recipe.model.max_positions) if chosen.length is None else _length(recipe, chosen)
+    if chosen.grow == "length":
+        tokens = max(tokens, largest)
+    if chosen.grow == "batch":
+        tokens = max(tokens, largest * length)
+    runtime = dataclasses.replace(runtime, microbatch=max(runtime.microbatch, tokens))
+    subject = of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+    plan = Plan(length=length, tokens=tokens, seconds=chosen.seconds)
+    return grow_training(
+        chosen.grow, _at_sizes(chosen.grow, subject, plan), sizes=sizes, runtime=runtime, plan=plan, say=watcher.say
+    )
+
+
+def _at_sizes(of: str, subject: Subject, plan: Plan) -> Callable[[int], Subject]:
+    """What is trained at a size: steps of another shape, or a model of so many layers."""
+
+    def make(size: int) -> Subject:
+        recipe = subject.recipe
+        if of == "layers":
+            deeper = msgspec.structs.replace(recipe.model, layers=size)
+            recipe = _stepped(msgspec.structs.replace(recipe, model=deeper), tokens=plan.tokens, length=plan.length)
+            rows = len(subject.network.encoder.word_vectors)
+            network = Network.build(recipe.model, recipe.objectives, vocabulary=rows, seed=1)
+            return dataclasses.replace(subject, recipe=recipe, network=network)
+        length = size if of == "length" else plan.length
+        tokens = size * length if of == "batch" else plan.tokens
+        return dataclasses.replace(subject, recipe=_stepped(recipe, tokens=tokens, length=length))
+
+    return make

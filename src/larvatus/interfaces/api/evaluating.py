@@ -1,0 +1,292 @@
+"""How well a model does: its task on labelled examples, the tasks of GLUE, or hidden words of held-out text.
+
+evaluate("runs/ner", data="test.conll").metrics["f1"]
+evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
+evaluate("runs/mine", corpus={"sw": "held_out/sw.txt", "en": "held_out/en.txt"}).rows(each=True)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, overload
+
+from larvatus.core.errors import UsageError
+from larvatus.core.tabular import ResultList, Tabular, data_frame
+from larvatus.data.corpus import BuildOptions
+from larvatus.data.corpus import Corpus as Shards
+from larvatus.data.corpus.report import language_rows
+from larvatus.data.labelled.glue import TASKS, GlueTask, glue_task, read_glue
+from larvatus.data.labelled.in_memory import Examples
+from larvatus.data.labelled.problems import Errors
+from larvatus.data.labelled.records import Dataset
+from larvatus.evaluation.compare.languages import evaluate_text, open_text
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
+from larvatus.interfaces.api.task_settings import EvaluationSettings
+from larvatus.interfaces.settings import Corpus, TextSettings, structs_of, text_given
+from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.nn.layer_mix import LearntMix
+from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.shown import Table, as_text
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
+from larvatus.tasks.scoring import head_of
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.evaluation import HeldOut, perplexity
+
+TOKENS = 1_048_576
+"""Read of held-out text at most, where nothing else is said."""
+
+
+COLUMNS = {
+    "language": "{}",
+    "tokens": "{:,}",
+    "hidden": "{:,}",
+    "loss": "{:.3f}",
+    "perplexity": "{:,.1f}",
+    "accuracy": "{:.1%}",
+    "unigram_loss": "{:.3f}",
+    "unigram_accuracy": "{:.1%}",
+    "fertility": "{:.2f}",
+}
+"""Scores of held-out text, and how they are written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScores(Tabular):
+    """A model on one set of examples, and beside another model."""
+
+    evaluation: Evaluation
+    comparison: ModelComparison | None = None
+    name: str = ""
+    """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
+    task: GlueTask | None = None
+    mix: LearntMix | None = None
+    """How much its head reads of each layer, where it mixes them."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(each) for each in (self.evaluation, self.comparison) if each is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        if self.task is not None:
+            record = {"task": self.name, "decides": self.task.metrics[0]}
+        record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
+        if self.evaluation.claims:
+            record["claims"] = written(self.evaluation.claims)
+        return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric; next to another model, with its score, the difference and p."""
+        rows = self.evaluation.to_dicts() if self.comparison is None else self.comparison.to_dicts()
+        return rows if self.task is None else [{"task": self.name, **row} for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextScores(Tabular):
+    """A model on held-out text."""
+
+    held_out: HeldOut
+    by_language: Mapping[str, HeldOut]
+    fertility: Mapping[str, float]
+    """Tokens of a word, by language; of all under ``all``."""
+    skipped: Mapping[str, int]
+    """What could not be read, by reason."""
+    claims: tuple[Claim, ...] = ()
+    """The scores as a model card takes them over: with data, settings and versions."""
+
+    def __str__(self) -> str:
+        rows = self.rows(each=len(self.by_language) > 1)
+        cells = tuple(tuple(form.format(row[name]) for name, form in COLUMNS.items()) for row in rows)
+        return as_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells, apart=False)])
+
+    def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """A row for each language, if asked for, then one for all."""
+        parts = self.by_language if each else {}
+        rows = [*parts.items(), ("all", self.held_out)]
+        return [_row(name, part, self.fertility[name]) for name, part in rows]
+
+    def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """What `--json` prints: the rows, and the claims in the one for all."""
+        *parts, whole = self.rows(each=each)
+        return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+
+    def to_pandas(self, *, each: bool = False) -> Any:
+        """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
+        return data_frame(self.rows(each=each))
+
+
+@overload
+def evaluate(
+    model: str | Path | Model, *, data: Examples, against: str | Path | Model, **settings: Any
+) -> ModelComparison: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, data: Examples, **settings: Any) -> Evaluation: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, corpus: Corpus, **settings: Any) -> TextScores: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, glue: str | Path, task: str, **settings: Any) -> list[TaskScores]: ...
+
+
+def evaluate(
+    model: str | Path | Model,
+    *,
+    data: Examples | None = None,
+    against: str | Path | Model | None = None,
+    corpus: Corpus | None = None,
+    glue: str | Path | None = None,
+    task: str | None = None,
+    errors: Errors = "refuse",
+    **settings: Any,
+) -> Evaluation | ModelComparison | TextScores | list[TaskScores]:
+    """How well a model does its task on labelled examples, with 95% intervals; or predicts words of held-out text.
+
+    Args:
+        model: A directory of a model, or the model.
+        data: Labelled examples, in any of the ways that `finetune` takes them, for a fine-tuned model.
+        against: Another model to compare with, on the same examples, by paired tests.
+        corpus: Held-out text, for a masked language model: fixed tokens are hidden, so that models compare.
+        glue: The directory of GLUE's files, with the name of its `task`.
+        task: The task of GLUE.
+        errors: What to do about rows of `data` that cannot be used, such as those without text or label: `refuse` names
+            them all in one error, `skip` leaves them out and reports how many.
+        **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`; names of columns; of
+            held-out text `tokens`, and how it is read.
+
+    Returns:
+        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
+            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores.
+
+    Example:
+        >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
+        >>> 0 <= accuracy.low <= accuracy.value <= accuracy.high <= 1
+        True
+    """
+    if sum(given is not None for given in (data, corpus, glue)) != 1:
+        raise UsageError("evaluate takes one of data, corpus and glue")
+    loaded = model if isinstance(model, Model) else load(model, device=settings.pop("device", "auto"))
+    settings.pop("device", None)
+    device = str(loaded.device)
+    if corpus is not None:
+        tokens = settings.pop("tokens", TOKENS)
+        (reading,) = structs_of(settings, TextSettings, of="evaluate")
+        return score_text(loaded.bundle, corpus, reading, device=device, tokens=tokens)
+    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
+    (chosen,) = structs_of(settings, EvaluationSettings, of="evaluate")
+    other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
+    if glue is not None:
+        named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
+        return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
+    examples = read_for(loaded.bundle, data, columns, errors=errors)
+    scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other, columns=columns)
+    return scores.comparison if scores.comparison is not None else scores.evaluation
+
+
+def read_for(
+    bundle: Bundle, data: Examples, columns: Mapping[str, Any], *, errors: Errors | None = None
+) -> Dataset[Any]:
+    """What a fine-tuned model is held against."""
+    task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
+    kind = task.label_kind(head.config)
+    return read_examples(task.name, data, reading_of(task.name, columns), kind=kind, errors=errors)
+
+
+def score_examples(
+    bundle: Bundle,
+    data: Dataset[Any],
+    options: EvaluationOptions,
+    *,
+    against: Bundle | None = None,
+    task: AnyTask | None = None,
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    glue: str = "",
+) -> TaskScores:
+    """A model on examples of its task (or of a task that it must have), alone or against another.
+
+    `columns` of their files, or the task of GLUE that they are of, are said in the claims.
+    """
+    task = task or task_of(bundle)
+    if options.beams is not None and "beams" not in task.shows:
+        raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
+    evaluation = task.evaluate(bundle, data, options)
+    evaluation = with_claims(evaluation, task_claims(bundle, evaluation, options, columns, glue=glue))
+    comparison = None
+    if against is not None:
+        other = task.evaluate(against, data, options)
+        comparison = compare_evaluations(other, evaluation, samples=options.samples, seed=options.seed)
+    return TaskScores(evaluation=evaluation, comparison=comparison, mix=head_of(bundle.network).learnt_mix)
+
+
+def score_glue(
+    bundle: Bundle, task: GlueTask, glue: str | Path, options: EvaluationOptions, *, against: Bundle | None = None
+) -> Iterator[TaskScores]:
+    """A model on the development sets of a task of GLUE."""
+    for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
+        name = task.name if dev == task.dev[0] else f"{task.name}-mm"
+        classify = task_named("classify")
+        scores = score_examples(bundle, examples, options, against=against, task=classify, glue=name)
+        yield dataclasses.replace(scores, name=name, task=task)
+
+
+def named_after(model: Path) -> GlueTask:
+    """The task of GLUE that a directory has its name from."""
+    try:
+        return glue_task(model.absolute().name)
+    except UsageError as unknown:
+        raise UsageError(
+            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); say which it does: --task NAME"
+        ) from unknown
+
+
+def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device: str, tokens: int) -> TextScores:
+    """A model on held-out text: up to so many tokens in all, of each language as much."""
+    runtime = Runtime.here(device=device, compile=False)
+    options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
+    text = text_given(corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        shards = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
+        held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
+        how = {"tokens": tokens, "reading": reading_said(reading)}
+        claims = text_claims(bundle, text, shards, held_out, how=how, runtime=runtime)
+        return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
+
+
+def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
+    manifest = shards.manifest
+    fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
+    alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
+    return TextScores(
+        held_out=held_out,
+        by_language=held_out.languages or dict.fromkeys(alone, held_out),
+        fertility={**fertility, "all": manifest.counts.tokens / max(1, manifest.counts.words)},
+        skipped=manifest.skipped,
+    )
+
+
+def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
+    score = result.scores[result.words]
+    return {
+        "language": language,
+        "tokens": result.tokens,
+        "hidden": score.count,
+        "loss": score.loss,
+        "perplexity": perplexity(score.loss),
+        "accuracy": score.accuracy,
+        "unigram_loss": result.guess_loss,
+        "unigram_accuracy": result.guess_accuracy,
+        "fertility": fertility,
+    }

@@ -1,0 +1,345 @@
+"""What a model gives away of its training text, as one call.
+
+audit_leaks("runs/mine", canaries="runs/mine/corpus", members="in.jsonl", held_out="out.jsonl", reference="runs/other")
+split_members("texts/", out="half", seed=0)           # half/in.jsonl to train on, half/out.jsonl to hold out
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_directory, check_outputs, new_output, write_output
+from larvatus.core.ranges import Count, Seed, ShareBetween, check_ranges, whole
+from larvatus.core.rng import stream
+from larvatus.data.corpus.canaries import canaries_file, read_canaries
+from larvatus.data.text.readers import Skipped, list_files, read_documents
+from larvatus.evaluation.audit.drawn import DrawnTexts, drawn_texts
+from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
+from larvatus.evaluation.audit.leaks.extraction import Extraction, ExtractionOptions, Tokens, TooShort, extraction
+from larvatus.evaluation.audit.leaks.membership import Membership, membership
+from larvatus.evaluation.audit.leaks.report import LeakReport
+from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
+from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
+from larvatus.inference.cloze.likelihood import find_reader
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.evaluation_claims import reading_said
+from larvatus.interfaces.api.leak_claims import leak_claims
+from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.models.bundle.contents import digest_of
+from larvatus.models.generation.blank_prompts import writes_into_texts
+
+Texts = str | Path | Sequence[str | Path]
+IN, OUT = "in.jsonl", "out.jsonl"
+
+
+class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How leaks are looked for."""
+
+    documents: Count = 1_000
+    """Documents of --members, and of --held-out, that are drawn at random."""
+    draws: Annotated[int, whole(1, 1_000)] = 1
+    """Samples of --documents members, no document in two; figures are of all of them, with the spread over samples."""
+    words: Words = 100
+    """Words of a document that are read, from its beginning."""
+    masks: Masks = 10
+    """Masks of a document; each hides 15% of the words."""
+    spans: Annotated[int, whole(0, 1_000)] = 3
+    """Names, and as many numbers, that are masked in a document at most; 0: none are restored."""
+    prefix: tuple[Tokens, ...] = ()
+    """Tokens of a document that are given to models that write, such as 16,32,64 (50, or what fits)."""
+    suffix: Tokens | None = None
+    """Tokens after them that a model that writes must reproduce exactly (50, or what fits)."""
+    exact: Annotated[int, whole(1, 10**7)] = 10_000
+    """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
+    samples: Annotated[int, whole(100, 10**7)] = 1_000
+    """Secrets that are drawn for each canary from a larger space."""
+    seed: Seed = 0
+    """Of all draws and masks."""
+    device: Annotated[str, Flag(offered=False)] = "auto"
+    """Where models are loaded: auto, cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def audit_leaks(
+    model: str | Path | Model,
+    *,
+    canaries: str | Path | None = None,
+    members: Texts | None = None,
+    held_out: Texts | None = None,
+    reference: str | Path | Model | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[str, int], None] = lambda what, done: None,
+    **settings: Any,
+) -> LeakReport:
+    """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
+
+    A model that writes (gpt, gpt2, t5) is also made to write: canaries and documents are extracted from it.
+
+    Args:
+        model: A model directory, a hub name, or a model that is loaded.
+        canaries: The corpus that was built with canaries, or its `canaries.json`.
+        members: Text that the model was trained on: files, directories or globs.
+        held_out: Text of the same source that it was not trained on (`split_members`).
+        reference: A model that was trained on neither, for the likelihood ratio.
+        out: A JSON file for the report.
+        overwrite: Replace it if it exists.
+        progress: Called with what is read, and how much is done.
+        **settings: `documents`, `draws`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; of models
+            that write: `prefix`, `suffix`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
+
+    Returns:
+        A report; printed, it is tables. `.exposure`, `.membership`, `.restoration` and `.extraction` are None where
+        nothing was given for them, or the model has nothing to measure them with (`.notes` say so).
+
+    Example:
+        >>> report = audit_leaks(model, members=texts, held_out="my_texts/", split="blank-line", spans=0, masks=1)
+        Traceback (most recent call last):
+        DataError: 1 held-out texts are too few to tell membership by; give 10 or more
+    """
+    chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
+    _check_given(canaries, members, held_out, reference)
+    path = None if out is None else Path(out)
+    check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
+    planted = None if canaries is None else read_canaries(Path(canaries))
+    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
+    writing = _writing(loaded, chosen)
+    exposure = None
+    if planted is not None:
+        options = ExposureOptions(exact=chosen.exact, samples=chosen.samples, seed=chosen.seed)
+        exposure = exposures(loaded, planted, options, progress=lambda done: progress("canaries", done))
+    parts: dict[str, Any] = {}
+    if members is not None and held_out is not None:
+        texts = _Texts.read((members, held_out), chosen, reading)
+        parts = _Audit(loaded, other, chosen, writing, progress).of(texts)
+    named = None if other is None else str(other.bundle.path)
+    report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
+    sources, said = _sources(canaries, members, held_out), _said(chosen, reading, other)
+    report = replace(report, claims=leak_claims(report, loaded, sources=sources, settings=said, seed=chosen.seed))
+    if path is not None:
+        write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def _check_given(*given: Any) -> None:
+    """Canaries, members, held-out texts and a reference model: whether they belong together."""
+    canaries, members, held_out, reference = (each is not None for each in given)
+    if not (canaries or members or held_out):
+        raise UsageError("nothing to audit; give canaries, or members and held_out")
+    if members != held_out:
+        raise UsageError("membership is judged against other texts: give both members and held_out")
+    if reference and not members:
+        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
+
+
+def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
+    """How documents are extracted; None of a model that does not write, which is refused where prefix or suffix is
+    given."""
+    given = chosen.prefix or chosen.suffix is not None
+    if not given and not writes_into_texts(model.network, model.tokenizer):
+        return None
+    return ExtractionOptions.fitting(model, chosen.prefix, chosen.suffix)
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """Documents that were drawn."""
+
+    members: tuple[str, ...]
+    held_out: tuple[str, ...]
+    draws: Ints | None
+    """Which sample each member belongs to, where there are several."""
+    notes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, sets: tuple[Texts, Texts], chosen: LeakSettings, reading: TextSettings) -> _Texts:
+        options = reading.reading()
+        inside, outside = (
+            drawn_texts(read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed)
+            for paths, most in zip(sets, (chosen.documents * chosen.draws, chosen.documents), strict=True)
+        )
+        known = set(inside.texts)
+        held_out = tuple(text for text in outside.texts if text not in known)
+        notes = _notes(inside, outside, len(outside.texts) - len(held_out))
+        return cls(inside.texts, held_out, _samples(inside, chosen), notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Audit:
+    """What is measured on documents."""
+
+    model: Model
+    reference: Model | None
+    chosen: LeakSettings
+    writing: ExtractionOptions | None
+    progress: Callable[[str, int], None]
+
+    def of(self, texts: _Texts) -> dict[str, Any]:
+        """Membership, restoration and extraction on the same documents, as far as the model has heads for them."""
+        reads = find_reader(self.model.network) is not None
+        notes = texts.notes
+        told, restored = None, None
+        if self.writing is None or reads:
+            told = self._membership(texts)
+        else:
+            notes += ("the model has no loss of a text: membership is not told, and names are not restored",)
+        if self.chosen.spans and reads:
+            notes += ("the model reads left to right: masked names and numbers are not audited",)
+        elif self.chosen.spans and told is not None:
+            restored = self._restoration(texts)
+        extracted, more = self._extraction(texts)
+        return {"membership": told, "restoration": restored, "extraction": extracted, "notes": notes + more}
+
+    def _membership(self, texts: _Texts) -> Membership:
+        chosen = self.chosen
+        return membership(
+            self.model,
+            texts.members,
+            texts.held_out,
+            EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
+            reference=self.reference,
+            draws=texts.draws,
+            progress=lambda done: self.progress("texts", done),
+        )
+
+    def _restoration(self, texts: _Texts) -> Restoration:
+        options = RestorationOptions(spans=self.chosen.spans, seed=self.chosen.seed)
+        count = lambda done: self.progress("texts restored", done)  # noqa: E731
+        return restoration(self.model, texts.members, texts.held_out, options, draws=texts.draws, progress=count)
+
+    def _extraction(self, texts: _Texts) -> tuple[Extraction | None, tuple[str, ...]]:
+        """Documents that are too short are an error only where the user said how long they must be."""
+        if self.writing is None:
+            return None, ()
+        count = lambda done: self.progress("texts extracted", done)  # noqa: E731
+        try:
+            extracted = extraction(
+                self.model, texts.members, texts.held_out, self.writing, draws=texts.draws, progress=count
+            )
+        except TooShort as fault:
+            if self.chosen.prefix or self.chosen.suffix is not None:
+                raise
+            return None, (f"no text is extracted: {fault}",)
+        return extracted, ()
+
+
+def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
+    """Which sample each member belongs to; None where there is one."""
+    if chosen.draws == 1:
+        return None
+    if len(inside.texts) < chosen.documents * chosen.draws:
+        fits = len(inside.texts) // chosen.draws
+        raise DataError(
+            f"members have {len(inside.texts):,} documents, too few for {chosen.draws} samples of "
+            f"{chosen.documents:,}; give fewer draws, or documents = {fits:,}"
+        )
+    return inside.split(chosen.draws)
+
+
+def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, ...]:
+    notes = []
+    if shared:
+        notes.append(f"{shared:,} held-out texts stand among the training texts too, and were left out")
+    if inside.short or outside.short:
+        notes.append(f"left out as too short: {inside.short:,} training and {outside.short:,} held-out documents")
+    return tuple(notes)
+
+
+def _sources(canaries: str | Path | None, members: Texts | None, held_out: Texts | None) -> dict[str, list[Any]]:
+    """All files that were read."""
+    planted = [] if canaries is None else [canaries_file(Path(canaries))]
+    texts = {"members": _paths(members), "held_out": _paths(held_out)}
+    return {"canaries": planted, **{name: list(list_files(paths)) for name, paths in texts.items() if paths}}
+
+
+def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) -> dict[str, dict[str, Any]]:
+    """What figures depend on."""
+    of_texts = {name: getattr(chosen, name) for name in ("documents", "draws", "words", "masks", "spans")}
+    if chosen.prefix or chosen.suffix is not None:
+        of_texts |= {"prefix": list(chosen.prefix), "suffix": chosen.suffix}
+    if reference is not None:
+        of_texts["reference"] = digest_of(Path(reference.bundle.path))
+    if read := reading_said(reading):
+        of_texts["reading"] = read
+    return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}
+
+
+def _paths(given: Texts | None) -> list[str]:
+    if given is None:
+        return []
+    return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
+
+
+class SplitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How documents are split."""
+
+    share: ShareBetween = 0.5
+    """Share of the documents that are to be trained on."""
+    seed: Seed = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def split_members(
+    corpus: Texts,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    skipped: Skipped | None = None,
+    **settings: Any,
+) -> dict[str, int]:
+    """Split documents at random into those to train on and those to hold out, so that membership can be audited later.
+
+    Equal documents go together. Train on `in.jsonl`, and give both to `audit_leaks`.
+
+    Args:
+        corpus: Files, directories or globs of text.
+        out: A directory for `in.jsonl` and `out.jsonl`.
+        overwrite: Replace them if they exist.
+        skipped: Counts what could not be read.
+        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
+
+    Returns:
+        How many documents each file has.
+
+    Example:
+        >>> sum(split_members(texts, folder / "half").values())
+        60
+    """
+    chosen, reading = structs_of(settings, SplitSettings, TextSettings, of="split_members")
+    folder, paths = Path(out), _paths(corpus)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; name a directory")
+    check_directory(folder, (IN, OUT), overwrite=overwrite, inputs=paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = {IN: 0, OUT: 0}
+    inside: dict[str, bool] = {}
+    with (
+        new_output(folder / IN) as first,
+        new_output(folder / OUT) as second,
+        first.open("w", encoding="utf-8") as kept,
+        second.open("w", encoding="utf-8") as rest,
+    ):
+        for number, document in enumerate(read_documents(paths, options=reading.reading(), skipped=skipped)):
+            draw = bool(stream(chosen.seed, "audit split", 0, number).random() < chosen.share)
+            drawn = inside.setdefault(document.text, draw)
+            counts[IN if drawn else OUT] += 1
+            record = {"text": document.text} | ({"language": document.language} if document.language else {})
+            (kept if drawn else rest).write(json.dumps(record, ensure_ascii=False) + "\n")
+        if not all(counts.values()):
+            raise DataError(f"the text has {sum(counts.values())} documents, too few to split; give more")
+    return counts

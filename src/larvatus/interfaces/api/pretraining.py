@@ -1,0 +1,152 @@
+"""Pretrain and convert, as one call each.
+
+model = pretrain("bert", corpus="judgments/", out="runs/law", size="small", minutes=30)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import UsageError
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.settings import (
+    BudgetSettings,
+    Corpus,
+    MachineSettings,
+    PretrainSettings,
+    TextSettings,
+    structs_of,
+    text_given,
+)
+from larvatus.models.bundle.convert import Converted, convert_bundle
+from larvatus.models.bundle.convert import Precision as Number
+from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.launch import launch
+from larvatus.training.engine.settings import Budget
+from larvatus.training.engine.watch import Watcher
+from larvatus.training.pretraining.adapt import AdaptedTexts, ModelsVocabulary
+from larvatus.training.pretraining.adapted_recipe import Adapted, adapted_recipe
+from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.origin import Origin
+from larvatus.training.pretraining.plan import EPOCHS
+from larvatus.training.pretraining.prepare import prepare
+from larvatus.training.pretraining.run import train as train_encoder
+
+
+def pretrain(
+    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
+) -> Model:
+    """Pretrain an encoder on text; vocabulary and shards are built beside the run, a built corpus is taken as it is.
+
+    Args:
+        recipe: A recipe's name (`larvatus recipes` lists them) or a TOML file; with `start`, that model's own.
+        corpus: Text, a built corpus, several, or a mapping from languages to text.
+        out: The run's directory; it becomes the model's.
+        quiet: Show no progress.
+        **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
+            (a model to go on from), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
+            `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
+            `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
+            `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
+            `encoding`, `text` (column of tables), `language_field`, `licence`.
+
+    Returns:
+        The model, loaded from `out`.
+
+    Example:
+        >>> model = pretrain("bert", corpus=texts, out=folder / "run", size="tiny", steps=2, quiet=True, **small)
+        >>> model.encoder.config.hidden
+        32
+    """
+    run_pretraining(recipe, corpus=corpus, out=out, quiet=quiet, **settings)
+    return load(out, device=settings.get("device", "auto"))
+
+
+def run_pretraining(
+    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
+) -> Mapping[int, HeldOut]:
+    """As `pretrain`; what was reached on held-out text, by the length of sequences. The model stays on disk."""
+    kinds = (PretrainSettings, BudgetSettings, MachineSettings, TextSettings)
+    chosen, time, machine, text = structs_of(settings, *kinds, of="pretrain")
+    watcher = Watcher.on_stream(quiet=quiet or not launch().main)
+    where = Path(out)
+    origin = _origin(chosen, where)
+    adapted, budget = _recipe(recipe, origin, chosen, watcher), time.budget
+    read = adapted.recipe
+    job = Job(
+        recipe=read,
+        out=where,
+        runtime=machine.runtime,
+        budget=Budget(epochs=EPOCHS) if origin and budget == Budget() else budget,
+        seed=chosen.seed,
+        resume=chosen.resume,
+        overwrite=chosen.overwrite,
+        fork=chosen.fork,
+        evaluate_every=chosen.evaluate_every,
+        save_every=chosen.save_every,
+        tensorboard=chosen.tensorboard,
+        parallel=chosen.parallel,
+        origin=origin,
+        free=adapted.free,
+    )
+    given = text_given(corpus)
+    texts = partial(prepare, read, given, out=where, valid=chosen.valid, options=text.options, watcher=watcher)
+    if origin is None:
+        return train_encoder(job, texts, watcher)
+    words = list(chosen.add_words)
+    return train_encoder(job, AdaptedTexts(ModelsVocabulary(origin, words), texts, chosen.old), watcher)
+
+
+def _origin(chosen: PretrainSettings, out: Path) -> Origin | None:
+    if chosen.start is not None:
+        return Origin.load(chosen.start, out=out)
+    for flag, given in (("--add-words", chosen.add_words), ("--old", chosen.old)):
+        if given:
+            raise UsageError(f"{flag} goes with --from DIR: there is no model whose words or domain could be old")
+    return None
+
+
+def _recipe(name: str | Path | None, origin: Origin | None, chosen: PretrainSettings, watcher: Watcher) -> Adapted:
+    named = None if name is None else str(name)
+    if origin is not None:
+        adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=list(chosen.settings))
+        watcher.say(f"going on from {origin.path}, {adapted.why}")
+        return adapted
+    if named is None:
+        raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
+    return Adapted(read_recipe(named, size=chosen.size, settings=list(chosen.settings)), why="")
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    *,
+    to: str | None = None,
+    dtype: Number = "float32",
+    revision: str | None = None,
+    online: bool = False,
+    overwrite: bool = False,
+) -> Converted:
+    """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.
+
+    Args:
+        source: A model directory, or a model of the hub (`org/name`).
+        out: Where the converted model goes.
+        to: The layout, such as `bert`; else the first that fits.
+        dtype: Precision of the weights; `int8` stores whole numbers with a scale a row, which Larvatus alone reads.
+        revision: Commit of a hub model, 40 digits.
+        online: Fetch a hub model that is not in the cache.
+        overwrite: Replace what stands in `out`.
+
+    Returns:
+        What was written: the layout, heads kept and left out, bytes; of int8 `.reconstruction`, what was lost.
+
+    Example:
+        >>> convert(directory, folder / "as-bert", to="bert").layout
+        'bert'
+    """
+    return convert_bundle(source, Path(out), to=to, dtype=dtype, revision=revision, online=online, overwrite=overwrite)

@@ -1,0 +1,178 @@
+"""How each kind of claim is worked out again: the only list of what a card can have run.
+
+    RERUN["evaluate"](asked)                    # the claims of the same evaluation, made now
+
+A function here takes what was asked (the model, settings and data of some claims) and gives claims made anew, by the
+same calls that made the first. Commands that are not listed (training, above all) are recorded and not run again; so
+is what a function refuses with `Recorded`. Adding one: its name in `models/bundle/claims.py` (`COMMANDS`), and its
+line in
+`RERUN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.ranges import Length, Steps, check_ranges
+from larvatus.data.corpus import Corpus as Shards
+from larvatus.data.labelled.glue import glue_task
+from larvatus.data.labelled.records import Dataset
+from larvatus.data.labelled.split import hold_out
+from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.interfaces.api.asked import Asked
+from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
+from larvatus.interfaces.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
+from larvatus.interfaces.api.task_settings import EvaluationSettings
+from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claims import Claim
+from larvatus.models.bundle.energy import Draw, energy_claims
+from larvatus.models.bundle.shelf import ChangedData, MissingData
+from larvatus.models.bundle.sizes import size_claims
+from larvatus.models.recipes import recipe_of
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.fit.save import contents_hash
+from larvatus.tasks.registry import reading_of, task_of
+from larvatus.tasks.scoring import head_of
+from larvatus.training.engine.settings import MICROBATCH, Runtime
+from larvatus.training.pretraining.card import corpus_claims, held_out_claims
+from larvatus.training.pretraining.held_out import held_out
+
+
+class HeldOutText(Struct, frozen=True, kw_only=True):
+    """How a run measured on its held-out text."""
+
+    length: Length
+    tokens: Steps
+    microbatch: int
+    precision: str
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "settings.", ArtefactError)
+        MICROBATCH.check(self.microbatch, "settings.microbatch", ArtefactError)
+
+
+class OtherText(Struct, frozen=True, kw_only=True):
+    """How much of a text was read, and in which languages it is."""
+
+    tokens: Steps
+    languages: tuple[str, ...] = ()
+    reading: TextSettings = TextSettings()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "settings.", ArtefactError)
+
+
+class OnExamples(Struct, frozen=True, kw_only=True):
+    """How labelled examples were read."""
+
+    options: EvaluationSettings = EvaluationSettings()
+    columns: dict[str, Any] = {}
+    by: str | None = None
+    task: str = ""
+    """Of GLUE."""
+
+
+def sizes(asked: Asked) -> list[Claim]:
+    return size_claims(asked.bundle.network, vocabulary=asked.bundle.tokenizer.size)
+
+
+def energy(asked: Asked) -> Sequence[Claim]:
+    return energy_claims(asked.settings(Draw))
+
+
+def corpus(asked: Asked) -> list[Claim]:
+    return corpus_claims(_shards(asked), asked.data.name)
+
+
+def held_out_text(asked: Asked) -> Iterator[Claim]:
+    how, shards = asked.settings(HeldOutText), _shards(asked)
+    if asked.bundle.recipe is None:
+        raise ArtefactError(f"{asked.bundle.path} has no recipe, which says how its text is packed and masked")
+    recipe = recipe_of(asked.bundle.recipe, where=str(asked.bundle.path))
+    runtime = Runtime.here(device=asked.device, precision=_precision(asked, how), microbatch=how.microbatch)
+    network = asked.bundle.network.to(runtime.device)
+    result = held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
+    settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
+    return held_out_claims(result, settings, data=asked.data, precision=how.precision)
+
+
+def _precision(asked: Asked, how: HeldOutText) -> str:
+    """bfloat16 as it was on a GPU; a CPU measures in float32, within the tolerance."""
+    return how.precision if asked.device.startswith("cuda") else "fp32"
+
+
+def _shards(asked: Asked) -> Shards:
+    (path,) = asked.paths()
+    shards = Shards.open(path)
+    if shards.fingerprint != asked.data.sha256:
+        raise ChangedData(asked.data, shards.fingerprint, path)
+    return shards
+
+
+def other_text(asked: Asked) -> Sequence[Claim]:
+    how = asked.settings(OtherText)
+    paths: list[Given] = [*asked.paths()]
+    if how.languages:
+        named = zip(how.languages, asked.paths(), strict=False)
+        paths = [LanguagePath(language, str(path)) if language else path for language, path in named]
+    claims = score_text(asked.bundle, paths, how.reading, device=asked.device, tokens=how.tokens).claims
+    if claims[0].data[0].sha256 != asked.data.sha256:
+        raise ChangedData(asked.data, claims[0].data[0].sha256, Path(str(paths[0])))
+    return claims
+
+
+def on_examples(asked: Asked) -> Sequence[Claim]:
+    how = asked.settings(OnExamples)
+    asked.columns(how.columns)
+    options = how.options.options(asked.device)
+    if how.task:
+        return _on_glue(asked, how)
+    return score_examples(asked.bundle, _examples(asked, how), options, columns=how.columns).evaluation.claims
+
+
+def _on_glue(asked: Asked, how: OnExamples) -> Sequence[Claim]:
+    (path,) = asked.paths()
+    task = glue_task(how.task.removesuffix("-mm"))
+    for scores in score_glue(asked.bundle, task, path.parent.parent, how.options.options(asked.device)):
+        if scores.name == how.task:
+            claims = scores.evaluation.claims
+            if claims[0].data[0].sha256 != asked.data.sha256:
+                raise ChangedData(asked.data, claims[0].data[0].sha256, path)
+            return claims
+    raise MissingData(asked.data)
+
+
+def _examples(asked: Asked, how: OnExamples) -> Dataset[Any]:
+    """The examples that were measured on: all that the files hold, or those of them that fine-tuning held out."""
+    task, head = task_of(asked.bundle), head_of(asked.bundle.network)
+    paths = [str(path) for path in asked.paths()]
+    kind = task.label_kind(head.config)
+    data = read_examples(task.name, paths, reading_of(task.name, how.columns), kind=kind, group=how.by)
+    actual = contents_hash(data)
+    if actual == asked.data.sha256:
+        return data
+    with suppress(DataError):  # too few to hold some out
+        part = hold_out(data).held_out
+        if contents_hash(part) == asked.data.sha256:
+            return part
+    raise ChangedData(asked.data, actual, Path(paths[0]))
+
+
+RERUN: Mapping[str, Callable[[Asked], Iterable[Claim]]] = {
+    "model": sizes,
+    "energy": energy,
+    "corpus": corpus,
+    "held-out text": held_out_text,
+    "evaluate": on_examples,
+    "evaluate text": other_text,
+    "evaluate suite": of_suite,
+    "audit bias": audited_bias,
+    "audit leaks": audited_leaks,
+    "audit toxicity": audited_toxicity,
+}

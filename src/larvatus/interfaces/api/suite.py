@@ -1,0 +1,140 @@
+"""A whole suite of measurements of a model, as one call.
+
+results = evaluate_suite("runs/mine", data="data/", out="runs/suite", beside="minilm")
+results.figure("blimp").value
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from larvatus.core import files
+from larvatus.core.errors import UsageError
+from larvatus.evaluation.suite.layout import DataFolder
+from larvatus.evaluation.suite.part import Subject
+from larvatus.evaluation.suite.results import ROLES, SuiteResults
+from larvatus.evaluation.suite.run import SuiteRun, run_suite
+from larvatus.evaluation.suite.settings import SuiteSettings
+from larvatus.evaluation.suite.shown import as_markdown
+from larvatus.evaluation.suite.suites import suite_named
+from larvatus.inference.model import Model
+from larvatus.interfaces.api.suite_claims import suite_claims
+from larvatus.interfaces.settings import structs_of
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Watcher
+
+JSON, MARKDOWN = "suite.json", "suite.md"
+
+
+class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a suite is measured, and what becomes of results that stand in `out`."""
+
+    resume: bool = False
+    """Take what is measured as it is, and measure the rest."""
+    overwrite: bool = False
+    """Measure again what is there."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+
+
+def evaluate_suite(
+    model: str | Path | Model,
+    *,
+    data: str | Path,
+    suite: str = "english",
+    beside: str | Path | Model | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> SuiteResults:
+    """Measure a model on all parts of a suite: hidden words, grammar, fine-tuned tasks, meanings, isotropy.
+
+    Args:
+        model: A model directory, a hub name, or a model that is loaded (its directory is read again).
+        data: The folder of the suite's files; docs/suite.md says how it is laid out.
+        suite: Which one: `english`.
+        beside: A second model, measured on the same.
+        out: Where results go, a file for each part as soon as it is measured; all of them in `suite.json`, `suite.md`.
+        quiet: Show no progress.
+        **settings: `only`, `leave_out`: names of parts; `quick`; of fine-tuning `examples`, `epochs`, `rate`, `seeds`,
+            `precision`, `microbatch`; of word vectors `layers`; `resume` takes what `out` holds and measures the rest,
+            `overwrite` measures it again; `device`; `to_stderr`: progress goes to standard error.
+
+    Returns:
+        Every figure with its interval, of this run and of those before it in `out`; it shows as a table in a notebook.
+
+    Example:
+        >>> evaluate_suite("runs/mine", data="my_texts", only="blimp", quiet=True)
+        Traceback (most recent call last):
+        larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
+    """
+    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
+    chosen, running = structs_of(_as_lists(settings), SuiteSettings, RunSettings, of="evaluate_suite")
+    if (running.resume or running.overwrite) and out is None:
+        raise UsageError("--resume and --overwrite need --out, where the results of a run stand")
+    if running.resume and running.overwrite:
+        raise UsageError("give one of the two: --resume keeps what is measured, --overwrite measures it again")
+    with tempfile.TemporaryDirectory() as aside:
+        place = Path(aside if out is None else out)
+        run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
+        results = run_suite(run, watcher)
+        results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
+    if out is not None:
+        _write(Path(out), results)
+    return results
+
+
+def _run(
+    chosen: SuiteSettings,
+    running: RunSettings,
+    *,
+    suite: str,
+    data: str | Path,
+    models: tuple[str | Path | Model | None, ...],
+    out: Path,
+) -> SuiteRun:
+    """What is to be done; what cannot be is refused."""
+    wanted = suite_named(suite)
+    wanted.chosen(chosen.only, chosen.leave_out)
+    folder = DataFolder.open(data)
+    runtime = Runtime.here(
+        device=running.device, precision=chosen.precision, compile=False, microbatch=chosen.microbatch
+    )
+    return SuiteRun(
+        suite=wanted,
+        subjects=tuple(
+            Subject(role, _name(model), runtime.device)
+            for role, model in zip(ROLES, models, strict=True)
+            if model is not None
+        ),
+        data=folder,
+        out=out,
+        settings=chosen,
+        runtime=runtime,
+        resume=running.resume,
+        overwrite=running.overwrite,
+    )
+
+
+def _as_lists(settings: dict[str, Any]) -> dict[str, Any]:
+    """Names of parts may be one word with commas between."""
+    return {
+        name: value.split(",") if name in ("only", "leave_out") and isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+
+
+def _name(model: str | Path | Model) -> str:
+    return str(model.bundle.path if isinstance(model, Model) else model)
+
+
+def _write(out: Path, results: SuiteResults) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_text(out / JSON, json.dumps(results.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    files.write_text(out / MARKDOWN, as_markdown(results))

@@ -1,0 +1,164 @@
+"""What may be set of fine-tuning, evaluating and predicting besides what a task has: the same for commands and Python.
+
+    lv.finetune("tag", "bert-base", train="train.conll", epochs=3, seeds=3, crf=True, word="1")
+    larvatus finetune tag --model bert-base --train train.conll --epochs 3 --seeds 3 --crf --word 1 --out runs/tag
+
+`epochs` is of `FineTuneConfig`, `seeds` of `RunSettings`, `crf` of the task's `Options`, `word` of its `Reading`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, check_ranges, whole
+from larvatus.data.labelled.problems import Errors
+from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.generation.settings import Beams
+from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.inputs import PredictOptions
+from larvatus.training.engine.settings import MICROBATCH, Runtime
+
+SEEDS = whole(1, 10_000)
+"""How many."""
+SAMPLES = whole(2, 10_000_000)
+"""Of a bootstrap."""
+TOP = whole(1, 1_000_000)
+"""Of classes and answers."""
+
+
+class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is fine-tuned, on what, and where to."""
+
+    model: str | None = None
+    """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
+    train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled examples to learn; repeatable."""
+    dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Held-out examples, to choose and calibrate by; default: a tenth of --train."""
+    out: Path
+    """Where the fine-tuned model goes."""
+    no_dev: bool = False
+    """Hold nothing out: no scores, the last weights."""
+    group: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Without --dev: examples of one group are held out together."""
+    errors: Errors = "refuse"
+    """Rows that cannot be used, such as those without text or label: refuse names them all, skip leaves them out."""
+
+    @property
+    def model_name(self) -> str:
+        """The one that was named, or the packaged one."""
+        return model_or_packaged(self.model)
+
+
+class GlueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tasks of GLUE in place of files."""
+
+    glue_tasks: Annotated[str | None, Flag("--task", metavar="NAME")] = None
+    """A task of GLUE by name, several with commas, or all."""
+    glue: Annotated[Path | None, Flag(metavar="DIR")] = None
+    """With --task: the directory of GLUE."""
+
+
+class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often, what of the model learns, and how the run is watched over."""
+
+    seeds: Annotated[int, SEEDS] = 1
+    """Models to train, from seeds 0, 1, …; the best is kept."""
+    seed: Seed = 0
+    """The first seed."""
+    resume: bool = False
+    """Go on with the run in --out, if one was begun."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    trained: Annotated[str, Flag(panel="Training")] = "all"
+    """What learns: all, head, last2, bias, lora, lora16."""
+    layer_decay: Annotated[PositiveShare, Flag(panel="Training")] = 1.0
+    """Rate of a layer as a share of the one above."""
+    head_rate: Annotated[Factor, Flag(panel="Training")] | None = None
+    """Rate of the head, times --rate; default: by task."""
+    metric: str | None = None
+    """By which the best is chosen; default: by the labels."""
+    curve: Annotated[str | None, Flag(metavar="10,30,100%")] = None
+    """Scores of smaller shares too."""
+    strict: bool = False
+    """Refuse labels that the training examples lack, in place of counting them as wrong."""
+    settings: Annotated[tuple[str, ...], Flag("--set", metavar="NAME=VALUE")] = ()
+    """Options of the task by name, such as longest=8; repeatable."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class TuningMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    precision: str = "auto"
+    """fp32, bf16 (mixed, on a GPU or a CPU that has it), or auto."""
+    microbatch: Annotated[int, MICROBATCH] | None = None
+    """Tokens of one pass; gradients add up to a step."""
+
+
+class EvaluationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a fine-tuned model is evaluated."""
+
+    samples: Annotated[int, SAMPLES] = 1000
+    """Of the bootstrap."""
+    strict: bool = False
+    """Refuse labels that the training examples lack, in place of counting them as wrong."""
+    repair: bool = False
+    """Read illegal sequences of tags as conlleval does, in place of refusing them."""
+    merge: Merge = "mean"
+    """How the windows of a long text answer together."""
+    length: Length | None = None
+    """Tokens of a window; default: as many as the model can read."""
+    truncate: bool = False
+    """Read the first window of a long text alone."""
+    beams: Beams | None = None
+    """Of models that write: continuations kept on the way (beam search); default: greedy."""
+    seed: Annotated[Seed, Flag(offered=False)] = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    def options(self, device: str) -> EvaluationOptions:
+        runtime = Runtime.here(device=device, precision="fp32", compile=False)
+        return EvaluationOptions(scoring=scoring_of(runtime), **msgspec.structs.asdict(self))
+
+
+class PredictSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is shown of predictions, and how texts are read."""
+
+    top: Annotated[int, TOP] | None = None
+    """Show the most probable classes or answers, so many of them."""
+    probabilities: bool = False
+    """Show all classes."""
+    beams: Beams | None = None
+    """Of models that write: continuations kept on the way (beam search); default: greedy."""
+    truncate: Annotated[bool, Flag(panel="Long texts")] = False
+    """Read the first window of long texts alone."""
+    merge: Annotated[Literal["mean", "max"], Flag(panel="Long texts")] = "mean"
+    """How windows decide on a class: mean or highest score."""
+    length: Annotated[Size, Flag(panel="Long texts")] | None = None
+    """Tokens of a window; default: the model's positions."""
+    overlap: Annotated[CountOrNone, Flag(panel="Long texts")] | None = None
+    """Tokens that windows share; default: a quarter."""
+    batch_tokens: Annotated[CountOrNone, Flag(panel="Long texts")] = 0
+    """Tokens of a batch; 0: as suits the device."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def options(self) -> PredictOptions:
+        top: Count = self.top or 1
+        return PredictOptions(
+            merge=self.merge, truncate=self.truncate, length=self.length, overlap=self.overlap,
+            tokens=self.batch_tokens, top=top, beams=self.beams,
+        )  # fmt: skip

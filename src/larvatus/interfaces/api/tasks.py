@@ -1,0 +1,118 @@
+"""Fine-tune, as one call, on files or on what is in memory.
+
+tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
+print(tagger)                                            # its scores on held-out examples
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import UsageError
+from larvatus.data.labelled.in_memory import Examples
+from larvatus.data.labelled.problems import Errors
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.finetuned import FineTunedModel
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.fit.curve import read_shares
+from larvatus.tasks.fit.finetune import Job
+from larvatus.tasks.fit.job import job_of
+from larvatus.tasks.fit.progress import Show
+from larvatus.tasks.fit.run import Order, doubts, run
+from larvatus.tasks.registry import TaskName, column_names, reading_of, task_named
+from larvatus.training.engine.launch import launch
+from larvatus.training.engine.watch import Watcher
+
+
+def finetune(
+    task: TaskName,
+    model: str | Path | Model | None = None,
+    *,
+    train: Examples,
+    dev: Examples | None = None,
+    out: str | Path | None = None,
+    errors: Errors = "refuse",
+    quiet: bool = False,
+    **settings: Any,
+) -> FineTunedModel:
+    """Fine-tune a model to `classify` texts, `tag` words, find nested `spans`, `answer` questions, `choose`, `prompt`.
+
+    Args:
+        task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
+        model: A model directory, a hub name, or a model that is loaded. None: the English model that comes with
+            Larvatus, where it is installed.
+        train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
+            of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
+            `larvatus.data.labelled` has read.
+        dev: The same, held out; without it a tenth of the examples is held out at random.
+        out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
+        errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
+            all in one error, `skip` leaves them out and reports how many.
+        quiet: Show no progress, and not how the examples were read.
+        **settings: Those of `larvatus finetune`: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, seeds=3`, …;
+            `resume=True` continues a run in `out` that was stopped, `overwrite=True` replaces what is there; `group`
+            names a column of `train` whose equal values are held out together; columns of files may be named, as in
+            `text="review", label="stars"`.
+
+    Returns:
+        The fine-tuned model. Printed, it is the table of its scores on held-out examples, which are `.scores`.
+
+    Example:
+        >>> examples = [("good fine good", "pos"), ("bad poor bad", "neg")] * 20
+        >>> model = finetune("classify", directory, train=examples, epochs=1, device="cpu", quiet=True)
+        >>> model("good fine").label in ("pos", "neg")
+        True
+        >>> model.metric, sorted(model.scores)[0]
+        ('accuracy', 'accuracy')
+    """
+    task_named(task)
+    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    settings = {"device": str(loaded.device), **settings, "errors": errors}
+    followed = "watch" in settings  # by the caller, who shows and keeps what happens
+    order, job = prepare_finetuning(task, loaded.bundle, train=train, dev=dev, out=Path(out or ""), **settings)
+    watcher = Watcher.on_stream(quiet=quiet or followed or not launch().main)
+    with Show(watcher, None if out is None else Path(out)) as show:
+        for part in (order.train, order.dev):
+            if part is not None:
+                show.say(part.describe())
+        job = job if followed else dataclasses.replace(job, watch=show.watch)
+        if out is not None:
+            tuned = run(order, job, show.point)
+            return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
+        for line in doubts(order.train, order.dev):
+            job.watch.say(line)
+        tuned = order.finetune(order.train, job)
+        return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
+
+
+def prepare_finetuning(
+    task: TaskName, model: str | Path | Bundle, *, train: Examples, dev: Examples | None, out: Path, **settings: Any
+) -> tuple[Order, Job]:
+    """What `finetune` carries out, by `larvatus.tasks.fit.run.run`: the examples read, the settings checked.
+
+    Settings are those of `finetune`: of the task, of training, of the run; columns, `group`, `curve`, `errors`.
+    """
+    order = {name: settings.pop(name) for name in ("resume", "overwrite") if name in settings}
+    group, curve, errors = (settings.pop(name, None) for name in ("group", "curve", "errors"))
+    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
+    if group is not None and dev is not None:
+        raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
+    job = job_of(task, settings)
+    reading = reading_of(task, columns)
+    shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
+    bundle = model if isinstance(model, Bundle) else load_bundle(model)
+    examples = read_examples(task, train, reading, group=group, errors=errors)
+    return Order(
+        task=task,
+        bundle=bundle,
+        name=str(bundle.path if isinstance(model, Bundle) else model),
+        train=examples,
+        dev=None if dev is None else read_examples(task, dev, reading, kind=examples.kind, errors=errors),
+        out=out,
+        curve=shares,
+        how={"columns": columns, "by": group},
+        **order,
+    ), job

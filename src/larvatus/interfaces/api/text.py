@@ -1,0 +1,161 @@
+"""Vocabularies and corpora, as one call each.
+
+tokenizer = train_tokenizer("judgments/", size=16_000, out="vocabulary/")
+build_corpus("judgments/", tokenizer=tokenizer, out="corpus/")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus.core.errors import UsageError
+from larvatus.core.files import saying_what_is_full
+from larvatus.core.outputs import check_directory, check_outputs
+from larvatus.core.rng import stream
+from larvatus.core.signals import resumable
+from larvatus.data.bulk.set_aside import errors_to
+from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.corpus.build import BuildOptions, CorpusSummary
+from larvatus.data.corpus.build import build_corpus as build_shards
+from larvatus.data.corpus.hygiene.filtering import Hygiene
+from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
+from larvatus.data.corpus.mixture import MixtureConfig
+from larvatus.data.text.characters import CharactersConfig
+from larvatus.data.text.documents import Document, Skipped
+from larvatus.data.text.languages import path_of, read_languages, train_mixed_vocabulary
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.tokenizer_files import WRITTEN
+from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
+from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
+from larvatus.models.bundle.packaged import model_path
+
+
+def build_corpus(
+    corpus: Corpus,
+    *,
+    tokenizer: str | Path | Tokenizer,
+    out: str | Path,
+    workers: int | None = None,
+    watch: BuildOptions | None = None,
+    **settings: Any,
+) -> CorpusSummary:
+    """Turn documents into checksummed shards of token ids. Called again after a kill, it goes on.
+
+    Args:
+        corpus: Text, several, or a mapping from languages to text.
+        tokenizer: The vocabulary to encode with, or its directory.
+        out: Where the corpus goes.
+        workers: Processes; one a core by default.
+        watch: Who is told of progress: its `progress` and `notice` are called.
+        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),
+            `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
+            `errors`, a file that bad rows go to while the build goes on; what is left out: `filter`, `personal` and
+            the other settings of `check_corpus`, `sketch`; what is planted: `canaries`, `canary_repeats`,
+            `canary_digits`, `canary_format`, `canary_seed`.
+
+    Returns:
+        Counts of documents, sentences, words and tokens, by language too.
+
+    Example:
+        >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
+        60
+    """
+    kinds = (TextSettings, BulkSettings, HygieneSettings, CanarySettings)
+    text, bulk, hygiene, canaries = structs_of(settings, *kinds, of="build_corpus")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
+    watch = watch or BuildOptions()
+    options = BuildOptions(
+        language=text.language,
+        sentences=text.sentences,
+        reading=text.reading(),
+        licence=text.licence,
+        workers=workers,
+        executor=bulk.executor(workers=workers) if bulk.ray else None,
+        hygiene=Hygiene(hygiene, canaries.draw()),
+        checked=watch.checked,
+        progress=watch.progress,
+        notice=watch.notice,
+    )
+    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
+    way = "run the same command again: it goes on after the last finished shard"
+    with resumable(way), errors_to(bulk.errors):
+        return build_shards(text_given(corpus), pieces, Path(out), options)
+
+
+@dataclass
+class Read:
+    """What was read; it grows while reading goes on."""
+
+    documents: int = 0
+    characters: int = 0
+    skipped: Skipped = field(default_factory=Skipped)
+
+    def count(self, documents: Iterable[Document]) -> Iterator[Document]:
+        for document in documents:
+            self.documents += 1
+            self.characters += len(document.text)
+            yield document
+
+
+def train_tokenizer(
+    corpus: Corpus, *, out: str | Path | None = None, read: Read | None = None, **settings: Any
+) -> Tokenizer:
+    """Learn a vocabulary from text: the same one for the same text, every time.
+
+    Args:
+        corpus: Text, several, or a mapping from languages to text.
+        out: A new directory to save it in.
+        read: Counts what was read and what was left out.
+        **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
+            `lowercase`, `alpha` (exponent of the language mixture), `sample` (share of the documents that are counted),
+            `overwrite`; how text is read and where words are counted, as in `build_corpus`.
+
+    Returns:
+        The tokenizer.
+
+    Example:
+        >>> train_tokenizer(texts, kind="bpe", size=80).kind
+        'bpe'
+    """
+    chosen, text, bulk = structs_of(settings, VocabularySettings, TextSettings, BulkSettings, of="train_tokenizer")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
+    config = _vocabulary(chosen)
+    if out is not None:
+        check_directory(Path(out), WRITTEN, overwrite=chosen.overwrite, inputs=map(path_of, given))
+        with saying_what_is_full(Path(out)):
+            Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
+    read = read or Read()
+    documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
+    repeats = mixture.repeats if mixture.alpha < 1 else None
+    with errors_to(bulk.errors):
+        tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language, executor=bulk.executor())
+    if out is not None:
+        tokenizer.save(Path(out))
+    return tokenizer
+
+
+def _drawn(documents: Iterable[Document], share: float) -> Iterator[Document]:
+    """Documents drawn at random, each with the same chance: the same ones every time."""
+    for number, document in enumerate(documents):
+        if share >= 1 or stream(0, "vocabulary sample", item=number).random() < share:
+            yield document
+
+
+def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:
+    case: dict[str, Any] = {} if chosen.lowercase is None else {"lowercase": chosen.lowercase}
+    if chosen.kind == "byte-bpe":
+        if chosen.lowercase:
+            raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
+        return ByteBPEConfig(size=chosen.size)
+    if chosen.kind == "characters":
+        return CharactersConfig(size=chosen.size, **case)
+    if chosen.kind == "wordpiece":
+        return WordPieceConfig(size=chosen.size, **case)
+    return BPEConfig(size=chosen.size, **case) if chosen.kind == "bpe" else UnigramConfig(size=chosen.size, **case)

@@ -1,0 +1,84 @@
+"""A model fine-tuned on one language, scored on many: one table.
+
+table = transfer("runs/xnli-en", "xnli/dev-*.tsv.xz", source="en")
+table.zero_shot, table.gap, table.scores["sw"].low
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import UsageError
+from larvatus.data.text.sentences import is_language
+from larvatus.evaluation.compare.transfer import ByLanguage, Transfer, files_by_language, source_of
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.evaluating import read_for, score_examples
+from larvatus.interfaces.api.task_settings import EvaluationSettings
+from larvatus.interfaces.settings import structs_of
+from larvatus.models.bundle.directory import Bundle
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.registry import column_names
+
+
+def transfer(
+    model: str | Path | Model,
+    data: ByLanguage,
+    *,
+    source: str | None = None,
+    metric: str | None = None,
+    **settings: Any,
+) -> Transfer:
+    """Score a model that was fine-tuned on one language on examples of many, in one table.
+
+    Args:
+        model: A directory of a fine-tuned model, or the model.
+        data: Files whose names, or whose folders' names, tell their languages (`dev-de.tsv`, `de/test.conll`), patterns
+            of such files, `"de=PATH"`; or a mapping from languages to what `evaluate` takes as `data`.
+        source: The language that the model was fine-tuned on; else as the names of its training files tell.
+        metric: What the table is of; else the first of the task, of entities their F1.
+        **settings: As in `evaluate`: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`;
+            names of columns.
+
+    Returns:
+        The table: `.scores["de"].value`, `.low`, `.high`; `.zero_shot` (the mean without the source), `.gap` (the
+            source less that mean), `.evaluations["de"]`, which is what `evaluate` gives. It shows as a table in a
+            notebook.
+
+    Example:
+        >>> both = {"en": [("good", "pos"), ("bad", "neg")], "de": [("gut", "pos"), ("bad", "neg")]}
+        >>> table = transfer(classifier, both, source="en", samples=50)
+        >>> table.gap == table.scores["en"].value - table.zero_shot
+        True
+    """
+    loaded = model if isinstance(model, Model) else load(model, device=settings.pop("device", "auto"))
+    settings.pop("device", None)
+    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
+    (chosen,) = structs_of(settings, EvaluationSettings, of="transfer")
+    options = chosen.options(str(loaded.device))
+    return score_languages(loaded.bundle, data, columns, options, source=source, metric=metric)
+
+
+def score_languages(
+    bundle: Bundle,
+    data: ByLanguage,
+    columns: Mapping[str, Any],
+    options: EvaluationOptions,
+    *,
+    source: str | None = None,
+    metric: str | None = None,
+) -> Transfer:
+    """The same of a model and options at hand. All files are read before the first is scored."""
+    if source is not None and not is_language(source):
+        raise UsageError(f"--source {source} is no language code; use one such as en, sw or zh-Hant")
+    files = files_by_language(data)
+    examples = {language: read_for(bundle, given, columns) for language, given in files.items()}
+    evaluations: dict[str, Evaluation] = {}
+    for language, dataset in examples.items():
+        evaluations[language] = score_examples(bundle, dataset, options).evaluation
+        if metric is not None:
+            known_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
+    return Transfer.of(evaluations, source=source or source_of(bundle.lineage), metric=metric)

@@ -1,0 +1,305 @@
+"""Options of a command made from settings structs: the field is the flag, its docstring the help, its Range the check.
+
+    class Budget(Struct, frozen=True, kw_only=True):
+        steps: Steps | None = None
+        \"\"\"Train this many steps.\"\"\"
+
+    @app.command()
+    @from_structs
+    def train(out: Path, budget: Annotated[Budget, Panel("How long")]) -> None: ...
+
+    larvatus train --out runs/mine --steps 1000
+
+A function that takes structs becomes one whose signature has a parameter for each of their fields, which is all that
+typer looks at; when it is called, the structs are put together and given to the function itself. A struct within a
+struct adds its fields with the outer field's name before them (``optimizer.clip`` is ``--optimizer-clip``). Numbers are
+checked against their ranges by the flag's name before the struct sees them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from larvatus.core.errors import UsageError
+from larvatus.core.field_words import field_words
+from larvatus.core.flags import PANEL_OF_STRUCT, Flag
+from larvatus.core.ranges import Range, ranges_of
+from larvatus.interfaces.cli.numbers import within
+
+_ANY = Range(-sys.float_info.max, sys.float_info.max)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Panel:
+    """How a struct's fields are offered by one command."""
+
+    name: str | None = None
+    """Title of the panel in the help; None: among the first options."""
+    without: tuple[str, ...] = ()
+    """Fields that this command does not offer; they keep their defaults."""
+    first: tuple[str, ...] = ()
+    """Fields that stand among the first options all the same."""
+    help: Mapping[str, str] = field(default_factory=dict)
+    """Other words for some fields, where the command means something narrower."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Other defaults than the struct's."""
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Fields of several structs, of which one will turn out to be wanted: the function gets what was given by name.
+
+    Fields of one name in several structs are one option, in the words of the first.
+    """
+
+    kinds: tuple[type[msgspec.Struct], ...]
+    panel: Panel = field(default_factory=Panel)
+
+    def settings(self) -> list[Setting]:
+        named: dict[str, Setting] = {}
+        for kind in self.kinds:
+            for setting in settings_of(kind, self.panel):
+                named.setdefault(setting.name, setting)
+        return list(named.values())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field, as a parameter of a command."""
+
+    name: str
+    """Of the parameter."""
+    path: tuple[str, ...]
+    """To the field: one name, or several where structs are nested."""
+    annotation: Any
+    default: Any
+    read: Callable[[Any], Any]
+    """From what typer gives to what the struct takes."""
+    spread: bool = False
+    """Whether `read` gives fields by name."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """As written on the command line."""
+        words = str(get_args(self.annotation)[-1].default)  # where typer takes them first
+        return tuple(words.split("/")) if words.startswith("-") else ()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value."""
+        return get_args(self.annotation)[0] in (bool, bool | None)
+
+
+def from_structs(function: F) -> F:
+    """A function for typer, whose parameters are the fields of the structs that `function` takes."""
+    hints = get_type_hints(function, include_extras=True)
+    plain: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type[msgspec.Struct] | None, list[Setting]]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        kind, panel = _struct_of(hint)
+        several = _marker(hint, AnyOf)
+        if kind is None and several is None:
+            plain.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        settings = several.settings() if kind is None else list(settings_of(kind, panel))
+        groups[parameter.name] = kind, settings
+        for each in settings:
+            plain.append(
+                inspect.Parameter(
+                    each.name, inspect.Parameter.KEYWORD_ONLY, annotation=each.annotation, default=each.default
+                )
+            )
+    _refuse_doubles(function, plain)
+
+    @functools.wraps(function)
+    def command(**given: Any) -> Any:
+        structs = {
+            name: build(kind, settings, {each.name: given.pop(each.name) for each in settings})
+            for name, (kind, settings) in groups.items()
+        }
+        return function(**given, **structs)
+
+    del command.__wrapped__  # typer would look there for the types
+    command.__signature__ = inspect.Signature(plain)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
+    return typing.cast(F, command)
+
+
+def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: str = "") -> Iterator[Setting]:
+    """A struct's fields as parameters, those of structs within it too."""
+    panel = panel or Panel()
+    hints = get_type_hints(kind, include_extras=True)
+    help = {**field_words(kind), **panel.help}
+    for each in msgspec.structs.fields(kind):
+        hint = hints[each.name]
+        flag = _marker(hint, Flag) or Flag()
+        if not flag.offered or each.name in panel.without:
+            continue
+        inner, _ = _struct_of(hint)
+        if inner is not None:
+            within_it = Panel(panel.name, without=panel.without)
+            for setting in settings_of(inner, within_it, prefix=f"{prefix}{each.name}_"):
+                yield dataclasses.replace(setting, path=(each.name, *setting.path))
+            continue
+        limits = ranges_of(kind).get(each.name, (None, False))[0]
+        default = panel.defaults[each.name] if each.name in panel.defaults else _default(each)
+        names = _names(flag, prefix + each.name)
+        annotation, read = _typer_type(hint, names.partition("/")[0], limits)
+        if flag.words is not None:
+            annotation, read = list[str] | None, flag.words
+        if annotation in (bool, bool | None) and default is not False and "/" not in names:
+            names += f"/--no-{names[2:]}"
+        words = help.get(each.name, "") if flag.help is None or each.name in panel.help else flag.help
+        words = words.replace("; None: ", "; default: ")  # as Python says it
+        title = panel.name if flag.panel == PANEL_OF_STRUCT and each.name not in panel.first else None
+        title = flag.panel if flag.panel not in (PANEL_OF_STRUCT, None) else title
+        info = _info(flag, names, words, title, limits if read is _same else None)
+        spread = flag.words is not None
+        yield Setting(prefix + each.name, (each.name,), Annotated[annotation, info], default, read, spread)
+
+
+def build(kind: type[msgspec.Struct] | None, settings: list[Setting], given: Mapping[str, Any]) -> Any:
+    """The struct of what was given on the command line. What is left out keeps the struct's own default.
+
+    Without a kind of struct: what was given that is not so by default, by name.
+    """
+    tree: dict[str, Any] = {}
+    for each in settings:
+        value = given[each.name]
+        if (value is None and each.default is None) or (kind is None and value == each.default):
+            continue
+        if each.spread:
+            tree |= each.read(value)
+            continue
+        place = tree
+        for name in each.path[:-1]:
+            place = place.setdefault(name, {})
+        place[each.path[-1]] = each.read(value)
+    return tree if kind is None else _made(kind, tree)
+
+
+def _made(kind: type[msgspec.Struct], tree: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(kind, include_extras=True)
+    nested = {name: _struct_of(hints[name])[0] for name in tree}
+    return kind(
+        **{name: value if (inner := nested[name]) is None else _made(inner, value) for name, value in tree.items()}
+    )
+
+
+def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | None) -> Any:
+    more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
+    if limits is not None:
+        more["callback"] = within(limits)
+    if flag.argument:
+        return typer.Argument(metavar=flag.metavar, help=escape(help), **more)
+    return typer.Option(names, metavar=flag.metavar, help=escape(help), **more)
+
+
+def _names(flag: Flag, name: str) -> str:
+    return flag.names or f"--{name.strip('_').replace('_', '-')}"
+
+
+def _default(each: msgspec.structs.FieldInfo) -> Any:
+    """As typer wants it; a field without one is required."""
+    default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+    if default is msgspec.NODEFAULT:
+        return inspect.Parameter.empty
+    if default is msgspec.UNSET or default in ((), [], {}):
+        return None
+    if isinstance(default, tuple | list):
+        return ",".join(map(str, default)) if isinstance(default[0], int | float) else list(default)
+    return default
+
+
+def _typer_type(hint: Any, option: str, limits: Range | None) -> tuple[Any, Callable[[Any], Any]]:
+    """The type that typer is told, and how its value becomes the field's."""
+    bare = _bare(hint)
+    members = [kind for kind in get_args(bare) if kind is not type(None)] if _is_union(bare) else [bare]
+    members = [kind for kind in map(_bare, members) if kind is not msgspec.UnsetType]
+    optional = _is_union(bare) and len(members) < len(get_args(bare))
+    if len(members) > 1:  # such as int | str: taken as text, and told apart by the struct
+        members = [str]
+    (kind,) = members
+    read: Callable[[Any], Any] = _same
+    if get_origin(kind) in (tuple, list) or getattr(get_origin(kind), "__name__", "") == "Sequence":
+        item = _bare(get_args(kind)[0])
+        if item in (int, float):
+            kind, read = str, functools.partial(_numbers, option, limits or _ANY)
+        else:
+            kind, read, optional = list[item], tuple, True  # type: ignore[valid-type]
+    elif get_origin(kind) in (dict, Mapping) or getattr(get_origin(kind), "__name__", "") == "Mapping":
+        kind, read, optional = list[str], functools.partial(_pairs, option, limits or _ANY), True
+    return (kind | None if optional else kind), read
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _numbers(option: str, limits: Range, words: str) -> tuple[Any, ...]:
+    """``1,2,3``"""
+    try:
+        return tuple(limits.read(word.strip()) for word in words.split(","))
+    except ValueError as fault:
+        kind = "whole numbers" if limits.whole else "numbers"
+        raise UsageError(f"{option} wants {kind} with commas between, such as 1,2,3: {fault}") from None
+
+
+def _pairs(option: str, limits: Range, words: list[str]) -> dict[str, Any]:
+    """``name=value``, several times."""
+    pairs = {}
+    for word in words:
+        name, equals, value = word.rpartition("=")
+        if not equals:
+            raise UsageError(f"{option} {word:.60} is not name=value, such as yes=2")
+        try:
+            pairs[name] = limits.read(value)
+        except ValueError as fault:
+            raise UsageError(f"{option} {word:.60}: {fault}") from None
+    return pairs
+
+
+def _struct_of(hint: Any) -> tuple[type[msgspec.Struct] | None, Panel | None]:
+    bare = _bare(hint)
+    if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+        return bare, _marker(hint, Panel)
+    return None, None
+
+
+def _marker(hint: Any, kind: type) -> Any:
+    """The first mark of a kind in a type, within its parts too."""
+    for part in getattr(hint, "__metadata__", ()):
+        if isinstance(part, kind):
+            return part
+    if get_origin(hint) is Literal:
+        return None
+    return next((mark for inner in get_args(hint) if (mark := _marker(inner, kind)) is not None), None)
+
+
+def _bare(hint: Any) -> Any:
+    return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _refuse_doubles(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    names = [parameter.name for parameter in parameters]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:  # a fault of ours, found when the module is imported
+        raise TypeError(f"{function.__name__}: two of its structs have a field {', '.join(sorted(twice))}")

@@ -1,0 +1,169 @@
+"""The command line: thin. Each command parses, calls the library, prints; errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
+from larvatus.core.signals import Stopped, exit_code, terminable
+from larvatus.core.version import VERSION
+from larvatus.data.text.column_notes import column_notes_to
+from larvatus.interfaces.cli.commands import COMMANDS
+from larvatus.interfaces.cli.last_resort import STOPPED, complain, known, stopping_at_once
+from larvatus.interfaces.cli.lazy import Lazy
+from larvatus.interfaces.cli.optional_address import with_address
+from larvatus.interfaces.cli.quiet import hush, is_quiet
+from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
+
+_BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
+
+
+class Root(Lazy):
+    """`larvatus` itself."""
+
+    table = COMMANDS
+
+    def loaded(self, name: str, command: Any) -> Any:
+        _tell_of_saving(command, name)
+        return command
+
+
+app = typer.Typer(
+    cls=Root,
+    name="larvatus",
+    help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks, embed words.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+SAVING = ("out", "png", "table", "plot", "predictions", "add")
+"""Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
+ALWAYS_SAVING = ("isotropy fit",)
+"""Commands that save where nothing is named, too."""
+
+
+COMPLETION = "_LARVATUS_COMPLETE"
+"""The variable by which a shell's completion calls the program."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"larvatus {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
+    quiet: bool = typer.Option(False, "--quiet", callback=hush, help="Show results and errors alone, no progress."),
+) -> None:
+    pass
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """The `larvatus` command. Errors that a user can cause are one line; others pass through."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        with stopping_at_once():
+            _import_command(words)
+    try:
+        with terminable(), warnings.catch_warnings(), column_notes_to(_note):
+            warnings.showwarning = _one_line(warnings.showwarning)
+            code = _invoke(words)
+        sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
+    except LarvatusError as fault:
+        code = fault.exit_code if fault.said else complain(str(fault), fault.exit_code)
+    except _BadCommand as fault:
+        code = complain(fault.format_message(), UsageError.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        code = complain("stopped", STOPPED)
+    except Stopped as fault:
+        code = complain(f"stopped by {fault.by}", exit_code(fault.by))
+    except ReaderGone:  # of what is only printed: `larvatus … | head`
+        code = 0
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, ReaderGone):  # for which rich exits with 1
+            raise
+        code = 0
+    except Exception as fault:
+        told = known(fault)
+        if told is None:
+            raise
+        code = complain(str(told), told.exit_code)
+    sys.exit(code)
+
+
+def _note(line: str) -> None:
+    """What a reader says of a table's columns: progress, no result."""
+    if not is_quiet():
+        print(printable(line), file=sys.stderr)
+
+
+def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Our own warning as a line of ours, the first of a command; those of libraries as Python shows them."""
+    said: set[type[Warning]] = set()
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if not issubclass(category, OtherLanguageWarning | OlderNameWarning):
+            otherwise(message, category, *where)
+        elif category not in said:
+            said.add(category)
+            print(f"larvatus: warning: {message}", file=sys.stderr)
+
+    return show
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
+    command = _commands()
+    if COMPLETION in os.environ:  # the shell asks what may stand here
+        command._main_shell_completion({}, "larvatus", COMPLETION)
+    try:
+        with command.make_context("larvatus", with_address(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands, each of which is read from its settings once in a process."""
+    return typer.main.get_command(app)
+
+
+def _import_command(words: list[str]) -> None:
+    """Import the module of the command that is named: the seconds of torch, before anything listens to signals."""
+    named = next((word for word in words if not word.startswith("-")), "")
+    if named in COMMANDS and COMPLETION not in os.environ:
+        import_module(COMMANDS[named].place.partition(":")[0])
+
+
+def _tell_of_saving(command: Any, path: str) -> None:
+    """Before a command that saves something begins, standard output becomes dispensable."""
+    for name, inner in getattr(command, "commands", {}).items():
+        _tell_of_saving(inner, f"{path} {name}".strip())
+    if command.callback is not None:
+        command.callback = partial(_call, command.callback, path)
+
+
+def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
+    if saves(path, given):
+        go_on_without_stdout()
+    return callback(**given)
+
+
+def saves(path: str, given: Mapping[str, Any]) -> bool:
+    """Whether a command, with these arguments, leaves something behind."""
+    return path in ALWAYS_SAVING or any(given.get(name) is not None for name in SAVING)

@@ -1,0 +1,127 @@
+"""Options that several commands share: how text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.text.encodings import UTF_8, check_encoding, reading_in
+from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.sentences import is_language
+from larvatus.interfaces.cli.from_struct import Panel
+from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.packaged import HELP as PACKAGED
+from larvatus.models.bundle.packaged import model_or_packaged
+
+EXAMPLES = "How examples are read"
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def _for_labelled_files(context: typer.Context, given: str | None) -> str | None:
+    """Labelled files are opened in many places: the encoding holds for the whole command."""
+    context.with_resource(reading_in(given))
+    return given
+
+
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        callback=_for_labelled_files,
+        rich_help_panel=EXAMPLES,
+        help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Language = Annotated[str, typer.Option(help="Language of text for which none is given.")]
+LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
+Languages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--language",
+        metavar="xx=PATH",
+        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given.",
+    ),
+]
+Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
+MODEL_HELP = "Model directory, english (the packaged model), or a hub model in the local cache (org/name@COMMIT)."
+NamedModel = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
+"""Of a command for which no model could stand in: one that writes, or that is saved with."""
+ModelName = Annotated[
+    str, typer.Option("--model", default_factory=model_or_packaged, show_default=PACKAGED, help=MODEL_HELP)
+]
+OnBad = Annotated[Literal["fail", "skip"], typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist; never those that are read.")]
+Sentences = Annotated[Literal["library", "newline"], typer.Option(help="Split by rule, or one sentence a line.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")]
+Size = Annotated[
+    str | None, typer.Option(help="tiny (its training fits a laptop too), mini, small, medium, base or large.")
+]
+Split = Annotated[Literal["blank-line", "file"], typer.Option(help="What ends a document in plain text.")]
+Standardise = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
+]
+
+
+class Texts(Struct, frozen=True, kw_only=True):
+    """Which text a command reads."""
+
+    corpus: tuple[str, ...] = ()
+    """Text (files, folders, globs, -), or a built corpus; repeatable."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
+
+    def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
+        """The text, and how it is read: in the language that was given for what has none."""
+        given, language = text_of(self.corpus, self.languages, option=option)
+        return given, msgspec.structs.replace(settings, language=language)
+
+
+READING = "How text is read"
+MACHINE = "The machine"
+MixedText = Annotated[Texts, Panel(READING, first=("corpus",))]
+"""Text that may be in several languages."""
+MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
+Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
+"""How text in one language is read."""
+
+
+Bulk = Annotated[BulkSettings, Panel("Many machines, bad rows")]
+"""Where a long job runs."""
+
+
+class TextNames(Struct, frozen=True, kw_only=True):
+    """Which text is built, as the command names it."""
+
+    paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
+    """Files, directories, globs, or - for stdin."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
+
+
+def encoding_of(given: str | None) -> str | msgspec.UnsetType:
+    """For `ReadOptions`: nothing where nothing, or UTF-8, was asked for."""
+    name = UTF_8 if given is None else check_encoding(given)
+    return msgspec.UNSET if name == UTF_8 else name
+
+
+def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
+    """All text that a command names, and the language of what does not say. `option` names the plain paths."""
+    named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
+    codes = [word for word in languages or () if "=" not in word and paths]
+    if not (paths or named):
+        raise UsageError(f"no text was named; give {option}, or --language xx=PATH")
+    if len(codes) > 1:
+        raise UsageError(f"--language {codes[1]} names no text; say where it is: --language {codes[1]}=PATH")
+    for code in codes:
+        if not is_language(code):
+            raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
+    return [*(paths or ()), *named], codes[0] if codes else "en"

@@ -1,0 +1,207 @@
+"""Requests to one server: connections that are kept, limits of time and size, another try when the server is full.
+
+connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
+connections.ask("GET", "/v1/models")              # the answer's JSON, or a ServerError with the server's line
+
+Every route computes and changes nothing, so a request may be sent again: when the server says it is full (429), after
+the wait that it asks for; and when a kept connection turns out to have been closed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import ssl
+import threading
+import time
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from larvatus.core.errors import UsageError, printable
+from larvatus.core.forking import reset_after_fork
+from larvatus.interfaces.client.errors import LONGEST_LINE, ServerError, refusal, wrong_answer
+from larvatus.interfaces.client.reading import MOST_BYTES, AnswerTooLarge, CallDeadline, DeadlineSocket, read_all
+
+FULL = 429
+WAIT_S = 1.0
+"""Before another try, where a full server does not say how long."""
+
+
+class Connections:
+    """One server, from any number of threads: a request takes a connection that is free, or opens one."""
+
+    def __init__(self, address: str, *, key: str | None, timeout: float, retries: int) -> None:
+        self.reset_in_child()
+        self._secure, self._host, self._port, self._path = _parts(address)
+        if not (math.isfinite(timeout) and timeout > 0):
+            raise UsageError(f"timeout={timeout!r} is no time to wait; give seconds, such as timeout=60")
+        if retries < 0:
+            raise UsageError(f"retries={retries} makes no sense; give 0 or more")
+        self.address, self._timeout, self._retries = address, timeout, retries
+        self._headers = {"Accept": "application/json", **_key_header(key)}
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """Connections stay the parent's: two processes on one would read each other's answers."""
+        self._free: list[HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON that the server answers with; what it refuses is a `ServerError`."""
+        sent = None if body is None else _encoded(body)
+        deadline = CallDeadline(self._timeout)
+        try:
+            for left in range(self._retries, -1, -1):
+                status, wait, answer = self._exchange(method, self._path + path, sent, deadline)
+                if status == FULL and left and wait <= deadline.left():
+                    time.sleep(wait)
+                    continue
+                break
+        except TimeoutError as fault:
+            raise self._late() from fault
+        except AnswerTooLarge:
+            raise wrong_answer(self.address, f"it has more than {MOST_BYTES:,} bytes") from None
+        return self._read(status, answer)
+
+    def close(self) -> None:
+        """Close what is free; a connection in use is closed when its request is done with."""
+        with self._lock:
+            free, self._free = self._free, []
+        for connection in free:
+            connection.close()
+
+    def _exchange(self, method: str, path: str, body: bytes | None, deadline: CallDeadline) -> tuple[int, float, bytes]:
+        """Status, seconds to wait before another try, and the answer's bytes."""
+        with self._lock:
+            kept = self._free.pop() if self._free else None
+        if kept is not None:
+            try:
+                return self._send(kept, method, path, body, deadline)
+            except TimeoutError:
+                raise
+            except (HTTPException, OSError, ValueError):
+                self.close()  # the server has closed it; the others are as old
+        try:
+            return self._send(self._opened(deadline), method, path, body, deadline)
+        except TimeoutError:
+            raise
+        except (HTTPException, OSError, ValueError) as fault:
+            reason = printable((str(fault) or type(fault).__name__)[:LONGEST_LINE])
+            raise ServerError(
+                f"{self.address} does not answer ({reason}); is it running? larvatus serve DIR starts a server"
+            ) from fault
+
+    def _opened(self, deadline: CallDeadline) -> HTTPConnection:
+        if self._secure:
+            context = ssl.create_default_context()
+            return HTTPSConnection(self._host, self._port, timeout=deadline.left(), context=context)
+        return HTTPConnection(self._host, self._port, timeout=deadline.left())
+
+    def _send(
+        self, connection: HTTPConnection, method: str, path: str, body: bytes | None, deadline: CallDeadline
+    ) -> tuple[int, float, bytes]:
+        done = False
+        try:
+            self._limit(connection, deadline)
+            headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused before all of it was sent: 413
+                connection.request(method, path, body=body, headers=headers)
+            with connection.getresponse() as response:
+                answer = read_all(response, most=MOST_BYTES)
+            done = not response.will_close
+        finally:
+            if not done:
+                connection.close()
+        with self._lock:
+            self._free.append(connection)
+        return response.status, seconds_to_wait(response.getheader("Retry-After")), answer
+
+    @staticmethod
+    def _limit(connection: HTTPConnection, deadline: CallDeadline) -> None:
+        """Have all that is sent and read end by the deadline, on a connection that is kept, too."""
+        if connection.sock is None:
+            connection.connect()
+        if isinstance(connection.sock, DeadlineSocket):
+            connection.sock.deadline = deadline
+        else:
+            connection.sock = DeadlineSocket(connection.sock, deadline)
+
+    def _late(self) -> ServerError:
+        return ServerError(
+            f"{self.address} did not answer in {self._timeout:g} seconds; send fewer texts at once, or give a longer "
+            "timeout"
+        )
+
+    def _read(self, status: int, answer: bytes) -> Any:
+        try:
+            said = msgspec.json.decode(answer)
+        except (RecursionError, MemoryError) as fault:
+            why = "nested too deeply" if isinstance(fault, RecursionError) else "too large for the memory here"
+            raise wrong_answer(self.address, why, status=status) from None
+        except (ValueError, OverflowError) as fault:
+            line = printable(answer[:LONGEST_LINE].decode("utf-8", "replace").strip().partition("\n")[0])
+            raise ServerError(
+                f"{self.address} answered {status} without JSON ({line or 'nothing'}); is it a Larvatus server?",
+                status=status,
+            ) from fault
+        if status != 200:
+            raise refusal(said, status, otherwise=f"{self.address} answered {status}")
+        if not isinstance(said, dict):
+            raise wrong_answer(self.address, f"JSON that is {type(said).__name__}, not an object", status=status)
+        return said
+
+
+def seconds_to_wait(header: str | None) -> float:
+    """What Retry-After asks for: seconds, or a date.
+
+    >>> seconds_to_wait("3"), seconds_to_wait(None), seconds_to_wait("Thu, 01 Jan 1970 00:00:00 GMT")
+    (3.0, 1.0, 0.0)
+    """
+    if header is None:
+        return WAIT_S
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return WAIT_S
+
+
+def _parts(address: str) -> tuple[bool, str, int | None, str]:
+    """Whether encrypted, host, port and what stands before every path."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    plain = not (parts.query or parts.fragment or parts.username or parts.password)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not address.isprintable():
+        raise UsageError(f"{printable(address)!r} is no address of a server; give one such as http://127.0.0.1:8311")
+    return parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/")
+
+
+def _key_header(key: str | None) -> dict[str, str]:
+    if key is None:
+        return {}
+    if not key or not key.isascii() or not key.isprintable():
+        raise UsageError(
+            "the key has characters that no key has; give a line of the server's key file, without its end"
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as fault:
+        raise UsageError("a text has half of a surrogate pair, which is no character; decode it again") from fault
+    except (TypeError, ValueError) as fault:
+        raise UsageError(f"a request takes texts, numbers and lists of them: {printable(str(fault))}") from fault

@@ -1,0 +1,93 @@
+"""What an answer of each address must look like: anything else is an error that names the server.
+
+results_of({"results": [{"label": "wet"}]}, 1, address)
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from larvatus.core.arrays import Floats
+from larvatus.interfaces.client.errors import wrong_answer
+
+Item = dict[str, Any]
+
+
+class ModelsAnswer(Struct, frozen=True):
+    models: list[Item]
+
+
+class ResultsAnswer(Struct, frozen=True):
+    results: list[Item]
+
+
+class SimilarAnswer(Struct, frozen=True):
+    instances: list[Item]
+    cosines: list[list[float]]
+
+
+class SensesAnswer(Struct, frozen=True):
+    instances: list[Item]
+    clusters: list[Item]
+    nearest: list[Item]
+
+
+class AttentionAnswer(Struct, frozen=True):
+    tokens: list[str]
+    weights: list[list[list[list[float]]]]
+
+
+class VectorUnit(Struct, frozen=True):
+    vector: list[Any] | None
+    """Vector of one layer, or of all; None where the vocabulary deletes the unit."""
+
+
+class EmbedResult(Struct, frozen=True):
+    units: list[VectorUnit]
+
+
+AShape = TypeVar("AShape", bound=Struct)
+WHOLE: dict[str, type[Struct]] = {"similar": SimilarAnswer, "senses": SensesAnswer, "attention": AttentionAnswer}
+"""Shapes of answers by address, where an answer is one whole."""
+
+
+def converted(given: Any, shape: type[AShape], address: str) -> AShape:
+    """A decoded answer in its shape."""
+    try:
+        return msgspec.convert(given, shape)
+    except (msgspec.ValidationError, RecursionError) as fault:
+        raise wrong_answer(address, str(fault) or "nested too deeply") from None
+
+
+def results_of(given: Any, count: int, address: str) -> list[Item]:
+    """A result for each input."""
+    results = converted(given, ResultsAnswer, address).results
+    if len(results) != count:
+        raise wrong_answer(address, f"{len(results):,} results for {count:,} inputs")
+    return results
+
+
+def vectors_of(item: Item, address: str) -> Floats:
+    """[units, D] of a result, or [layers + 1, units, D] of all layers; NaN where a unit has none."""
+    vectors = [unit.vector for unit in converted(item, EmbedResult, address).units]
+    try:
+        with np.errstate(over="ignore"):  # such a number is refused below
+            known = [np.asarray(vector, np.float32) for vector in vectors if vector is not None]
+    except (ValueError, TypeError, OverflowError):
+        raise wrong_answer(address, "a vector that is no list of numbers") from None
+    shapes = {array.shape for array in known} or {(0,)}
+    if len(shapes) > 1 or not {len(shape) for shape in shapes} <= {1, 2}:
+        raise wrong_answer(address, "vectors of several sizes")
+    if not all(np.isfinite(array).all() for array in known):
+        raise wrong_answer(address, "a vector with what is no number")
+    (shape,) = shapes
+    rows = iter(known)
+    blank = np.full(shape, np.nan, np.float32)
+    every = [blank if vector is None else next(rows) for vector in vectors]
+    whole = np.stack(every) if every else np.zeros((0, *shape), np.float32)
+    by_layer: Floats = whole.swapaxes(0, 1) if whole.ndim == 3 else whole
+    return by_layer

@@ -1,0 +1,74 @@
+"""Models behind a socket: uvicorn around the application of `app.py`.
+
+with listening_socket("127.0.0.1", 0) as socket:
+    listen([load("runs/law")], ServeSettings(), socket)         # until it is told to stop
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from larvatus.core.errors import UsageError
+from larvatus.inference.model import Model
+from larvatus.interfaces.serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI  # an extra
+
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+BACKLOG = 2_048
+
+
+def check_installed() -> None:
+    """Refuse where what a server is made of is not installed."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f'a server needs {", ".join(missing)}; pip install "larvatus[studio]"')
+
+
+def listening_socket(host: str, port: int) -> sockets.socket:
+    """Bound before any model is loaded, so that a port that is taken is known at once."""
+    check_installed()
+    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
+    try:
+        return sockets.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise UsageError(f"cannot listen on {host}:{port} ({reason}); choose another --host or --port") from fault
+
+
+def listen(
+    models: Sequence[Model],
+    settings: ServeSettings,
+    socket: sockets.socket,
+    *,
+    ready: Callable[[str], None] = lambda names: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` gets the names of the models once requests and signals are heard."""
+    from larvatus.interfaces.serve.app import build_app  # made of an extra
+
+    app = build_app(models, settings)
+    run_app(app, socket, settings, started=lambda: ready(", ".join(app.state.server.served.models)))
+
+
+def run_app(
+    app: FastAPI,
+    socket: sockets.socket,
+    settings: ServeSettings,
+    *,
+    started: Callable[[], None] = lambda: None,
+) -> None:
+    """An application of `build_app`, until SIGINT or SIGTERM."""
+    from larvatus.interfaces.serve.draining_server import run_until_stopped  # made of an extra
+
+    run_until_stopped(
+        app,
+        socket,
+        drain=app.state.manners.drain,
+        drain_seconds=settings.timeout,
+        connections=settings.connections,
+        started=started,
+    )

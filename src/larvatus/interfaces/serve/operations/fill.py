@@ -1,0 +1,92 @@
+"""Blanks: `{"texts": ["The [MASK] of the river."], "top": 3}` → the likeliest words of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from larvatus.inference.cloze.fill import fill_blanks
+from larvatus.inference.model import Model
+from larvatus.interfaces.serve.cost import RequestCost
+from larvatus.interfaces.serve.operations.operation import Item, Operation, Subject, TextsBody
+from larvatus.interfaces.serve.refusals import OverLimit
+from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.models.masked_prediction import find_predictor
+
+LETTERS = 8
+"""Characters of a text that weigh as much as a number in an answer."""
+Top = Annotated[int, Meta(ge=1)]
+
+
+class FillBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts with [MASK] at each blank."""
+
+    top: Top = 5
+    """How many candidates."""
+    joint: bool = True
+    """Fill several blanks together; else each by itself alone."""
+    beam: Top = 10
+    """Fillings kept on the way when several blanks are filled."""
+    words_only: bool = True
+    """Whole words only; false: subwords, signs and abbreviations before their period too. Probabilities are not
+    renormalised."""
+
+
+class Fill(Operation[FillBody]):
+    name, title, Body = "fill", "Fill the blanks of texts: the likeliest words, with their probabilities.", FillBody
+    together = False  # `fill_blanks` reads one text at a time; the passes put them together
+    examples: ClassVar = {
+        "one blank": {"texts": "The [MASK] of the river was wide.", "top": 3},
+        "two blanks": {"texts": ["The [MASK] [MASK] was wide."], "joint": True},
+    }
+    answer_example: ClassVar = {
+        "model": "english",
+        "results": [
+            {
+                "text": "The [MASK] of the river was wide.",
+                "fills": [
+                    {"token": "mouth", "probability": 0.31, "id": 2677, "text": "The mouth of the river was wide."}
+                ],
+                "marginals": [],
+                "read": 8,
+                "total": 8,
+                "coverage": {"tokens": 8, "read": 8, "windows": 1},
+            }
+        ],
+    }
+
+    def lacks(self, model: Model) -> str | None:
+        if find_predictor(model.network) is not None:
+            return None
+        return "it has no masked-lm head; use a model pretrained with masked-lm"
+
+    def check(self, body: FillBody, settings: ServeSettings) -> None:
+        super().check(body, settings)
+        if body.beam > settings.max_top:
+            raise OverLimit(f"beam is {body.beam:,}, and this server keeps {settings.max_top:,} at most (--max-top)")
+
+    def estimate(self, model: Model, item: Item, options: FillBody, lengths: Sequence[int]) -> RequestCost:
+        """Several blanks: a copy of the window for each filling that is kept, for each blank after the first."""
+        blanks = max(1, str(item).count(model.tokenizer.special.mask or "[MASK]"))
+        window = min(sum(lengths), model.encoder.reach)
+        kept = max(options.beam, options.top)
+        copies = 1 + (blanks - 1) * kept if options.joint else blanks if sum(lengths) > window else 1
+        words = (options.top * (blanks + 1)) * (len(item) // LETTERS + 1)  # each candidate comes with its text
+        return RequestCost(copies * window, words)
+
+    def run(self, subject: Subject, items: Sequence[Item], options: FillBody) -> list[dict[str, Any]]:
+        return [self._fill(subject.model, text, options) for text in items]
+
+    def _fill(self, model: Model, text: str, options: FillBody) -> dict[str, Any]:
+        fills = fill_blanks(
+            model.network,
+            model.tokenizer,
+            text,
+            top=options.top,
+            beam=options.beam,
+            joint=options.joint,
+            candidates="words" if options.words_only else "tokens",
+        )
+        return {**fills.to_dict(), "coverage": {"tokens": fills.total, "read": fills.read, "windows": 1}}

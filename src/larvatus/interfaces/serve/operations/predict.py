@@ -1,0 +1,164 @@
+"""Fine-tuned heads: an operation for each task of the registry, with what that task reads and answers.
+
+{"texts": ["good", ["a premise", "a hypothesis"]]}                     → /v1/classify
+{"texts": ["Mt. Sanitas is high.", ["words", "already", "cut"]]}       → /v1/tag, /v1/spans
+{"questions": [{"question": "Who?", "passage": "Ann did."}]}           → /v1/answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from larvatus.data.labelled.records import Place
+from larvatus.inference.model import Model
+from larvatus.interfaces.serve.cost import RequestCost, windowed
+from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, Subject
+from larvatus.models.heads.head import HeadConfig
+from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.predict import Predictor
+from larvatus.tasks.registry import TASKS, AnyTask, is_tuned, task_of
+
+
+class ReadBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long texts are read."""
+
+    truncate: bool = False
+    """Read the first window of a long text alone; else all of it, in windows."""
+    overlap: Annotated[int, Meta(ge=0, le=2**24)] | None = None
+    """Tokens that windows share; left out: a quarter of a window."""
+
+
+class PredictBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts, or pairs of texts."""
+
+    texts: str | tuple[str | tuple[str, str], ...]
+    """A text, or several; one of several may be a pair."""
+    merge: Merge = "mean"
+    """How windows of a long text decide: by the mean of their scores, or the max."""
+
+
+class WordsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts, or words that are cut already."""
+
+    texts: str | tuple[str | tuple[str, ...], ...]
+    """A text, or several; one of several may be a list of words."""
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    question: str
+    passage: str
+
+
+class QuestionsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Questions, each with the passage that holds the answer."""
+
+    questions: tuple[Question, ...]
+    """Each with its passage."""
+    top: Annotated[int, Meta(ge=1)] = 1
+    """Answers to each question, likeliest first."""
+
+
+class Endings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    context: str
+    endings: tuple[str, ...]
+
+
+class EndingsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Contexts, each with its endings."""
+
+    questions: tuple[Endings, ...]
+    """Each with its endings, of which one is chosen."""
+
+
+class _Posted(Place):
+    def __str__(self) -> str:
+        return "the text"
+
+
+HERE = _Posted("the text", 1)
+BODIES: Mapping[str, type[ReadBody]] = {"answer": QuestionsBody, "choose": EndingsBody}
+"""Of tasks that read more than texts, pairs or words."""
+EXAMPLES: Mapping[type[ReadBody], Mapping[str, Any]] = {
+    PredictBody: {
+        "a text": {"texts": "A film to see twice."},
+        "a pair": {"texts": [["A man sleeps.", "Nobody is awake."]]},
+    },
+    WordsBody: {"a text": {"texts": "Mt. Sanitas is in Sunshine Canyon."}, "words": {"texts": [["Ann", "ran", "."]]}},
+    QuestionsBody: {
+        "a question": {"questions": [{"question": "Where is the hill?", "passage": "The hill is in the town."}]}
+    },
+    EndingsBody: {"endings": {"questions": [{"context": "She fell.", "endings": ["She got up.", "It is blue."]}]}},
+}
+
+
+class Predict(Operation[Any]):
+    """What the head of a task says of texts."""
+
+    def __init__(self, task: AnyTask) -> None:
+        self.task = task
+        body = BODIES.get(task.name, WordsBody if task.reads_words else PredictBody)
+        kind = msgspec.defstruct(
+            f"{task.name.capitalize()}Body", [], bases=(body,), frozen=True, kw_only=True, forbid_unknown_fields=True
+        )
+        kind.__doc__ = body.__doc__
+        of_task: dict[str, Any] = self.__dict__  # what other operations say in their class
+        of_task.update(name=task.name, title=task.title, Body=kind, examples=EXAMPLES[body])
+        of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
+
+    def lacks(self, model: Model) -> str | None:
+        if is_tuned(model.bundle) and task_of(model.bundle).name == self.task.name:
+            return None
+        return f"it was not fine-tuned for that; larvatus finetune {self.task.name} makes one that is"
+
+    def estimate(self, model: Model, item: Item, options: Any, lengths: Sequence[int]) -> RequestCost:
+        """A question is read with each window of its passage, a context with each ending, a pair in shared windows."""
+        reach = model.encoder.reach
+        if isinstance(item, Endings):
+            context, *endings = lengths
+            pairs = [(context, ending) for ending in endings]
+        elif isinstance(item, Question) or (isinstance(item, tuple) and not self.task.reads_words):
+            pairs = [(lengths[0], sum(lengths[1:]))]
+        else:
+            pairs = [(0, sum(lengths))]
+        written = sum(config.writes for config in model.bundle.objectives if isinstance(config, HeadConfig))
+        if options.truncate:
+            return RequestCost(written + sum(min(first + second, reach) for first, second in pairs))
+        half = not isinstance(item, Question)
+        return RequestCost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
+
+    def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
+        said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
+        predictor = Predictor(subject.model.bundle, PredictOptions(**said), subject.model.device)
+        examples = [self.task.example(self._given(item), HERE) for item in items]
+        return [
+            {
+                **answer.to_dict(),
+                "coverage": {
+                    "tokens": answer.coverage.tokens,
+                    "read": answer.coverage.read,
+                    "windows": answer.coverage.windows,
+                },
+            }
+            for answer in predictor.answer(examples)
+        ]
+
+    def _given(self, item: Item) -> Any:
+        """As `predict` of a model takes it."""
+        if isinstance(item, Struct):
+            return msgspec.structs.astuple(item)
+        return list(item) if self.task.reads_words and not isinstance(item, str) else item
+
+
+def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
+    """Tokens of windows over the longer text with the shorter in each; with `half`, neither takes more than half."""
+    shared, read = (min(pair), max(pair)) if half else pair
+    shared = min(shared, reach // 2 if half else reach - 1)
+    return windowed(read, reach=reach, overlap=overlap, shared=shared)
+
+
+PREDICTIONS = tuple(Predict(task) for task in TASKS.values())

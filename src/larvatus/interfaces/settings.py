@@ -1,0 +1,324 @@
+"""What may be set of a run, of reading text and of comparing: the same structs for the commands and for Python.
+
+    lv.pretrain("bert", corpus="texts/", out="runs/mine", size="tiny", steps=1_000, split="file")
+    larvatus pretrain bert --corpus texts/ --out runs/mine --size tiny --steps 1000 --split file
+
+Each keyword is a field of one of these structs, and so is each option; what stands below a field is its help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
+from larvatus.data.corpus.remote import is_address, mirrored
+from larvatus.data.text.documents import ReadOptions
+from larvatus.data.text.encodings import UTF_8, check_encoding
+from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.inference.vectors.passages import PassageOptions
+from larvatus.models.bundle.packaged import NAME as PACKAGED
+from larvatus.training.engine.settings import (
+    BUDGETS,
+    MEMORY,
+    MICROBATCH,
+    SILENCE,
+    SILENT_S,
+    WORKERS,
+    Budget,
+    Checkpointing,
+    Parallel,
+    Runtime,
+)
+from larvatus.training.pretraining.prepare import TextOptions
+
+THEN = "Fine-tuning afterwards"
+"""A panel of the help."""
+SECONDS = Range(0, 86_400, above=True)
+"""Of a measurement."""
+Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
+"""Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
+
+
+class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How text is read."""
+
+    language: str = "en"
+    """Language of text for which none is given."""
+    sentences: Literal["library", "newline"] = "library"
+    """Split by rule, or one sentence a line."""
+    split: Literal["blank-line", "file"] = "blank-line"
+    """What ends a document in plain text."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """Bad UTF-8, broken records: stop, or skip and count."""
+    encoding: str | None = None
+    """Of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of tables (CSV, TSV, JSONL, Parquet) that holds the text; default: guessed and reported."""
+    text_field: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Older name of --text."""
+    language_field: str | None = None
+    """Column of tables that holds the language."""
+    licence: str = ""
+    """Licence of the text, for the datasheet."""
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        if self.text is not None and not self.text:
+            raise UsageError("--text is empty; name a column, or leave it out to have the text column guessed")
+        if self.text_field is not None:
+            warn_of_older_name("text_field", "text")
+
+    @property
+    def column(self) -> str | None:
+        """Text column that the user named; None where it is guessed."""
+        return self.text if self.text is not None else self.text_field
+
+    def reading(self, *, label_field: str | None = None) -> ReadOptions:
+        """What readers of documents are told. UTF-8 is not named: it is the same as nothing in a corpus's settings."""
+        name = UTF_8 if self.encoding is None else check_encoding(self.encoding)
+        options = ReadOptions(
+            encoding=msgspec.UNSET if name == UTF_8 else name,
+            split=self.split,
+            language_field=self.language_field,
+            on_bad=self.on_bad,
+            label_field=label_field,
+        )
+        return options.named(self.column)
+
+    @property
+    def passages(self) -> PassageOptions:
+        """What commands that read a corpus passage by passage are told."""
+        return PassageOptions(reading=self.reading(), sentences=self.sentences, language=self.language)
+
+    @property
+    def options(self) -> TextOptions:
+        """What a run that prepares its own text is told."""
+        return TextOptions(
+            reading=self.reading(), language=self.language, sentences=self.sentences, licence=self.licence
+        )
+
+
+class BudgetSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to train: one of these."""
+
+    steps: Steps | None = None
+    """Train this many steps."""
+    minutes: Annotated[float, BUDGETS["minutes"]] | None = None
+    """Measure, then train as many steps as fit."""
+    epochs: Annotated[float, BUDGETS["epochs"]] | None = None
+    """Read the corpus this many times."""
+    tokens: Annotated[int, BUDGETS["tokens"]] | None = None
+    """Train on this many tokens."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(**msgspec.structs.asdict(self))
+
+
+class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may differ between machines and must not change the result."""
+
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    precision: str = "auto"
+    """fp32, bf16, or auto."""
+    compile: bool | None = None
+    """Compile the step (auto: on CUDA)."""
+    microbatch: Annotated[int, MICROBATCH] | None = None
+    """Tokens of one forward pass; halved where memory runs out."""
+    workers: Annotated[int, WORKERS] | None = None
+    """Processes that pack and mask ahead, up to 4 a core."""
+    deterministic: bool = False
+    """The same bits again, on CUDA too."""
+    activation_checkpointing: Checkpointing = "auto"
+    """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
+    memory: Annotated[float, MEMORY] | None = None
+    """GB that training may take of the device (all)."""
+    rank_timeout: Annotated[float, SILENCE] = SILENT_S
+    """Of several processes: seconds of silence after which one counts as lost."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def runtime(self) -> Runtime:
+        chosen = msgspec.structs.asdict(self)
+        rank_timeout = chosen.pop("rank_timeout")
+        return replace(Runtime.here(**chosen), rank_timeout=rank_timeout)
+
+
+class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is trained, from what, and how it is watched over."""
+
+    size: str | None = None
+    """tiny (its training fits a laptop too), mini, small, medium, base or large."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value, such as model.layers=6."""
+    valid: str | None = None
+    """Held-out text; else every 50th document, or passages of few."""
+    start: Annotated[str | None, Flag("--from", metavar="DIR")] = None
+    """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
+    add_words: tuple[str, ...] = ()
+    """With --from: learn so many new words from the text, or take those of a file; repeatable."""
+    old: str | None = None
+    """With --from: text of the old domain, to see what is forgotten; or embedded."""
+    seed: Seed = 0
+    """All randomness follows from it."""
+    resume: bool = False
+    """Go on from the newest sound checkpoint, if any."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    fork: bool = False
+    """Resume although settings were edited."""
+    evaluate_every: Steps | None = None
+    """Steps between evaluations."""
+    save_every: Steps | None = None
+    """Steps between checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard files too."""
+    parallel: Parallel = "auto"
+    """Under torchrun: all weights in each process, a part in each, or a part where memory is short."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is compared."""
+
+    size: str | None = None
+    """tiny (its training fits a laptop too), mini, small, medium, base or large."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value for all, or bert:field=value for one of them."""
+    valid: str | None = None
+    """Held-out text; else every 50th document, or passages of few."""
+    seed: Seed = 0
+    """All randomness follows from it."""
+    seeds: tuple[Seed, ...] | None = None
+    """Several, such as 1,2,3: the table shows mean ± deviation."""
+    resume: bool = False
+    """Take finished runs as they are, go on with the others."""
+    then: Annotated[tuple[str, ...], Flag(metavar="TASK=PATH", panel=THEN)] = ()
+    """Fine-tune each on a labelled set: a directory with train.* and dev.*, or TRAIN:DEV; repeatable."""
+    then_settings: Annotated[tuple[str, ...], Flag("--then-set", metavar="NAME=VALUE", panel=THEN)] = ()
+    """Of fine-tuning: epochs=3 for all, or for one task, set or recipe: tag:epochs=3; repeatable."""
+    then_seeds: Annotated[tuple[Seed, ...], Flag(panel=THEN)] = (0, 1, 2)
+    """Each is fine-tuned from each of these."""
+    then_examples: Annotated[Count, Flag(metavar="N", panel=THEN)] | None = None
+    """Learn from so many examples of a set at most, drawn at random, the same for all."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class BenchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is measured of a machine."""
+
+    recipe: str | None = None
+    """A recipe's name, or a TOML file (bert; modern with --grow length)."""
+    size: str | None = None
+    """tiny, mini, small, medium, base or large (base on a GPU, mini on a CPU)."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value, such as model.layers=6."""
+    model: str | None = None
+    """A model directory in place of a recipe."""
+    corpus: str = "embedded"
+    """Text to read: a file, a folder, a glob, a built corpus, or the prose that every Python ships."""
+    length: Length | None = None
+    """Tokens of the longest sequence; default: as the recipe says."""
+    tokens: Count | None = None
+    """Tokens of a step (65,536 on a GPU, 4,096 on a CPU)."""
+    seconds: Annotated[float, SECONDS] = 3.0
+    """For each figure, about."""
+    peers: bool = True
+    """Have installed peers do the same: transformers, sentence-transformers."""
+    grow: Literal["length", "batch", "layers", "corpus"] | None = None
+    """Measure how time and memory grow with this instead."""
+    largest: Count | None = None
+    """With --grow: the largest length, batch, number of layers, or times that the text is repeated."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What kind of vocabulary."""
+
+    kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"], Flag("--type")] = "wordpiece"
+    """What kind of pieces."""
+    size: Size = 30_522
+    """Pieces in all, special tokens included."""
+    lowercase: Annotated[bool | None, Flag("--lowercase/--cased")] = None
+    """Fold case and accents; default: as the family does."""
+    alpha: Share = 1.0
+    """Exponent of the language mixture, 0 (all alike) to 1 (as they come)."""
+    sample: PositiveShare = 1.0
+    """Share of the documents that are counted, drawn at random."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def structs_of(settings: Mapping[str, Any], *kinds: type[Struct], of: str) -> tuple[Any, ...]:
+    """Keyword arguments as the structs that they belong to; what belongs nowhere is refused, with the nearest."""
+    known = [name for kind in kinds for name in kind.__struct_fields__]
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"{of} has no setting {name!r}{did_you_mean(name, known)}")
+    return tuple(_convert(settings, kind, of) for kind in kinds)
+
+
+def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
+    fields = {name: _plain(settings[name]) for name in kind.__struct_fields__ if name in settings}
+    try:
+        return msgspec.convert(fields, kind, dec_hook=_path)
+    except msgspec.ValidationError as fault:
+        if isinstance(fault.__cause__, UsageError):
+            raise fault.__cause__ from None
+        raise UsageError(f"{of}: {fault}") from fault
+
+
+def _plain(value: Any) -> Any:
+    """``{"model.layers": 6}`` as the command line writes it, and a path so that it is no model's name."""
+    if isinstance(value, Path):
+        return f"./{value}" if str(value) == PACKAGED else str(value)
+    return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise NotImplementedError
+
+
+def keywords(*structs: Struct) -> dict[str, Any]:
+    """Structs as keyword arguments, but for fields that are not set: what `structs_of` undoes."""
+    fields = (field for struct in structs for field in msgspec.structs.asdict(struct).items())
+    return {name: value for name, value in fields if value is not msgspec.UNSET}
+
+
+def text_given(corpus: Corpus) -> list[Given]:
+    """Text in all the ways that it may be named; for a built corpus in remote storage, its mirror on this machine."""
+    if isinstance(corpus, Mapping):
+        return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]
+    given = [corpus] if isinstance(corpus, str | Path | LanguagePath) else list(corpus)
+    if len(given) == 1 and isinstance(given[0], str) and is_address(given[0]):
+        return [mirrored(given[0]) or given[0]]
+    return given

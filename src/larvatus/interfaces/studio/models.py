@@ -1,0 +1,43 @@
+"""What the studio needs to know of the models that are served: where each stands, and how one is put beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from larvatus.core.errors import did_you_mean
+from larvatus.inference.model import load
+from larvatus.interfaces.serve.refusals import NoSuchModel
+from larvatus.interfaces.serve.served_models import ServedModels
+
+
+class StudioModels(Protocol):
+    def directory(self, name: str | None) -> Path:
+        """Of a served model; None: the first. One that is not served is refused."""
+
+    def publish(self, directory: Path) -> str:
+        """Serve a model that was just made here; gives the name that it is served by."""
+
+    def paths(self) -> dict[str, str]:
+        """What `larvatus.load` takes in the folder where the studio was started, by name."""
+
+
+@dataclass(frozen=True)
+class ServedShelf:
+    """The models of a running server."""
+
+    served: ServedModels
+    device: str = "auto"
+
+    def directory(self, name: str | None) -> Path:
+        models = self.served.models
+        if name is not None and name not in models:
+            raise NoSuchModel(f"there is no model {name!r}{did_you_mean(name, models)}")
+        return Path(next(iter(models.values()) if name is None else iter([models[name]])).model.bundle.path)
+
+    def publish(self, directory: Path) -> str:
+        return self.served.add(load(directory, device=self.device)).name
+
+    def paths(self) -> dict[str, str]:
+        return {name: str(served.model.bundle.path) for name, served in self.served.models.items()}

@@ -1,0 +1,1 @@
+"""Networks and what describes them: layers, objectives, heads, recipes, model directories, generation."""

@@ -1,0 +1,384 @@
+"""A model directory, saved and loaded whole: weights, tokenizer, settings, card and manifest.
+
+    config.json  model.safetensors  tokenizer.json …    as Hugging Face has them: `transformers` loads the directory too
+    larvatus.json                                       our manifest: recipe, lineage, checksums
+    README.md                                           the model card
+    generator/                                          the same again, of the generator that a model may have
+    crf.safetensors                                     the CRF that a tagger may have
+
+    save_bundle(run, network=…, tokenizer=…, …)     all files change together, or none does
+    bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
+
+A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch import Tensor
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.core.outputs import check_directory
+from larvatus.core.regular_files import is_there, open_regular
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.tokenizer_files import WRITTEN
+from larvatus.models.bundle import crf_file, int8_file
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.claims import CardText
+from larvatus.models.bundle.hub import find_model
+from larvatus.models.bundle.huggingface import (
+    Architecture,
+    Layout,
+    layout_for,
+    layout_of,
+    their_shapes,
+    to_ours,
+    to_theirs,
+)
+from larvatus.models.bundle.replaced import check_pending, replaced_files, settle
+from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
+from larvatus.models.bundle.weight_files import WeightFiles
+from larvatus.models.bundle.weights import find_weights, refuse_pickle, stored_bytes, write_tensors
+from larvatus.models.heads.kinds import KINDS
+from larvatus.models.network import Network, ObjectiveConfig, tag
+from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.shells import shells
+from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
+
+WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
+MOST_SHARED = 1_000
+"""Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
+LONGEST_CARD = 1_000_000  # bytes of a card that are taken over
+MOST_TRIES = 5
+"""Times that a directory is read again because another model was saved there meanwhile."""
+GENERATOR = "generator"
+GENERATOR_CARD = """# generator
+
+The masked language model that replaced tokens while the model in the folder above learnt to tell which. It has the same
+embeddings, and fills blanks; the README.md above is the card of both.
+"""
+TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
+"""What saving a model writes: where one of these stands already, a command asks for `--overwrite`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bundle:
+    """What a model directory holds, ready to use (in evaluation mode, on the CPU)."""
+
+    path: Path
+    network: Network
+    model: EncoderConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    tokenizer: Tokenizer
+    recipe: dict[str, Any] | None
+    lineage: dict[str, Any]
+    claims: Sequence[Mapping[str, Any]] = ()
+    """The figures of its card, as they stand in `larvatus.json` (`claims.py` reads them)."""
+    spare: Mapping[str, Tensor] = field(default_factory=dict)
+    """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
+    family: str = ""
+    """The layout that it was read in (a `model_type`); none for a model that was made here."""
+    natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the heads of fine-tuned models have in that family, by name (`heads.natural`)."""
+    pooling: str = ""
+    """How a sentence encoder makes one vector of a text (`sentence_pooling.py`); empty for other models."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of the spare tensors."""
+        return tuple(sorted(self.spare))
+
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture(
+            model=self.model,
+            objectives=self.objectives,
+            vocabulary=len(self.network.encoder.word_vectors),
+        )
+
+
+def save_bundle(
+    directory: Path,
+    *,
+    network: Network,
+    objective_configs: Sequence[ObjectiveConfig],
+    tokenizer: Tokenizer,
+    recipe: dict[str, Any] | None,
+    lineage: dict[str, Any],
+    card: str | CardText,
+    family: str = "",
+) -> None:
+    """Write the model; what stood there before stays until all of it is on the disk.
+
+    `family` is the layout to write it in, where that can express it (the one its parent was read in).
+    """
+    architecture = architecture_of(network, objective_configs)
+    card = card if isinstance(card, CardText) else CardText(card)
+    bundle = Bundle(
+        path=directory,
+        network=network,
+        model=architecture.model,
+        objectives=architecture.objectives,
+        tokenizer=tokenizer,
+        recipe=recipe,
+        lineage=lineage,
+        claims=card.claims,
+    )
+    layout = layout_for(architecture, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=family)
+    write_bundle(directory, bundle, layout=layout, card=card.text)
+
+
+def write_bundle(
+    directory: Path, bundle: Bundle, *, layout: Layout, dtype: torch.dtype = torch.float32, card: str
+) -> None:
+    """The same in a layout that can express the model, in any precision, or in int8 (`int8_file.py`).
+
+    Heads that `objectives` lacks are left out.
+    The generator that a model was trained with goes beside it, in the layout that fits it best.
+    """
+    tokenizer = bundle.tokenizer
+    models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
+    if (generator := bundle.network.generator) is not None:
+        heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
+        of_generator = architecture_of(generator, heads)
+        fitting = layout_for(of_generator, pad=tokenizer.padding_id, vocabulary=tokenizer.kind)
+        written = _Written(generator, of_generator, fitting, GENERATOR_CARD)
+        models = {GENERATOR: written, **models}  # the outer manifest is last
+    tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
+    parts = [folder for folder in models if folder]
+    size = sum(map(stored_bytes, tensors.values()))
+    size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
+    with files.locked(directory, nested=True), _replaced(directory, size) as aside:
+        for folder, model in models.items():
+            place = aside / folder
+            place.mkdir(exist_ok=True)
+            write_tensors(place / weights_name(dtype), tensors[folder])
+            crf_file.write_crf(place, model.beside())
+            tokenizer.save(place)
+            files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
+            files.write_text(place / CARD, model.card)
+            names = {path.name for path in place.iterdir() if not path.is_dir()}
+            beside: dict[str, Any] = {} if folder else {"parts": parts, "claims": bundle.claims}
+            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """A model as it is to be written."""
+
+    network: Network
+    architecture: Architecture
+    layout: Layout
+    card: str
+
+    def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
+        config = self.layout.config(self.architecture, pad=pad)
+        dtype = dtype if dtype.is_floating_point else torch.float32  # what int8 is read as
+        return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
+
+    def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        beside = self.layout.tasks.beside
+        ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
+        theirs = to_theirs(self.layout, ours)
+        if not dtype.is_floating_point:
+            return int8_file.packed(theirs)
+        return {name: _cast(name, tensor, dtype) for name, tensor in theirs.items()}
+
+    def beside(self) -> dict[str, Tensor]:
+        """What the layout has no place for, under our names."""
+        beside = self.layout.tasks.beside
+        return {name: tensor for name, tensor in self._kept().items() if name.startswith(beside)}
+
+    def _kept(self) -> dict[str, Tensor]:
+        kept = {tag(config) for config in self.architecture.objectives}
+        dropped = tuple(f"objectives.{name}." for name in self.network.objectives if name not in kept)
+        return {name: t for name, t in self.network.own_state().items() if not name.startswith(dropped)}
+
+
+def architecture_of(network: Network, objective_configs: Sequence[ObjectiveConfig]) -> Architecture:
+    """What a model is by itself, without the generator it was trained with."""
+    configs = [config for config in objective_configs if tag(config) in network.objectives]
+    return Architecture(
+        model=cast(EncoderConfig, network.encoder.config),
+        objectives=tuple(
+            msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
+            for config in configs
+        ),
+        vocabulary=len(network.encoder.word_vectors),
+    )
+
+
+def weights_name(dtype: torch.dtype) -> str:
+    """The file that holds weights of this type."""
+    return WEIGHTS if dtype.is_floating_point else int8_file.NAME
+
+
+def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    cast = tensor.to(dtype)
+    if cast.isinf().any() and not tensor.isinf().any():
+        raise ArtefactError(f"{name} holds numbers too large for {str(dtype).removeprefix('torch.')}; use bfloat16")
+    return cast
+
+
+def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
+    """Where the new files are written; a model that is not ours is not overwritten."""
+    settle(directory)
+    files.sweep(directory)
+    _refuse_foreign(directory)
+    return replaced_files(directory, size)
+
+
+def check_model_directory(directory: Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse a directory that a model could not be saved in, or only over what stands there: before any work is done.
+
+    With `overwrite`, files of a model may be replaced, but not a model that is read, or that Larvatus did not write.
+    """
+    inputs = list(inputs)
+    check_directory(directory, (), inputs=inputs)
+    _refuse_foreign(directory)
+    check_directory(directory, MODEL_FILES, overwrite=overwrite, inputs=inputs)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    if is_there(directory / CONFIG) and manifests.read_manifest(directory) is None:
+        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
+
+
+def load_bundle(
+    name: Path | str, *, allow_nan: bool = False, revision: str | None = None, online: bool = False
+) -> Bundle:
+    """Read a model directory, ours or Hugging Face's, or a hub model (`hub.py`). Nothing is unpickled or imported.
+
+    Nothing is fetched either, unless `online` asks for it.
+    """
+    directory = _existing(find_model(name, revision=revision, online=online))
+    for _ in range(MOST_TRIES):
+        state = _state(directory)
+        try:
+            bundle = _load(directory, allow_nan=allow_nan)
+        except ArtefactError:
+            if _state(directory) == state:
+                raise
+        else:
+            if _state(directory) == state:
+                return bundle
+    raise ArtefactError(f"{directory} changes while it is read; wait for what is writing there")
+
+
+def _state(directory: Path) -> tuple[Path, int, int]:
+    """Changes when another model is saved there."""
+    root = files.standing(directory)
+    try:
+        stat = os.lstat(root / manifests.NAME)
+    except OSError:
+        return root, 0, 0
+    return root, stat.st_ino, stat.st_mtime_ns
+
+
+def _load(path: Path, *, allow_nan: bool) -> Bundle:
+    directory = files.standing(path)
+    manifest = check_pending(directory) if directory != path else manifests.read_manifest(directory)
+    source = directory / CONFIG
+    config = files.read_json(source)
+    layout = layout_of(config, source)
+    if is_there(directory / PACKAGE):
+        config = {**config, "architectures": []}  # what it was trained from; the heads it has are those in the file
+    paths = find_weights(directory)
+    if manifest is not None:
+        beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if is_there(directory / name)]
+        manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
+
+    file = WeightFiles.open(paths, layout)
+    architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
+    tokenizer = Tokenizer.load(directory)
+    _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
+    network = _shell(architecture)
+    parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.beside)}
+    unused = file.check(layout, their_shapes(layout, parameters))
+    beyond = crf_file.read_crf(directory, outside, allow_nan=allow_nan)
+    tensors = file.read(layout, allow_nan=allow_nan)
+    network.load_state_dict(to_ours(layout, tensors, parameters) | beyond, assign=True)
+    if manifest is not None and GENERATOR in manifest.parts:
+        _attach_generator(network, directory, allow_nan=allow_nan)
+    return Bundle(
+        path=path,
+        network=network.requires_grad_().eval(),
+        model=architecture.model,
+        objectives=architecture.objectives,
+        tokenizer=tokenizer,
+        recipe=manifest.recipe if manifest else None,
+        lineage=manifest.lineage if manifest else {},
+        claims=manifest.claims if manifest else (),
+        spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
+        family=layout.model_type,
+        natural={name: layout.tasks.natural(name, config) for name in KINDS},
+        pooling=read_pooling(directory),
+    )
+
+
+def read_card(bundle: Bundle) -> str:
+    """The model's card, as far as one can be taken over; empty where there is none."""
+    path = files.standing(bundle.path) / CARD
+    if not is_there(path):
+        return ""
+    with open_regular(path) as file:
+        return file.read(LONGEST_CARD).decode("utf-8", errors="replace")
+
+
+def _attach_generator(network: Network, directory: Path, *, allow_nan: bool) -> None:
+    """Load the generator beside the model; it has the same embeddings, which are then held once."""
+    generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).network
+    tables = [part.encoder.word_vectors for part in (network, generator)]
+    if tables[0].shape != tables[1].shape or not torch.equal(*tables):
+        raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
+    network.attach(generator)
+
+
+def _existing(directory: Path) -> Path:
+    if directory.is_file():
+        refuse_pickle(directory)
+        raise ArtefactError(f"{directory} is a file; name the model directory that holds it")
+    return directory
+
+
+def _shell(architecture: Architecture) -> Network:
+    """The model with shapes but without memory: a config that lies about its size costs nothing."""
+    heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
+    with shells():
+        shell = Network(architecture.model, heads, architecture.vocabulary)
+    if not architecture.objectives:
+        shell.objectives.clear()
+    return shell
+
+
+def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
+    if architecture.model.layers > (MOST_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
+        raise ArtefactError(f"{source} says {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
+    if tokenizer.size > architecture.vocabulary:
+        raise ArtefactError(
+            f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
+            "they belong to different models"
+        )
+    if architecture.model.enclosed and not tokenizer.frame.encloses:
+        raise ArtefactError(
+            f"{source}: the tokenizer puts no special token before a text, or none after it, and the model reads both; "
+            "correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
+        )
+    if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
+        highest = tokenizer.frame.highest_segment
+        if highest >= architecture.model.segments:
+            raise ArtefactError(
+                f"{source} says {architecture.model.segments} segments, but the tokenizer beside it numbers them up to "
+                f"{highest}; they belong to different models"
+            )

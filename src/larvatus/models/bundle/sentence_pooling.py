@@ -1,0 +1,55 @@
+"""How a sentence encoder makes one vector of a text: the pooling that a `sentence-transformers` package states.
+
+    read_pooling(Path("all-MiniLM-L6-v2"))        # "mean"
+
+`modules.json` lists the parts of such a package; the one of type `…Pooling` has a folder (mostly `1_Pooling`) whose
+`config.json` says what it does: one name (`pooling_mode`), or a yes and no for each way (`pooling_mode_mean_tokens`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import ArtefactError
+from larvatus.core.files import read_json
+from larvatus.core.regular_files import is_there, refuse_link
+
+PACKAGE = "modules.json"
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Their switches, and their names for what is switched on."""
+
+
+def read_pooling(directory: Path) -> str:
+    """The name of the pooling, several joined by +; empty for a model that is no such package, or has no pooling."""
+    source = directory / PACKAGE
+    if not is_there(source):
+        return ""
+    modules: Any = read_json(source)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ArtefactError(f"{source} is not a list of modules; mend it, or remove it to read the encoder alone")
+    for module in modules:
+        if str(module.get("type", "")).endswith(".Pooling"):
+            return _stated(directory, str(module.get("path", "")), source)
+    return ""
+
+
+def _stated(directory: Path, folder: str, source: Path) -> str:
+    plain = folder not in ("", ".", "..") and Path(folder).name == folder and "\0" not in folder
+    path = directory / folder / "config.json" if plain else source
+    refuse_link(path.parent)
+    if not plain or not is_there(path):
+        raise ArtefactError(f"{source} names the pooling {folder!r}, but there is no {folder}/config.json beside it")
+    config: Any = read_json(path)
+    if not isinstance(config, dict):
+        raise ArtefactError(f"{path} says nothing of pooling; mend it, or remove {source.name}")
+    if isinstance(named := config.get("pooling_mode"), str):
+        return named
+    return "+".join(name for flag, name in FLAGS.items() if config.get(flag) is True)

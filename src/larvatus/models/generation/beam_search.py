@@ -1,0 +1,161 @@
+"""Beam search: of each prompt the `beams` best unfinished continuations are kept, and the best finished ones.
+
+    score = Σ_t log p(x_t | x_<t) / length^penalty        of a finished continuation, its end token counted
+
+Step by step what `transformers` does, so that both find the same tokens: of each prompt the 2 × beams best next steps
+are looked at; those that end, if among the first `beams`, enter the finished ones if they are good enough; the best
+that do not end go on. A prompt is done when its best unfinished continuation, scored at its present length, does not
+beat the worst of `beams` finished ones (early stopping: when there are so many), or none can go on. Prompts do not
+influence each other, and leave when they are done.
+P prompts, K beams, C candidates, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from larvatus.core.arrays import Ints
+from larvatus.models.generation.continuing import Continuing
+from larvatus.models.generation.stopping import Stopping
+from larvatus.models.generation.unrolling import Unrolled
+
+NEVER = -1.0e9
+"""Score of a continuation that is none: as `transformers` has it, since sums with it decide between ties."""
+
+
+@dataclass(frozen=True)
+class Search:
+    beams: int
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
+@dataclass(eq=False)
+class _Beams:
+    """The state of the prompts that are not done."""
+
+    numbers: Tensor  # [P] of the prompts
+    most: Tensor  # [P] tokens at most
+    ids: Tensor  # [P, K, T] of unfinished continuations
+    sums: Tensor  # [P, K] their log-probabilities
+    ended_ids: Tensor  # [P, K, T] of finished ones
+    ended_sums: Tensor  # [P, K] their log-probabilities …
+    ended_scores: Tensor  # [P, K] … divided by length^penalty
+    ended_lengths: Tensor  # [P, K] 0 where there is none yet
+
+    @classmethod
+    def begun(cls, most: Tensor, beams: int) -> Self:
+        prompts, device, longest = len(most), most.device, int(most.max())
+        ids = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
+        sums = torch.zeros(prompts, beams, device=device)
+        sums[:, 1:] = NEVER  # all beams begin alike: one is enough
+        nothing = torch.full((prompts, beams), NEVER, device=device)
+        lengths = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
+        numbers = torch.arange(prompts, device=device)
+        return cls(numbers, most, ids, sums, ids.clone(), nothing.clone(), nothing.clone(), lengths)
+
+    def kept(self, rows: Tensor) -> _Beams:
+        return _Beams(**{name: tensor[rows] for name, tensor in vars(self).items()})
+
+
+def beam_search(under_way: Continuing, search: Search, *, most: Ints, stopping: Stopping) -> list[list[Unrolled]]:
+    """The finished continuations of every prompt, best first; `most` [P] tokens at most, at least 1."""
+    logits_PV = under_way.logits()
+    device, beams = logits_PV.device, search.beams
+    state = _Beams.begun(torch.from_numpy(most).to(device), beams)
+    rows = torch.arange(len(most), device=device).repeat_interleave(beams)
+    under_way.take(rows)
+    logits = logits_PV[rows]
+    results: list[list[Unrolled]] = [[] for _ in most]
+    place = 0
+    while True:
+        under_way_PK, going_P = _step(state, logits, search, place, stopping)
+        place += 1
+        for prompt in torch.nonzero(~going_P)[:, 0].tolist():
+            results[int(state.numbers[prompt])] = _finished(state, prompt, stopping)
+        if not going_P.any():
+            return results
+        first_P1 = torch.arange(len(state.numbers), device=device)[:, None] * beams
+        rows = (first_P1 + under_way_PK)[going_P].flatten()
+        state = state.kept(going_P)
+        under_way.take(rows)
+        under_way.extend(state.ids[:, :, place - 1].flatten())
+        logits = under_way.logits()
+
+
+def _step(state: _Beams, logits: Tensor, search: Search, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
+    """Every prompt one token further. Gives the beam [P, K] that each of the new ones goes on with, and who goes on."""
+    beams, vocabulary = search.beams, logits.shape[-1]
+    totals = logits.float().log_softmax(-1).unflatten(0, (-1, beams)) + state.sums[:, :, None]
+    candidates = min(max(2, 1 + len(stopping.ends)) * beams, beams * vocabulary)
+    sums_PC, index_PC = totals.flatten(1).topk(candidates, dim=-1)
+    from_PC, tokens_PC = index_PC // vocabulary, index_PC % vocabulary
+    ids_PCT = _gather(state.ids, from_PC)
+    ids_PCT[:, :, place] = tokens_PC
+    ends_PC = _ends(state, ids_PCT, place, stopping)
+    _finish(state, search, place, sums_PC=sums_PC, ids_PCT=ids_PCT, ends_PC=ends_PC)
+    going_on_PC = sums_PC + ends_PC * NEVER
+    state.sums, best_PK = going_on_PC.topk(beams, dim=-1)
+    state.ids = _gather(ids_PCT, best_PK)
+    going_P = _may_improve(state, search, place + 1) & (state.sums[:, 0] > NEVER / 2)
+    return _gather(from_PC, best_PK), going_P
+
+
+def _ends(state: _Beams, ids_PCT: Tensor, place: int, stopping: Stopping) -> Tensor:
+    """Which candidates end with their newest token, [P, C]."""
+    tokens_PC = ids_PCT[:, :, place]
+    ends = torch.tensor(sorted(stopping.ends), dtype=torch.int64, device=tokens_PC.device)
+    ends_PC = torch.isin(tokens_PC, ends) | (place + 1 >= state.most)[:, None]
+    if stopping.strings:
+        written = ids_PCT[:, :, : place + 1].tolist()
+        stops = [
+            [stopping.reason(number, ids) is not None for ids in candidates]
+            for number, candidates in zip(state.numbers.tolist(), written, strict=True)
+        ]
+        ends_PC = ends_PC | torch.tensor(stops, device=ends_PC.device)
+    return ends_PC
+
+
+def _finish(state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor) -> None:
+    """Candidates that end, if among the first `beams`, take their place among the finished continuations."""
+    length = place + 1
+    new_PC = ends_PC & (torch.arange(sums_PC.shape[1], device=sums_PC.device) < search.beams) & (sums_PC > NEVER / 2)
+    scores_PC = (sums_PC / length**search.length_penalty).masked_fill(~new_PC, 2 * NEVER)
+    scores = torch.cat([state.ended_scores, scores_PC], dim=1)
+    best_PK = scores.topk(search.beams, dim=-1).indices
+    state.ended_scores = _gather(scores, best_PK)
+    state.ended_sums = _gather(torch.cat([state.ended_sums, sums_PC], dim=1), best_PK)
+    state.ended_ids = _gather(torch.cat([state.ended_ids, ids_PCT], dim=1), best_PK)
+    lengths_PC = torch.full_like(ends_PC, length, dtype=torch.int64)
+    state.ended_lengths = _gather(torch.cat([state.ended_lengths, lengths_PC], dim=1), best_PK)
+
+
+def _may_improve(state: _Beams, search: Search, length: int) -> Tensor:
+    """Whether a prompt's best unfinished continuation may still enter its finished ones, [P]."""
+    open_P: Tensor = (state.ended_lengths == 0).any(-1)
+    if search.early_stopping:
+        return open_P
+    best_P = state.sums[:, 0] / length**search.length_penalty
+    return torch.logical_or(open_P, best_P > state.ended_scores.min(-1).values)
+
+
+def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[Unrolled]:
+    """Best first."""
+    continuations = []
+    number = int(state.numbers[prompt])
+    lengths, sums = state.ended_lengths[prompt].tolist(), state.ended_sums[prompt].tolist()
+    for ids, length, total in zip(state.ended_ids[prompt].tolist(), lengths, sums, strict=True):
+        if length:
+            got = ids[:length]
+            continuations.append(Unrolled(tuple(got), total, stopping.reason(number, got) or "length"))
+    return continuations
+
+
+def _gather(tensor: Tensor, index_PK: Tensor) -> Tensor:
+    """Rows of the second dimension, chosen for each prompt."""
+    index = index_PK if tensor.dim() == 2 else index_PK[:, :, None].expand(-1, -1, tensor.shape[2])
+    return tensor.gather(1, index)

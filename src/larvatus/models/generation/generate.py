@@ -1,0 +1,172 @@
+"""Prompts in, continuations out: many at a time, in batches of nearly equal length, under a budget of tokens.
+
+    for generated in generate(network, tokenizer, ["Once upon a", "The"], GenerateSettings(max_tokens=20)):
+        print(generated.text)
+
+A prompt is read whole or refused; it is never cut. What is written does not depend on what else is in the batch.
+B prompts of a batch, each with `width` sequences under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, runs
+from larvatus.core.errors import UsageError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.generation.beam_search import Search, beam_search
+from larvatus.models.generation.continuing import Continuing
+from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.prompts import continuation_text, end_ids, prompt_ids
+from larvatus.models.generation.results import Continuation, Generated
+from larvatus.models.generation.sampling import Draws, Sampling, greedy
+from larvatus.models.generation.settings import USUAL_TOKENS, GenerateSettings
+from larvatus.models.generation.stopping import Stopping
+from larvatus.models.generation.unrolling import Unrolled, unroll
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.nn.memory import check_fits, saying_what_to_lower
+
+MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
+"""Tokens of all continuations of a prompt, beams and samples included: some minutes of a small model."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Prompt:
+    number: int
+    text: str
+    ids: Ints
+    most: int
+    """Tokens to add at most."""
+    fills_context: bool
+    """Whether no more would fit."""
+
+
+@torch.inference_mode()
+def generate(
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    settings: GenerateSettings,
+    *,
+    labels: Sequence[str] | None = None,
+    first: int = 0,
+    batch_tokens: int = 0,
+    name: str = "the model",
+) -> list[Generated]:
+    """One result for each text. `labels` is what messages call them, `first` the number of the first among all that are
+    given, from which its draws follow."""
+    generator = the_generator(network, name=name)
+    network.eval()
+    named = labels or [f"prompt {number}" if len(texts) > 1 else "the prompt" for number in range(1, len(texts) + 1)]
+    prompts = [
+        _read(generator, tokenizer, text, settings, number=number, label=label)
+        for number, (text, label) in enumerate(zip(texts, named, strict=True), start=first)
+    ]
+    by_length = sorted(prompts, key=lambda prompt: len(prompt.ids))
+    sizes = np.array([settings.width * (len(prompt.ids) + prompt.most) for prompt in by_length], np.int64)
+    results: dict[int, Generated] = {}
+    for start, end in runs(sizes, batch_tokens or generator.budget):
+        with saying_what_to_lower("lower max_tokens, beams or samples, or take a smaller model"):
+            batch = by_length[start:end]
+            results |= _of_batch(generator, tokenizer, batch, settings)
+    return [results[prompt.number] for prompt in prompts]
+
+
+def _read(
+    generator: Generator, tokenizer: Tokenizer, text: str, settings: GenerateSettings, *, number: int, label: str
+) -> _Prompt:
+    """The prompt's tokens, and how many may follow; refused where it does not fit the model."""
+    encoder = generator.encoder
+    ids = prompt_ids(text, tokenizer, closed=encoder.closes_prompts, label=label)
+    room = encoder.room_after(len(ids))
+    where = "" if encoder.closes_prompts else ", prompt and continuation together"
+    if room < 1:
+        raise UsageError(
+            f"{label} has {len(ids):,} tokens, and the model's context is {encoder.reach:,} tokens{where}; shorten it"
+        )
+    if settings.max_tokens is not None and settings.max_tokens > room:
+        raise UsageError(
+            f"max_tokens = {settings.max_tokens:,} is more than fits: the model's context is {encoder.reach:,} tokens"
+            f"{where}, and {label} has {len(ids):,}; give max_tokens = {room:,} or less"
+        )
+    most = min(USUAL_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
+    _check_cost(generator, settings, most)
+    return _Prompt(number, text, ids, most, fills_context=settings.max_tokens is None and most == room)
+
+
+def _check_cost(generator: Generator, settings: GenerateSettings, most: int) -> None:
+    """Refuse more continuations of a prompt than anybody waits for, or than fit into memory, with what would do."""
+    device, width = generator.encoder.device, settings.width
+    name = "beams" if settings.beams > 1 else "samples"
+    limit = MOST_WRITTEN.get(device.type, MOST_WRITTEN["cuda"])
+    if width * most > limit:
+        raise UsageError(
+            f"{name} = {width:,} of {most:,} tokens are {width * most:,} tokens for a prompt, and at most {limit:,} "
+            f"are computed on this device; give {name} = {max(1, limit // most):,}, or max_tokens = {limit // width:,}"
+        )
+    scores = 12 * width * len(generator.encoder.word_vectors)  # of every word, in single and in double precision
+    check_fits(scores, device, what=f"{name} = {width:,}", lower=f"lower {name}")
+
+
+def _of_batch(
+    generator: Generator, tokenizer: Tokenizer, prompts: Sequence[_Prompt], settings: GenerateSettings
+) -> dict[int, Generated]:
+    """The results by the numbers of the prompts."""
+    follows = not generator.encoder.closes_prompts
+
+    def text_of(prompt: int, ids: Sequence[int]) -> str:
+        before = prompts[prompt].ids.tolist() if follows else []
+        return continuation_text(tokenizer, before, ids)
+
+    stopping = Stopping(end_ids(tokenizer), settings.stop, text_of)
+    batch = on_device(TokenBatch.of([prompt.ids.tolist() for prompt in prompts]), generator.encoder.device)
+    room = max(prompt.most for prompt in prompts)
+    under_way = generator.encoder.continuing(batch, room=room, head=generator.head)
+    write = _searched if settings.beams > 1 else _drawn
+    written = write(under_way, prompts, settings, stopping)
+    results = {}
+    for place, (prompt, sequences) in enumerate(zip(prompts, written, strict=True)):
+        texts = [stopping.cut(text_of(place, each.ids)) for each in sequences]
+        pairs = zip(sequences, texts, strict=True)
+        continuations = tuple(_continuation(each, prompt, text, follows) for each, text in pairs)
+        results[prompt.number] = Generated(prompt.text, continuations, len(prompt.ids))
+    return results
+
+
+def _drawn(
+    under_way: Continuing, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+) -> list[list[Unrolled]]:
+    """Greedily, or as many samples of each prompt as are asked for."""
+    samples = settings.samples
+    of_prompt = np.repeat(np.arange(len(prompts)), samples)
+    if samples > 1:
+        under_way.take(torch.from_numpy(of_prompt))
+    numbers = np.array([prompt.number for prompt in prompts], np.int64)[of_prompt]
+    sampling = Sampling(settings.warmth, settings.top_k, settings.top_p)
+    draws = Draws(sampling, settings.seed, numbers, np.tile(np.arange(samples), len(prompts)))
+    most = np.array([prompt.most for prompt in prompts], np.int64)[of_prompt]
+    choose = draws if settings.warmth else greedy
+    sequences = unroll(under_way, choose=choose, most=most, stopping=stopping, prompts=of_prompt)
+    return [sequences[at : at + samples] for at in range(0, len(sequences), samples)]
+
+
+def _searched(
+    under_way: Continuing, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+) -> list[list[Unrolled]]:
+    """The best beams of each prompt, as many as are asked for."""
+    search = Search(settings.beams, settings.length_penalty, settings.early_stopping)
+    most = np.array([prompt.most for prompt in prompts], np.int64)
+    ranked = beam_search(under_way, search, most=most, stopping=stopping)
+    return [beams[: settings.samples] for beams in ranked]
+
+
+def _continuation(written: Unrolled, prompt: _Prompt, text: str, follows: bool) -> Continuation:
+    whole = prompt.text + text if follows else text.strip()
+    ended = "context" if written.reason == "length" and prompt.fills_context else written.reason
+    return Continuation(text, whole, written.ids, written.log_probability, ended)

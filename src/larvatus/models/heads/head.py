@@ -1,0 +1,203 @@
+"""What a head of a task is: settings (`HeadConfig`) and a module (`Head`) that scores rows of features.
+
+    states = head.states(encoder, batch.tokens)         # of the last layer, or of all layers for a mix
+    x = head.features(states, batch)                    # a row for each text, word or token
+    scores = head.logits(x, batch)                      # a row of scores for each of these
+    loss = head(head.features(states, batch, learning=True), batch)      # or head.loss(states, batch, encoder)
+
+A row is what the head speaks of: a sequence, a word, a token. `rows` says how many each sequence has, so that features
+can be kept and scores put in order without knowing the kind of head. What a head has besides (CRF, spans) is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.errors import UsageError
+from larvatus.models.heads.summary import SummaryPool, summary_places
+from larvatus.models.heads.trunk import Trunk
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.objectives.loss import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOfFamily:
+    """One kind of head in one family of models, as `transformers` writes it."""
+
+    names: Mapping[str, str]
+    """Our modules → theirs."""
+    fixed: Mapping[str, Any]
+    """Settings of ours that are always so in this family."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Settings of ours → the field of config.json that says them."""
+    dropout: float | None = None
+    """Where no field says it; None: that of the encoder."""
+
+
+class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a head. Its `tag` is its name in files and in the names of parameters: ``classification``."""
+
+    needs: ClassVar[Any]
+    """The kind of target that it learns from (`core/targets.py`)."""
+    suffix: ClassVar[str | None] = None
+    """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
+    begins_as: ClassVar[str | None] = None
+    """The objective of pretraining whose weights it begins with; None: it is new."""
+    families: ClassVar[Mapping[str, HeadOfFamily]] = {}
+    """By the prefix of their classes (``Bert``): what such a head is there."""
+
+    if TYPE_CHECKING:  # what all heads have, each in its own place among its settings
+
+        @property
+        def labels(self) -> tuple[str, ...]: ...
+        @property
+        def mix(self) -> bool | str: ...
+        @property
+        def temperature(self) -> float: ...
+        @property
+        def weight(self) -> float: ...
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> Head:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """For people, who are told what is trained: ``3 classes``."""
+        raise NotImplementedError
+
+    @property
+    def names_labels(self) -> bool:
+        """Whether labels have names that the examples gave; starts, ends and scores of endings have none."""
+        return "labels" in self.__struct_fields__
+
+    @property
+    def writes(self) -> int:
+        """Tokens that it writes for a text at most; 0 of heads that write none."""
+        return 0
+
+    def same_labels(self, other: HeadConfig) -> bool:
+        """Whether weights of the other head may be gone on with: it is of this kind, and tells the same."""
+        return type(self) is type(other) and self.labels == other.labels
+
+    def stated(self) -> dict[str, Any]:
+        """Fields of config.json that `transformers` gives this kind of head, beside those of the family."""
+        names = self.labels
+        return {
+            "id2label": {str(n): name for n, name in enumerate(names)},
+            "label2id": {m: n for n, m in enumerate(names)},
+        }
+
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        """The opposite: settings that those fields say; ValueError where they do not go together."""
+        return {"labels": labels}
+
+    @classmethod
+    def said_by_stated(cls) -> frozenset[str]:
+        """The settings that `read_stated` gives."""
+        return frozenset({"labels"})
+
+
+class Head(Trunk):
+    """A module with scores. Subclasses say what a row is, how rows are scored, and what a row costs."""
+
+    needs: ClassVar[Any]
+    config: Any
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row."""
+        return len(self.config.labels)
+
+    @property
+    def summary(self) -> SummaryPool | None:
+        """The one token of each sequence that says all, where one does: the last layer is computed for it alone."""
+        return None
+
+    def tie(self, encoder: Encoder) -> None:
+        """Told of the encoder that it stands on, for heads whose scores are those of words of the vocabulary."""
+
+    def parts(self, encoder: Encoder) -> list[tuple[int, nn.Module]]:
+        """What of the encoder it learns with, each with the number of layers above it."""
+        return encoder.parts()
+
+    def places(self, tokens: TokenBatch[Tensor]) -> Tensor | None:
+        """The tokens that say all, by their places in the flat batch; None: all tokens of a sequence are needed."""
+        return None if self.summary is None else summary_places(tokens.lengths, self.summary)
+
+    def added(self, x: Tensor) -> Tensor:
+        """Rows from the vectors at `places`: as they are, or added where several sequences are one row."""
+        return x
+
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """[B] rows of features that each sequence has."""
+        raise NotImplementedError
+
+    def states(self, encoder: Encoder, tokens: TokenBatch[Tensor], *, limit: int | None = None) -> Tensor:
+        """The encoder's vectors as the head wants them: [N, D] of the last layer, or of all layers for a mix."""
+        if self.mix is None:
+            z_ND: Tensor = encoder(tokens, limit=limit)
+            return z_ND
+        return torch.stack(encoder(tokens, layers=self.mix.layers, limit=limit))
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
+        """A vector for each row: [N, D] → [R, D], or [layers + 1, N, D] → [layers + 1, R, D] for a mix."""
+        if states.ndim == 3:
+            return torch.stack([self.pooled(z_ND, batch) for z_ND in states])
+        return self.pooled(states, batch)
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Of one layer: [N, D] → [R, D]."""
+        raise NotImplementedError
+
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Scores from features: [R, D] (or a stack of layers) → [R, K]."""
+        raise NotImplementedError
+
+    def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """Scores from the last layer of padded sequences, for programs that know no flat batches (ONNX): [B, …, K].
+
+        `mask` is 1 at tokens and 0 at padding.
+        """
+        raise UsageError(f"scores of {self.config.describe()} cannot be exported; export vectors: --output vectors")
+
+    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Scores from the encoder's vectors."""
+        return self.logits(self.features(states, batch), batch)
+
+    def size(self, batch: TrainingBatch[Any]) -> float:
+        """By how much the sum of losses of a step is divided."""
+        raise NotImplementedError
+
+    def score_loss(self, scores: Tensor, targets: Any, *, accuracy: bool = False) -> Loss:
+        """The loss from scores of the rows that are answered; what of it has no likelihood is left out before."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features that are for learning."""
+        raise NotImplementedError
+
+    def loss(self, states: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        """The loss from the encoder's vectors, of all layers where the head mixes them (see `states`)."""
+        loss: Loss = self(self.features(states, batch, learning=True), batch, accuracy=accuracy)
+        return loss
+
+    def replaced(self, **settings: Any) -> Self:
+        """Itself with other settings that its weights do not depend on: a temperature, a threshold."""
+        self.config = msgspec.structs.replace(self.config, **settings)
+        return self
+
+
+def words_of(batch: TrainingBatch[Any]) -> WordPieces[Any]:
+    """The words of a batch for a head that scores words."""
+    pieces = batch.tokens.pieces
+    assert pieces is not None, "the batch has no words"
+    return pieces

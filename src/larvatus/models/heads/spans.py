@@ -1,0 +1,197 @@
+"""Spans of words and what each is (chapter §11.5.2, eq. 11.21 to 11.27): nested entities, mentions, phrases.
+
+    y_ij = softmax(FFN(spanRep_ij))        over the types and NULL, for every span of up to L words
+
+All spans are learnt from, or those that are something and a share of the others, drawn anew at each step; NULL may
+weigh less. A span is something where its best type is surer than NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5
+the argmax of the chapter. What is kept of spans that exclude each other is decoding (`tasks/spans/decoding.py`).
+Relations between the spans are learnt beside them, where they are asked for (`models/heads/relations.py`).
+N tokens, W words, M spans, B sequences, D hidden size, K types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.errors import UsageError
+from larvatus.core.ranges import (
+    DropoutRate,
+    PositiveShare,
+    PositiveWeight,
+    Share,
+    Size,
+    Temperature,
+    Weight,
+    check_ranges,
+)
+from larvatus.core.targets import WordSpans
+from larvatus.models.heads.head import Head, HeadConfig, words_of
+from larvatus.models.heads.relations import RelationsConfig, pair_size, relation_loss
+from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.relation_scorer import RelationScorer
+from larvatus.models.nn.span_index import SpanIndex
+from larvatus.models.nn.span_scorer import Representation, SpanScorer
+from larvatus.models.nn.word_pool import WordPool, pool_words
+from larvatus.models.objectives.loss import Loss
+
+Decoding = Literal["flat", "nested", "free"]
+NULL = 0
+"""The first score of a span is that of being nothing; type t has the score t + 1."""
+
+
+class SpansConfig(HeadConfig, tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = WordSpans
+
+    labels: tuple[str, ...]
+    """The types; one alone is binary identification."""
+    longest: Size = 16
+    """Words of the longest span that is looked at (L)."""
+    representation: Representation = "boundaries"
+    """[z_i; z_j; mean] (mean), start and end through nets of their own (boundaries), or with these content by one
+    learnt vector (attention) or by self-attention over the span (self-attention, eq. 11.26)."""
+    hidden: Size = 256
+    """Size of the hidden layer that spans are scored by, and of the nets of their boundaries."""
+    widths: bool = True
+    """A learned vector for each length of spans beside the chapter's parts (Lee et al. 2017)."""
+    pool: WordPool = "first"
+    """Which of a word's subwords speak for it."""
+    dropout: DropoutRate = 0.1
+    """On the vectors of words."""
+    mix: bool = False
+    """A learned mix of all layers in place of the last (ELMo)."""
+    negatives: PositiveShare = 1.0
+    """Share of the spans that are nothing of which a step learns; 1: all."""
+    null_weight: PositiveWeight = 1.0
+    """How much such a span counts."""
+    decoding: Decoding = "nested"
+    """Spans that are kept may not overlap (flat), may not cross (nested), or may do both (free)."""
+    threshold: Share = 0.5
+    """How sure of its best type rather than NULL a span must be."""
+    temperature: Temperature = 1.0
+    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    weight: Weight = 1.0
+    relations: RelationsConfig | None = None
+    """What the spans may be to each other; None: that is not asked."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "spans: ")
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"spans want one type or more, each named once, not {list(self.labels)}")
+        if self.mix and self.pool == "max":
+            raise UsageError("a mix of layers is pooled by first or mean, not max")
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> Spans:
+        return Spans(self, model)
+
+    def describe(self) -> str:
+        said = f"{len(self.labels):,} types of spans up to {self.longest} words, {self.decoding}"
+        if (relations := self.relations) is not None:
+            said += f"; {len(relations.labels):,} relations of spans up to {relations.reach} words apart"
+        return said
+
+
+class Spans(Head):
+    needs = WordSpans
+    config: SpansConfig
+
+    def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
+        super().__init__(model, mix=config.mix, dropout=config.dropout)
+        self.config = config
+        self.scorer = SpanScorer(
+            model.hidden,
+            hidden=config.hidden,
+            outputs=len(config.labels) + 1,
+            longest=config.longest,
+            representation=config.representation,
+            widths=config.widths,
+        )
+        self.relations: RelationScorer | None = None
+        if (relations := config.relations) is not None:
+            self.relations = RelationScorer(
+                model.hidden, hidden=relations.hidden, types=len(config.labels), outputs=len(relations.labels) + 1
+            )
+
+    @property
+    def outputs(self) -> int:
+        return len(self.config.labels) + 1
+
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """A word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
+        assert tokens.pieces is not None
+        return tokens.pieces.counts
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """A vector for each word: [N, D] → [W, D]."""
+        words = words_of(batch)
+        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
+
+    def index(self, batch: TrainingBatch[Tensor]) -> SpanIndex:
+        """The spans of a batch."""
+        words = words_of(batch)
+        return SpanIndex.of(words.counts, longest=self.config.longest, starts_B=words.starts)
+
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Scores of NULL and the types for each span, from features: [W, D] (or a stack of layers) → [M, 1 + K]."""
+        scores_MK: Tensor = self.scorer(self.trunk(x), self.index(batch))
+        return scores_MK
+
+    def size(self, batch: TrainingBatch[Any], *, drawn: bool = True) -> float:
+        """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn.
+
+        Not drawn, as in evaluation, all count.
+        """
+        targets, words = batch.targets[WordSpans], words_of(batch)
+        gold = int((targets.last - targets.first < self.config.longest).sum())
+        others = span_count(np.asarray(words.counts), np.asarray(words.starts), self.config.longest) - gold
+        size = gold + self.config.null_weight * (self.config.negatives if drawn else 1.0) * others
+        if self.config.relations is not None:
+            size += pair_size(self.config.relations, targets.map(torch.as_tensor), drawn=drawn)
+        return size
+
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features of words."""
+        index, z_WD = self.index(batch), self.trunk(x)
+        targets: WordSpans[Tensor] = batch.targets[WordSpans]
+        return self.span_loss(self.scorer(z_WD, index), z_WD, targets, index=index, accuracy=accuracy)
+
+    def span_loss(
+        self, scores_MK: Tensor, z_WD: Tensor, targets: WordSpans[Tensor], *, index: SpanIndex, accuracy: bool = False
+    ) -> Loss:
+        """The loss from the scores of spans, and for relations from the vectors of words."""
+        gold_M = self.gold(targets, index)
+        if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
+            drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives
+            gold_M = torch.where((gold_M != NULL) | drawn_M, gold_M, IGNORE)
+        weights_K = scores_MK.new_ones(scores_MK.shape[1])
+        weights_K[NULL] = self.config.null_weight
+        total = F.cross_entropy(scores_MK, gold_M, weight=weights_K, reduction="sum", ignore_index=IGNORE)
+        count, correct = (gold_M != IGNORE).sum(), (scores_MK.argmax(-1) == gold_M).sum()
+        if self.relations is not None and self.config.relations is not None:
+            related = relation_loss(self.relations, self.config.relations, z_WD, targets)
+            total, count, correct = total + related.total, count + related.pairs, correct + related.correct
+        return Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
+
+    def gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:
+        """[M] NULL or 1 + type. Gold spans longer than L are none of the spans."""
+        gold_M = torch.full((index.count + 1,), NULL, device=targets.first.device)  # one more, for those
+        gold_M[index.number(targets.first, targets.last)] = targets.types + 1
+        return gold_M[:-1]
+
+
+def span_count(counts_B: Ints, starts_B: Ints, longest: int) -> int:
+    """Spans of up to `longest` words that begin at one of the first `starts` of `counts` words.
+
+    >>> span_count(np.array([3, 1]), np.array([3, 1]), 2)
+    6
+    """
+    short_B = np.clip(starts_B - counts_B + longest - 1, 0, starts_B)  # starts with fewer than `longest` words to go
+    least_B = counts_B - starts_B  # words after the last start
+    return int(((starts_B - short_B) * longest + short_B * least_B + short_B * (short_B + 1) // 2).sum())

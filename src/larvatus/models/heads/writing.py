@@ -1,0 +1,128 @@
+"""Any task as text to text (T5, Raffel et al. 2020, §2.4): the encoder reads a text, the decoder writes the answer.
+
+    L = −1/M Σ_i log P(y_i | y_1 … y_{i−1}, x)        x what is read, y_1 … y_M what is written, its end token last
+
+The head is the model's own way of writing, the objective of its pretraining: nothing is drawn anew, and the model stays
+what it was for `transformers`. Its settings say how texts become what is read, so that a model that is loaded reads
+them as it did when it learnt. N tokens that are read, M that are written, D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.denoised import DenoisedText
+from larvatus.core.errors import RecipeError, UsageError
+from larvatus.core.ranges import Count, Temperature, Weight, check_ranges
+from larvatus.models.heads.head import Head, HeadConfig
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
+from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
+from larvatus.models.objectives.loss import Loss
+
+
+class WritingConfig(HeadConfig, tag="writing", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = DenoisedText
+    begins_as: ClassVar = "denoising"
+    labels: ClassVar[tuple[str]] = ("text",)
+    mix: ClassVar[bool] = False
+
+    prefix: str = ""
+    """What stands before every text, such as ``sst2 sentence:``."""
+    parts: tuple[str, ...] = ()
+    """What the two texts of a pair are called, such as premise and hypothesis; nothing where texts are single."""
+    words: tuple[tuple[str, str], ...] = ()
+    """Labels of the data with the words that are written for them."""
+    classes: tuple[str, ...] = ()
+    """All texts that are right answers, where these are few: label words; nothing where any text may be written."""
+    most: Count = 64
+    """Tokens that are written at most, the end token counted."""
+    temperature: Temperature = 1.0
+    """Always 1: what is written has no calibrated probability."""
+    weight: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "writing: ")
+        if len(self.parts) not in (0, 2):
+            raise UsageError("writing: parts are the names of the two texts of a pair, or nothing")
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> Writing:
+        if not isinstance(model, EncoderDecoderConfig):
+            raise RecipeError('writing wants a decoder; set model.type = "encoder-decoder"')
+        return Writing(self, model)
+
+    def describe(self) -> str:
+        if self.classes:
+            some = ", ".join(self.classes[:6]) + (" …" if len(self.classes) > 6 else "")
+            return f"writes one of {len(self.classes)} texts ({some})"
+        return f"writes texts of up to {self.most:,} tokens"
+
+    @property
+    def writes(self) -> int:
+        return self.most
+
+    def read_as(self, text: str, pair: str | None) -> str:
+        """What the encoder reads.
+
+        >>> WritingConfig(prefix="mnli", parts=("premise", "hypothesis")).read_as("It rains.", "It is wet.")
+        'mnli premise: It rains. hypothesis: It is wet.'
+        """
+        body = text if pair is None else f"{self.parts[0]}: {text} {self.parts[1]}: {pair}"
+        return f"{self.prefix} {body}" if self.prefix else body
+
+    def word(self, target: str) -> str:
+        """What is written for a label, or the text itself."""
+        return dict(self.words).get(target, target)
+
+    def stated(self) -> dict[str, Any]:
+        """Nothing: `transformers` has no labels for what is written."""
+        return {}
+
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def said_by_stated(cls) -> frozenset[str]:
+        return frozenset()
+
+
+class Writing(Head):
+    needs = DenoisedText
+    config: WritingConfig
+
+    def __init__(self, config: WritingConfig, model: EncoderConfig) -> None:
+        super().__init__(model, mix=False, dropout=0.0)
+        self.config = config
+        self.denoising = Denoising(DenoisingConfig())  # it has no weights: words are scored by the encoder's vectors
+        self._encoder: tuple[EncoderDecoder, ...] = ()  # in a tuple, so that its weights are not counted as the head's
+
+    def tie(self, encoder: Encoder) -> None:
+        assert isinstance(encoder, EncoderDecoder), "build refuses others"
+        self._encoder = (encoder,)
+
+    def parts(self, encoder: Encoder) -> list[tuple[int, nn.Module]]:
+        """Both sides learn."""
+        return self._encoder[0].both_sides()
+
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """Those of what was read; what is written is not scored from frozen features."""
+        return np.asarray(tokens.lengths, np.int64)
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
+        """The decoder's states from which each token is predicted, from the encoder's: [N, D] → [M, D]."""
+        encoder, targets = self._encoder[0], batch.targets[DenoisedText]
+        inputs_M = started(targets.ids, targets.lengths, encoder.config.start)
+        return encoder.decode(inputs_M, targets.lengths, Memory(states, batch.tokens.lengths))
+
+    def size(self, batch: TrainingBatch[Any]) -> float:
+        """Tokens to write."""
+        return float(batch.targets[DenoisedText].count)
+
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        return self.denoising.loss(x, batch, self._encoder[0], accuracy=accuracy)

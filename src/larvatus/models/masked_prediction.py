@@ -1,0 +1,133 @@
+"""The one place that says what a model predicts hidden words with: an encoder and its masked-LM head, or XLNet's.
+
+    predictor = find_predictor(network, tokenizer)   # None where the model was never trained to
+    predictor.logits(batch, places_M)                    # [M, V]: every token's score at some places of a flat batch
+    predictor.log_probabilities(batch, at_B, asked)      # [Q]: of given tokens at one place of each sequence
+
+A masked language model reads the mask token at the place. XLNet never saw one: its query stream asks at the place, and
+no token of the text sees what stands at a blank, neither there nor at the others.
+
+M places in the flat batch, B sequences, Q questions (which sequence, which token), E width of the embeddings, V
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from larvatus.core.batch import TokenBatch
+from larvatus.core.errors import ArtefactError
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.network import FILLING, Network
+from larvatus.models.nn.encoder import Encoder
+from larvatus.models.objectives import MaskedLM, PermutationLM
+from larvatus.models.objectives.permutation_lm import HasTwoStreams
+
+_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Held at once: what stays in the caches of a CPU, what fills a GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Which tokens are asked for: one place may be asked for several."""
+
+    sequences: Tensor  # [Q] which sequence
+    ids: Tensor  # [Q] which token
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    encoder: Encoder
+    head: MaskedLM | PermutationLM
+    mask_id: int | None = None
+
+    @property
+    def words_VE(self) -> Tensor:
+        return self.encoder.word_vectors
+
+    @property
+    def device(self) -> torch.device:
+        return self.words_VE.device
+
+    def room(self, tokenizer: Tokenizer) -> int:
+        """Tokens of text that fit between the special tokens."""
+        return tokenizer.frame.single.room(self.encoder.reach)
+
+    def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
+        if isinstance(self.head, PermutationLM):
+            return self.head.logits(self._asked(batch, places_M), self.words_VE)
+        return self.head.logits(self.encoder(batch)[places_M], self.words_VE)
+
+    def _asked(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
+        """What the query stream makes of places, with all blanks predicted from the rest of the text: [M, D]."""
+        assert isinstance(self.encoder, HasTwoStreams)
+        order_N = torch.zeros_like(batch.ids) if self.mask_id is None else (batch.ids == self.mask_id).long()
+        order_N[places_M] = 1
+        ascending_M, turn_M = places_M.sort()
+        z_MD = self.encoder.two_streams(batch, order_N, ascending_M)
+        return torch.empty_like(z_MD).index_copy_(0, turn_M, z_MD)
+
+    def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: Questions) -> Tensor:
+        """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
+        exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
+        if isinstance(self.head, PermutationLM):
+            return self._log_probabilities(self._asked(batch, at_B), asked)
+        return self.of_vectors(self.encoder.at(batch, at_B), asked)
+
+    def log_probabilities_at(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
+        """The same of one token at each of any places, several of a sequence too: [M]."""
+        each = Questions(torch.arange(len(places_M), device=places_M.device), ids_M)
+        if isinstance(self.head, PermutationLM):
+            return self._log_probabilities(self._asked(batch, places_M), each)
+        return self.of_vectors(self.encoder(batch).index_select(0, places_M), each)
+
+    def of_vectors(self, z_BD: Tensor, asked: Questions) -> Tensor:
+        """The same from the last layer's vectors of the places, which questions count; by a masked-lm head."""
+        assert isinstance(self.head, MaskedLM)
+        return self._log_probabilities(self.head.transform(z_BD), asked)
+
+    def _log_probabilities(self, h_BE: Tensor, asked: Questions) -> Tensor:
+        rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
+        norms_B = torch.cat(
+            [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
+        )
+        scores_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
+        return scores_Q.float() - norms_B[asked.sequences]
+
+
+def log_sum_exp_(x_CV: Tensor) -> Tensor:
+    """log Σ_v exp(x_cv), in the memory of x: `torch.logsumexp` would make a second matrix of that size."""
+    largest_C1 = x_CV.amax(-1, keepdim=True)
+    return (x_CV.sub_(largest_C1).exp_().sum(-1, keepdim=True).log_() + largest_C1)[:, 0]
+
+
+def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> Predictor | None:
+    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to.
+
+    XLNet wants the `tokenizer`, to know blanks besides those asked about.
+    """
+    filler = network.filler
+    if filler is None:
+        return None
+    head = next(head for name, head in filler.objectives.items() if name in FILLING)
+    assert isinstance(head, MaskedLM | PermutationLM)
+    return Predictor(filler.encoder, head, tokenizer.id(tokenizer.special.mask) if tokenizer is not None else None)
+
+
+def the_predictor(
+    network: Network, tokenizer: Tokenizer | None = None, *, what: str, name: str = "the model"
+) -> Predictor:
+    """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
+    predictor = find_predictor(network, tokenizer)
+    if predictor is None and "causal-lm" in network.heads:
+        raise ArtefactError(
+            f"{name} reads left to right and has no masked-lm head to {what} with; it goes on with a text "
+            "(larvatus generate) and scores texts (larvatus score)"
+        )
+    if predictor is None:
+        raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")
+    return predictor

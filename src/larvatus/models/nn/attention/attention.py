@@ -1,0 +1,106 @@
+"""Self-attention over the flat batch (chapter eq. 11.1 to 11.6; Vaswani et al. 2017).
+
+    Q = X W^Q   K = X W^K   V = X W^V                     one product: W^Q, W^K, W^V stacked in `qkv`
+    SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V      over the tokens of one sequence, in H heads
+
+No token ever attends to another sequence, and nothing is padded. Two things are told apart:
+
+    layout     where the tokens of a sequence lie in the batch, and with it which computation serves (`layout.py`)
+    sight      which of them see each other: all, those in a window, those before (`sight.py`)
+
+N tokens, H heads, K size of a head, D = H·K hidden size; B sequences.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from larvatus.models.nn.attention.fused import attend_fused, serves
+from larvatus.models.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
+from larvatus.models.nn.attention.layout import Grouped, Layout, Packed
+from larvatus.models.nn.attention.packed import attend_packed
+from larvatus.models.nn.attention.sight import FULL, Sight
+from larvatus.models.nn.int8 import Int8Linear
+from larvatus.models.nn.linear import LoRALinear, full_weight
+from larvatus.models.nn.rotary import rotate
+
+
+class Attention(nn.Module):
+    qkv: nn.Linear | Int8Linear
+    stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
+    """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
+
+    def __init__(self, *, hidden: int, heads: int, dropout: float, biases: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
+        self.out = nn.Linear(hidden, hidden, bias=biases)
+
+    @property
+    def adapted(self) -> bool:
+        """Whether LoRA was added, which may drop some of its input."""
+        return isinstance(self.qkv, LoRALinear)
+
+    def project(self, x_ND: Tensor, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
+        """Queries, keys and values, turned where positions are rotary: [N, 3, H, K].
+
+        With `rows`, token n is row rows[n] of x: equal tokens are projected once.
+        """
+        qkv: Tensor = self.qkv(x_ND)
+        if rows_N is not None:
+            qkv = qkv.index_select(0, rows_N)
+        qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
+        return qkv_N3HK if sight.rotation is None else rotate(qkv_N3HK, sight.rotation)
+
+    def weights(self, x_ND: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
+        """The weights of attention, [H, L, L] for each sequence in the order of the layout."""
+        return grouped_weights(self.project(x_ND, sight)[:, :2], layout, sight)
+
+    def at(self, x_ND: Tensor, layout: Grouped, at_B: Tensor) -> Tensor:
+        """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
+
+        For tokens that all see each other (`Sight.plain`), and weights without a dropout of their own (LoRA's).
+        """
+        dropout = self.dropout if self.training else 0.0
+        q_BD, kv_ND = self._asked(x_ND, at_B)
+        kv_N2HK = kv_ND.unflatten(-1, (2, self.heads, -1))
+        y_BD: Tensor = self.out(attend_from(q_BD.unflatten(-1, (self.heads, -1)), kv_N2HK, layout, dropout=dropout))
+        return y_BD
+
+    def _asked(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries of some tokens [B, D], keys and values of all [N, 2D]."""
+        hidden = x_ND.shape[-1]
+        if isinstance(self.qkv, Int8Linear):  # its rows are packed together
+            qkv_ND: Tensor = self.qkv(x_ND)
+            return qkv_ND[:, :hidden].index_select(0, at_B), qkv_ND[:, hidden:]
+        weight, bias = full_weight(self.qkv), self.qkv.bias
+        q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
+        return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
+
+    def _bias_of_fused(self, x_ND: Tensor, sight: Sight, rows_N: Tensor | None) -> Tensor | None:
+        """The bias of queries, keys and values, if our kernels can give its gradient with those of the scores."""
+        changed = sight.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
+        if changed or not torch.is_grad_enabled() or not serves(x_ND.device, x_ND.shape[-1] // self.heads):
+            return None
+        bias = cast(Tensor | None, self.qkv.bias)
+        return bias if bias is not None and bias.requires_grad else None
+
+    def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
+        """`rows` as in `project`."""
+        dropout = self.dropout if self.training else 0.0
+        if isinstance(layout, Packed) and (bias := self._bias_of_fused(x_ND, sight, rows_N)) is not None:
+            qkv_N3HK = F.linear(x_ND, cast(Tensor, self.qkv.weight), bias.detach()).unflatten(-1, (3, self.heads, -1))
+            y_NHK = attend_fused(qkv_N3HK, layout, sight, dropout=dropout, bias=bias)
+        elif isinstance(layout, Packed):
+            y_NHK = attend_packed(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
+        else:
+            y_NHK = attend_grouped(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
+        if sight.heads is not None:
+            y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
+        out_ND: Tensor = self.out(y_NHK.flatten(-2))
+        return out_ND

@@ -1,0 +1,186 @@
+"""Attention through kernels of our own, on GPUs of the Hopper generation, where torch's are those of the one before.
+
+    attend_fused(qkv_N3HK, layout, dropout=0.1)      # [N, 3, H, K] → [N, H, K], as `attend_packed`
+
+Made to be faster than torch's variable-length kernel (`benchmarks/attention_speed.py` compares them), and the gradients
+are the same in every run, bit for bit: torch's adds up those of the queries in whatever order its blocks finish. The
+kernels themselves are in `fused_kernels.py`; they want Triton, which comes with torch's builds for CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from larvatus.models.nn.attention.layout import Packed
+from larvatus.models.nn.attention.sight import FULL, Sight
+
+HOPPER = 9
+"""Compute capability of the GPUs on which the kernels were measured."""
+SIZES = (32, 64, 128)
+"""Sizes of heads."""
+EVERYTHING = -1
+"""How far a token sees where nothing limits it."""
+TRITON = find_spec("triton") is not None
+
+
+class Blocks(NamedTuple):
+    """How a kernel cuts its work."""
+
+    rows: int
+    """Queries of a block."""
+    columns: int
+    """Keys of a block."""
+    warps: int
+    stages: int
+    """Blocks that are loaded ahead."""
+
+
+FORWARD = Blocks(rows=128, columns=64, warps=8, stages=3)
+BACKWARD_KEYS = Blocks(rows=32, columns=128, warps=4, stages=3)
+BACKWARD_QUERIES = Blocks(rows=64, columns=32, warps=4, stages=3)
+"""The fastest of ten for each, for heads of 64 in sequences of 512 with dropout, on an H200."""
+DOTS = 64
+"""Rows of a block, of the kernel that needs no others."""
+
+
+def serves(device: torch.device, size: int) -> bool:
+    """Whether heads of this size are computed by these kernels on a device."""
+    return (
+        TRITON and device.type == "cuda" and size in SIZES and torch.cuda.get_device_properties(device).major == HOPPER
+    )
+
+
+def attend_fused(
+    qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, dropout: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
+    """Attention inside each sequence: [N, 3, H, K] → [N, H, K].
+
+    A `bias` [3·H·K] that was added to every row, as a constant, gets its gradient here: the sum of those of the rows,
+    which are at hand, instead of another pass over all of them.
+    """
+    assert sight.bias is None, "these kernels have no bias"
+    left = sight.window or EVERYTHING
+    right = 0 if sight.causal else left
+    if dropout > 0:
+        seed = torch.randint(-(1 << 31), (1 << 31) - 1, (1,), device=qkv_N3HK.device)
+    else:
+        seed = layout.edges  # not read
+    reach = [layout.limit, left, right, int(bias is not None)]
+    out, _ = _forward(qkv_N3HK.contiguous(), bias, layout.edges, seed, dropout, reach)
+    return cast(Tensor, out)
+
+
+def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: Blocks) -> dict[str, Any]:
+    """What the kernels are told besides tensors: numbers, and what is compiled into them."""
+    tokens, _, heads, size = qkv_N3HK.shape
+    _, left, right, _ = reach
+    return {
+        "tokens": tokens,
+        "threshold": min(round(dropout * (1 << 32)), (1 << 32) - 1),  # random numbers below this one are dropped
+        "kept_share": 1.0 - dropout,
+        "HEADS": heads,
+        "SIZE": size,
+        "SCALE": math.log2(math.e) / math.sqrt(size),
+        "DROPS": dropout > 0,
+        "LEFT": left,
+        "RIGHT": right,
+        "ROWS": blocks.rows,
+        "COLUMNS": blocks.columns,
+        "num_warps": blocks.warps,
+        "num_stages": blocks.stages,
+    }
+
+
+@torch.library.custom_op("larvatus::attention", mutates_args=())
+def _forward(
+    qkv_N3HK: Tensor, bias: Tensor | None, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """`reach`: no sequence is longer; tokens seen before a token, and after it; 1 where a bias wants its gradient."""
+    from larvatus.models.nn.attention import fused_kernels as kernels  # wants Triton
+
+    heads, sequences = qkv_N3HK.shape[2], len(edges) - 1
+    out, lse = _outputs(qkv_N3HK)
+    with torch.cuda.device(qkv_N3HK.device):
+        kernels.forward[-(-reach[0] // FORWARD.rows), heads, sequences](
+            qkv_N3HK, edges, seed, out, lse, **_arguments(qkv_N3HK, dropout, reach, FORWARD)
+        )
+    return out, lse
+
+
+def _outputs(qkv_N3HK: Tensor) -> tuple[Tensor, Tensor]:
+    tokens, _, heads, size = qkv_N3HK.shape
+    return qkv_N3HK.new_empty(tokens, heads, size), qkv_N3HK.new_empty(heads, tokens, dtype=torch.float32)
+
+
+@_forward.register_fake
+def _(
+    qkv_N3HK: Tensor, bias: Tensor | None, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    return _outputs(qkv_N3HK)
+
+
+@torch.library.custom_op("larvatus::attention_backward", mutates_args=())
+def _backward(
+    grad: Tensor,
+    qkv_N3HK: Tensor,
+    edges: Tensor,
+    seed: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dropout: float,
+    reach: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Of qkv, and of its bias (of no length where there is none)."""
+    from larvatus.models.nn.attention import fused_kernels as kernels  # wants Triton
+
+    tokens, _, heads, size = qkv_N3HK.shape
+    limit, sequences, biased = reach[0], len(edges) - 1, reach[3]
+    delta, dqkv, given = torch.empty_like(lse), torch.empty_like(qkv_N3HK), grad.contiguous()
+    key_blocks, query_blocks = -(-limit // BACKWARD_KEYS.columns), -(-limit // BACKWARD_QUERIES.rows)
+    # blocks that a shorter sequence lacks add nothing
+    key_sums = lse.new_zeros(biased * sequences * key_blocks, 2 * heads * size)
+    query_sums = lse.new_zeros(biased * sequences * query_blocks, heads * size)
+    tensors = qkv_N3HK, given, edges, seed, lse, delta, dqkv
+    with torch.cuda.device(qkv_N3HK.device):
+        kernels.dots[-(-tokens // DOTS), heads](out, given, delta, tokens, HEADS=heads, SIZE=size, ROWS=DOTS)
+        kernels.backward_keys[key_blocks, heads, sequences](
+            *tensors, key_sums, BIASED=bool(biased), **_arguments(qkv_N3HK, dropout, reach, BACKWARD_KEYS)
+        )
+        kernels.backward_queries[query_blocks, heads, sequences](
+            *tensors, query_sums, BIASED=bool(biased), **_arguments(qkv_N3HK, dropout, reach, BACKWARD_QUERIES)
+        )
+    return dqkv, torch.cat([query_sums.sum(0), key_sums.sum(0)]) if biased else lse.new_empty(0)
+
+
+@_backward.register_fake
+def _(
+    grad: Tensor,
+    qkv_N3HK: Tensor,
+    edges: Tensor,
+    seed: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dropout: float,
+    reach: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(qkv_N3HK), lse.new_empty(reach[3] * qkv_N3HK[0].numel())
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    qkv_N3HK, bias, edges, seed, ctx.dropout, ctx.reach = inputs
+    ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.save_for_backward(qkv_N3HK, edges, seed, *output)
+
+
+def _gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    dqkv, dbias = _backward(grad, *ctx.saved_tensors, ctx.dropout, ctx.reach)
+    return dqkv, None if ctx.bias_dtype is None else dbias.to(ctx.bias_dtype), None, None, None, None
+
+
+_forward.register_autograd(_gradient, setup_context=_save)

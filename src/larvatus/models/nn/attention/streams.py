@@ -1,0 +1,143 @@
+"""Where the tokens of a batch lie for attention in two streams, worked out once per batch and shared by all layers.
+
+Like `Grouped` (`layout.py`), sequences that are alike form a block without a padded token, but here three things must
+be alike: their tokens, the states that are remembered of what came before them (Transformer-XL), and the places at
+which the second stream asks. A batch without the last two is grouped as `Grouped` does it. On CUDA, sequences share a
+block that are nearly alike in tokens and places (`padding.py`).
+
+    >>> streams = Streams.of(torch.tensor([3, 2, 3]), places=torch.tensor([1, 2, 6]))   # 2 of the first, 1 of the last
+    >>> [(group.count, group.length, group.asked) for group in streams.groups]
+    [(1, 2, 0), (1, 3, 1), (1, 3, 2)]
+
+N tokens, M places asked at, B sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import edges, ranges
+from larvatus.models.nn.attention.padding import Padding, as_block, filled_up, kind_of
+from larvatus.models.nn.uncompiled import uncompiled
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sequences that are alike."""
+
+    count: int
+    length: int
+    """Tokens of each, of the longest where they differ."""
+    remembered: int
+    """States of each that are kept from before."""
+    asked: int
+    """Places of each at which the second stream asks."""
+    tokens: Padding | None = None
+    queries: Padding | None = None
+
+    def block(self, x: Tensor, *, asked: bool = False) -> Tensor:
+        """What tokens have, or places: [n, …] → [B, L, …]."""
+        return as_block(x, self.count, *((self.asked, self.queries) if asked else (self.length, self.tokens)))
+
+    def rows(self, *, asked: bool) -> int:
+        """Tokens, or places, of all sequences together."""
+        padding, each = (self.queries, self.asked) if asked else (self.tokens, self.length)
+        return self.count * each if padding is None else len(padding.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Rows as the batch has them, and as the groups have them; None where that is the same."""
+
+    order: Tensor | None
+    inverse: Tensor | None
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Rows of the batch in the order of the groups."""
+        return x if self.order is None else x.index_select(0, self.order)
+
+    def restore(self, x: Tensor) -> Tensor:
+        """The opposite."""
+        return x if self.inverse is None else x.index_select(0, self.inverse)
+
+    @classmethod
+    def of_runs(cls, lengths: Ints, chosen: Ints, device: torch.device) -> Order:
+        """Runs of rows of these lengths, one after another in the order `chosen`."""
+        if np.all(chosen[1:] > chosen[:-1]):
+            return cls(None, None)
+        order = np.repeat(edges(lengths)[chosen], lengths[chosen]) + ranges(lengths[chosen])
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        return cls(torch.from_numpy(order).to(device), torch.from_numpy(inverse).to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Streams:
+    groups: tuple[Group, ...]
+    tokens: Order
+    memory: Order
+    queries: Order
+    places: Tensor
+    """[M] the place in its own sequence at which each query asks, in the order of the groups."""
+
+    @property
+    def longest(self) -> int:
+        return max((group.length for group in self.groups), default=0)
+
+    @classmethod
+    @uncompiled
+    def of(
+        cls,
+        lengths: Tensor,
+        *,
+        places: Tensor | None = None,
+        remembered: Tensor | None = None,
+        padded: bool | None = None,
+    ) -> Streams:
+        """Reads the lengths on the host. `places` [M] are those of the flat batch, ascending; `remembered` [B].
+
+        `padded`: blocks of sequences that are nearly alike; by default on CUDA.
+        """
+        device = lengths.device
+        padded = device.type == "cuda" if padded is None else padded
+        length_B = lengths.detach().cpu().numpy()
+        memory_B = np.zeros_like(length_B) if remembered is None else remembered.detach().cpu().numpy()
+        places_M = np.empty(0, np.int64) if places is None else places.detach().cpu().numpy()
+        starts_B = edges(length_B)
+        owners_M = np.searchsorted(starts_B[1:], places_M, side="right")
+        asked_B = np.bincount(owners_M, minlength=len(length_B)).astype(np.int64)
+        kinds_B3 = np.stack([kind_of(length_B, padded=padded), memory_B, kind_of(asked_B, padded=padded)], 1)
+        chosen_B = np.lexsort(kinds_B3.T[::-1])  # the length decides first
+        chosen_B = chosen_B[length_B[chosen_B] > 0]
+        queries = Order.of_runs(asked_B, chosen_B, device)
+        inner_M = torch.from_numpy(places_M - starts_B[owners_M]).to(device)
+        return cls(
+            groups=_groups(kinds_B3[chosen_B], length_B[chosen_B], memory_B[chosen_B], asked_B[chosen_B], device),
+            tokens=Order.of_runs(length_B, chosen_B, device),
+            memory=Order.of_runs(memory_B, chosen_B, device),
+            queries=queries,
+            places=queries.arrange(inner_M),
+        )
+
+
+def _groups(kinds_B3: Ints, length_B: Ints, memory_B: Ints, asked_B: Ints, device: torch.device) -> tuple[Group, ...]:
+    """Sequences of one kind stand together."""
+    if not len(kinds_B3):
+        return ()
+    starts = [0, *np.flatnonzero(np.any(kinds_B3[1:] != kinds_B3[:-1], axis=1)) + 1]
+    return tuple(
+        Group(
+            count=int(end - start),
+            length=int(length_B[start:end].max()),
+            remembered=int(memory_B[start]),
+            asked=int(asked_B[start:end].max()),
+            tokens=filled_up(length_B[start:end], device),
+            queries=filled_up(asked_B[start:end], device),
+        )
+        for start, end in zip(starts, [*starts[1:], len(kinds_B3)], strict=True)
+    )

@@ -1,0 +1,210 @@
+"""ELMo (Peters et al. 2018): characters of words, then two stacks of LSTMs that read a sentence from either end.
+
+    x_k = CNN(characters of word k)
+    h_{k,j} = LSTM→_j(h_{1 … k, j−1})        h̄_{k,j} = LSTM←_j(h̄_{k … n, j−1})        + what came in, from j = 2 on
+
+Layer 0 of a word is [x_k; x_k], layer j is [h_{k,j}; h̄_{k,j}]: what a task mixes (`layer_mix.py`). Every character
+gets the vector of its word, and so do the tokens that open and close a sentence, which are words too. The softmax over
+words belongs to both directions; forward-lm reads one half of the highest layer, backward-lm the other.
+N characters, W words, P size of a direction, D = 2 P, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NoReturn
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.core.batch import TokenBatch
+from larvatus.core.errors import RecipeError
+from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone, check_ranges
+from larvatus.models.nn.character_cnn import CharacterCNN
+from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import Encoder
+from larvatus.models.nn.feedforward import Activation
+from larvatus.models.nn.projected_lstm import ProjectedLSTM
+from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.word_layout import SYMBOLS, WordLayout
+
+LETTERS = 5
+"""Of a word, about: what sizes and costs are reckoned with."""
+
+
+class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text_pool: ClassVar[str] = "mean"
+    """What stands for a text: to its first token, one of the directions has read nothing."""
+    mixed: ClassVar[bool] = True
+    """A task reads a learned mix of all layers, unless it is told otherwise."""
+
+    layers: Layers = 2
+    """LSTMs on top of each other, in each direction."""
+    hidden: Size = 1024
+    """Size of a word's vector; each direction has half of it."""
+    cells: SizeOrNone = 0
+    """Cells of an LSTM, which are projected to half of `hidden`; 0 means 4 × hidden."""
+    symbol: Size = 16
+    """Size of a character's vector."""
+    filters: tuple[Size, ...] = (32, 32, 64, 128, 256, 512, 1024)
+    """Filters over characters: how many of width 1, of width 2, …"""
+    highways: LayersOrNone = 2
+    """Highway layers over the filters."""
+    clip: Clip = 3.0
+    """Largest value of cells and projections, which makes steps one by one; 0: any, by the fused kernel."""
+    dropout: DropoutRate = 0.1
+    """Dropout on the input of each LSTM, and on the highest layer."""
+    max_positions: Size = 4096
+    """Longest sequence, in characters."""
+    init: Deviation = 0.02
+    """Standard deviation of the initial weights of the softmax; the rest starts as released."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "model.", RecipeError)
+        if self.hidden % 2:
+            raise RecipeError(f"model.hidden = {self.hidden} cannot be shared by two directions; set {self.hidden + 1}")
+        if self.inner <= self.hidden // 2:
+            raise RecipeError(
+                f"model.cells = {self.cells} are projected to fewer numbers, but model.hidden = {self.hidden} asks for "
+                f"{self.hidden // 2} in each direction; set model.cells above that, or 0"
+            )
+        if not self.filters:
+            raise RecipeError("model.filters names no filter; set it to such as [32, 32, 64]: so many of width 1, 2, 3")
+
+    @property
+    def inner(self) -> int:
+        """Cells of an LSTM, in numbers."""
+        return self.cells or 4 * self.hidden
+
+    @property
+    def word_width(self) -> int:
+        return self.hidden // 2
+
+    @property
+    def blocks(self) -> int:
+        return self.layers
+
+    @property
+    def segments(self) -> int:
+        """No text is told from another but by its place."""
+        return 0
+
+    @property
+    def enclosed(self) -> bool:
+        """A sentence stands between begin and end, from which the LSTMs start."""
+        return True
+
+    @property
+    def activation(self) -> Activation:
+        return "relu"
+
+    @property
+    def norm_epsilon(self) -> float:
+        """Of norms that heads may have; it has none itself."""
+        return 1e-12
+
+    @property
+    def biases(self) -> bool:
+        return True
+
+    @property
+    def _characters(self) -> int:
+        """Weights of the CNN."""
+        total = sum(self.filters)
+        kernels = sum(width * self.symbol * count for width, count in enumerate(self.filters, start=1))
+        return SYMBOLS * self.symbol + kernels + 2 * self.highways * total**2 + total * self.word_width
+
+    @property
+    def _lstms(self) -> int:
+        """Weights of all LSTMs."""
+        return 2 * self.layers * (8 * self.word_width * self.inner + self.inner * self.word_width)
+
+    def least_weights(self, vocabulary: int) -> int:
+        return self._characters + self._lstms + vocabulary * self.word_width
+
+    @property
+    def kept_numbers(self) -> int:
+        """Those of a character, and its share of those of its word."""
+        return sum(self.filters) + 2 * self.layers * 5 * self.inner // (2 * LETTERS)
+
+    def build(self, vocabulary: int) -> Elmo:
+        return Elmo(self, vocabulary)
+
+    def narrowed(self, share: float) -> NoReturn:
+        raise RecipeError("elmo has no generator; leave out replaced-tokens, or set its generator = 0")
+
+
+class BothWays(nn.Module):
+    """A layer: an LSTM for each direction."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.forwards = ProjectedLSTM(size=config.word_width, cells=config.inner, clip=config.clip)
+        self.backwards = ProjectedLSTM(size=config.word_width, cells=config.inner, clip=config.clip)
+
+
+class WordSoftmax(nn.Module):
+    """The output words, for both directions: a vector and a bias each."""
+
+    def __init__(self, vocabulary: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(vocabulary, size))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+
+class Elmo(Encoder):
+    config: ElmoConfig
+
+    def __init__(self, config: ElmoConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.characters = CharacterCNN(
+            symbol=config.symbol, filters=config.filters, highways=config.highways, out=config.word_width
+        )
+        self.layers = nn.ModuleList(BothWays(config) for _ in range(config.layers))
+        self.softmax = WordSoftmax(vocabulary, config.word_width)
+        self.dropout = Dropout(config.dropout)
+
+    @property
+    def word_vectors(self) -> Tensor:
+        return self.softmax.weight
+
+    def parts(self) -> list[tuple[int, nn.Module]]:
+        """The softmax is no part of what a task learns from."""
+        above = self.config.layers
+        return [(above, self.characters), *((above - 1 - j, layer) for j, layer in enumerate(self.layers))]
+
+    def flops(self, length: int) -> int:
+        """Filters for each character; highways and LSTMs for each word."""
+        kernels = sum(width * self.config.symbol * count for width, count in enumerate(self.config.filters, start=1))
+        words = self.config.least_weights(0) - kernels
+        return 6 * (kernels + words // LETTERS)
+
+    @uncompiled
+    def forward(
+        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
+    ) -> Tensor | list[Tensor]:
+        """As in `Encoder`. A compiled step leaves its graph here: an LSTM has a kernel of its own."""
+        top = self.config.layers
+        wanted = [top] if layers is None else list(layers)
+        layout = WordLayout.of(batch)
+        x_UP = self.characters(layout)
+        right, left = x_UP.index_select(0, layout.forward.rows), x_UP.index_select(0, layout.backward.rows)
+        states: dict[int, Tensor] = {}
+        for j in range(max(wanted) + 1):
+            if j > 0:
+                ahead, back = self.layers[j - 1].children()
+                right = self.layer(self._read, right, ahead, layout, residual=j > 1)
+                left = self.layer(self._read, left, back, layout, residual=j > 1)
+            if j == top:
+                right, left = self.dropout(right), self.dropout(left)
+            if j in wanted:
+                ends = (right, layout.forward.tokens), (left, layout.backward.tokens)
+                states[j] = torch.cat([x_WP.index_select(0, places_N) for x_WP, places_N in ends], dim=-1)
+        return states[top] if layers is None else [states[j] for j in wanted]
+
+    def _read(self, x_WP: Tensor, lstm: nn.Module, layout: WordLayout, *, residual: bool) -> Tensor:
+        dropped = self.dropout(x_WP)
+        out_WP: Tensor = lstm(dropped, layout.sizes)
+        return out_WP + dropped if residual else out_WP

@@ -1,0 +1,111 @@
+"""LoRA (Hu et al. 2022): the weights stay as they are, and beside some of them a product of two thin matrices learns.
+
+    h = W x + (α / r) B A x            A [r, in] drawn at random, B [out, r] zero: training starts where the model was
+
+Queries, keys and values are one matrix here (`attention.qkv`), so a pair may belong to a third of its rows. Weights
+keep their names; the pairs come beside them (``attention.qkv.lora.query.a``), and merging leaves no trace but the sum:
+
+    >>> from larvatus.models.nn.transformer import TransformerConfig
+    >>> encoder = TransformerConfig(layers=2, hidden=8, heads=2).build(vocabulary=10)
+    >>> add_lora(encoder, LoRAConfig(rank=2), seed=1)
+    >>> parameter_counts(encoder).trained                  # 2 layers × 2 targets × (2 × 8 + 8 × 2)
+    128
+    >>> merge_lora(encoder)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast, get_args
+
+import torch
+from msgspec import Struct
+from torch import nn
+
+from larvatus.core import rng
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.ranges import DropoutRate, Factor, Size, check_ranges
+from larvatus.models.nn.block import Block
+from larvatus.models.nn.linear import LoRALinear, LowRank
+from larvatus.models.nn.xlnet_block import XLNetBlock
+
+Target = Literal["query", "key", "value", "out", "up", "down"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+_PLACES: dict[Target, tuple[str, str, int | None]] = {
+    "query": ("attention", "qkv", 0),
+    "key": ("attention", "qkv", 1),
+    "value": ("attention", "qkv", 2),
+    "out": ("attention", "out", None),
+    "up": ("feedforward", "up", None),
+    "down": ("feedforward", "down", None),
+}
+"""Where in a block: the layer, its matrix, and which third of its rows."""
+
+
+class LoRAConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    rank: Size = 8
+    """Rank r of what is added to a matrix."""
+    alpha: Factor = 16.0
+    """What is added is scaled by α / r, so that the rank can change and the learning rate stay."""
+    targets: tuple[Target, ...] = ("query", "value")
+    """Matrices of each block that learn: query, key, value, out (of attention), up, down (of the feedforward layer)."""
+    dropout: DropoutRate = 0.0
+    """On what A reads."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "LoRA: ")
+        for target in self.targets:
+            if target not in TARGETS:
+                raise UsageError(f"LoRA has no target {target!r}{did_you_mean(target, TARGETS)}")
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise UsageError(f"LoRA wants one target or more, each named once, not {list(self.targets)}")
+
+
+def add_lora(encoder: nn.Module, config: LoRAConfig, *, seed: int) -> None:
+    """In place: freeze all of the encoder, and give the targets of every block pairs that learn, on its device.
+
+    A block that all layers share has one pair for all of them. The same numbers for the same seed.
+    """
+    if any(isinstance(module, LoRALinear) for module in encoder.modules()):
+        raise UsageError("the model has LoRA already; merge it before adding another")
+    blocks = [module for module in encoder.modules() if isinstance(module, Block | XLNetBlock)]
+    if not blocks:
+        raise UsageError("the model has no transformer blocks for LoRA to be added to; train all or head")
+    encoder.requires_grad_(False)
+    for number, block in enumerate(blocks):
+        for (layer, name), parts in _rows_of_targets(block, config.targets).items():
+            linear = cast(nn.Linear, block.get_submodule(f"{layer}.{name}"))
+            adapted = LoRALinear(linear, parts, rank=config.rank, alpha=config.alpha, dropout=config.dropout)
+            for part, pair in adapted.lora.items():
+                generator = torch.Generator().manual_seed(rng.derive(seed, f"lora {number} {part}"))
+                cast(LowRank, pair).initialise(generator)
+            setattr(block.get_submodule(layer), name, adapted)
+
+
+def _rows_of_targets(block: nn.Module, targets: tuple[Target, ...]) -> dict[tuple[str, str], dict[str, slice]]:
+    """The rows that each target means, by the matrix in which they are."""
+    rows: dict[tuple[str, str], dict[str, slice]] = {}
+    for target in targets:
+        layer, name, third = _PLACES[target]
+        size = cast(nn.Linear, block.get_submodule(f"{layer}.{name}")).out_features
+        whole = slice(0, size) if third is None else slice(third * size // 3, (third + 1) * size // 3)
+        rows.setdefault((layer, name), {})[target] = whole
+    return rows
+
+
+def merge_lora(encoder: nn.Module) -> None:
+    """In place: the plain encoder again, its weights what LoRA arrived at. Nothing happens where there is none."""
+    for parent in list(encoder.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, LoRALinear):
+                setattr(parent, name, child.merged())
+
+
+class ParameterCounts(NamedTuple):
+    trained: int
+    total: int
+
+
+def parameter_counts(module: nn.Module) -> ParameterCounts:
+    """How many numbers learn, and how many there are; shared ones count once."""
+    parameters = list(module.parameters())
+    return ParameterCounts(sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters))

@@ -1,0 +1,242 @@
+"""Scores of all spans of up to L words (chapter §11.5.2, eq. 11.21 to 11.27), without ever building their vectors.
+
+    score_ij = W_o relu(W [start_i; end_j; g_ij] + b) + b_o
+
+| representation | boundaries | content g_ij |
+| --- | --- | --- |
+| mean | z_i, z_j (11.22) | mean of z_i … z_j (11.21) |
+| boundaries | FFN_start(z_i), FFN_end(z_j) (11.23 to 11.25) | mean |
+| attention | FFN_start(z_i), FFN_end(z_j) | Σ softmax(a_i … a_j)_k z_k, with a_k = w · z_k (Lee et al. 2017) |
+| self-attention | FFN_start(z_i), FFN_end(z_j) | mean of SelfAttention(z_i … z_j), with W^Q, W^K and W^V (11.26) |
+
+Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span alone; g is
+their mean. `content` is the product of W_c and W^V: two linear maps in a row are one. The scores q · k of the words
+near each start are computed once, and the spans that begin there are the corners of that L × L square.
+
+The first layer is linear in the concatenation, so W = [W_s W_e W_c] is applied to words, not to spans, and its three
+parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run
+from each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions in
+place of W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a
+block's hidden layer is made anew for the gradient.
+W words, M spans, L longest span, D hidden size, H size of the scorer's hidden layer, K scores of a span.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from larvatus.models.nn.span_index import SpanIndex
+
+Representation = Literal["mean", "boundaries", "attention", "self-attention"]
+BUDGET = {"cpu": 1 << 19, "cuda": 1 << 25}
+"""Numbers of a block's hidden layer: on a CPU few, so that they stay near its cache."""
+
+
+class SpanScorer(nn.Module):
+    def __init__(
+        self, size: int, *, hidden: int, outputs: int, longest: int, representation: Representation, widths: bool
+    ) -> None:
+        super().__init__()
+        self.longest = longest
+        plain = representation == "mean"
+        self.start_ffn = None if plain else _feed_forward(size, hidden)
+        self.end_ffn = None if plain else _feed_forward(size, hidden)
+        boundary = size if plain else hidden
+        self.start = nn.Linear(boundary, hidden, bias=False)
+        self.end = nn.Linear(boundary, hidden, bias=False)
+        self.content = nn.Linear(size, hidden)
+        self.attention = nn.Linear(size, 1, bias=False) if representation == "attention" else None
+        attends = representation == "self-attention"
+        self.query = nn.Linear(size, hidden, bias=False) if attends else None
+        self.key = nn.Linear(size, hidden, bias=False) if attends else None
+        self.width = nn.Embedding(longest, hidden) if widths else None
+        self.output = nn.Linear(hidden, outputs)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Matrices keep the scale of what they read (σ = 1 / √inputs); attention begins as the mean; the rest is 0."""
+        for part in self.modules():
+            for name, parameter in part.named_parameters(recurse=False):
+                if name == "weight" and isinstance(part, nn.Linear) and part is not self.attention:
+                    drawn = torch.empty(parameter.shape).normal_(0, part.in_features**-0.5, generator=generator)
+                    parameter.copy_(drawn)
+                else:
+                    parameter.zero_()
+
+    def forward(self, z_WD: Tensor, index: SpanIndex, *, budget: int | None = None) -> Tensor:
+        """Scores of all spans in the order of the index: [W, D] → [M, K]. `budget` as `BUDGET`, for blocks."""
+        start_WX = z_WD if self.start_ffn is None else self.start_ffn(z_WD)
+        end_WX = z_WD if self.end_ffn is None else self.end_ffn(z_WD)
+        parts = _Parts(
+            start=_wide(self.start(start_WX)),
+            end=_wide(self.end(end_WX)),
+            content=_wide(self.content(z_WD)),
+            attention=None if self.attention is None else _wide(self.attention(z_WD)),
+            query=None if self.query is None else _wide(self.query(z_WD)),
+            key=None if self.key is None else _wide(self.key(z_WD)),
+            width=None if self.width is None else self.width.weight,
+            weight=self.output.weight,
+            bias=self.output.bias,
+        )
+        budget = budget or BUDGET.get(z_WD.device.type, BUDGET["cpu"])
+        each = index.longest * self.start.out_features * (1 if self.query is None else index.longest)
+        block = max(1, budget // max(1, each))
+        with torch.autocast(z_WD.device.type, enabled=False):  # sums of many words want more than 8 bits
+            scores_MK: Tensor = _Scores.apply(index, block, *parts)  # type: ignore[no-untyped-call]
+        return scores_MK
+
+
+def _feed_forward(size: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class _Parts(NamedTuple):
+    """What scores are made of; of words W, or of the words of a block."""
+
+    start: Tensor  # [W, H]
+    end: Tensor  # [W, H]
+    content: Tensor  # [W, H]
+    attention: Tensor | None  # [W, 1]
+    query: Tensor | None  # [W, H]
+    key: Tensor | None  # [W, H]
+    width: Tensor | None  # [L, H]
+    weight: Tensor  # [K, H]
+    bias: Tensor  # [K]
+
+
+PER_WORD = 6
+"""So many parts have a row for each word, of which a block takes its own."""
+
+
+class _Block(NamedTuple):
+    first: int
+    last: int
+    """Words first … last − 1 begin its spans."""
+    reach: int
+    """The word after the last one that its spans can end at."""
+    rows: slice
+    """Its spans."""
+    valid: Tensor
+    """[last − first, lengths] which lengths there are from each word."""
+
+
+def _blocks(index: SpanIndex, size: int) -> Iterator[_Block]:
+    words = len(index.each_W)
+    edge = [*index.before_W[::size].tolist(), index.count]
+    lengths = torch.arange(index.longest, device=index.each_W.device)
+    for number, first in enumerate(range(0, words, size)):
+        last = min(words, first + size)
+        yield _Block(
+            first=first,
+            last=last,
+            reach=min(words, last + index.longest - 1),
+            rows=slice(edge[number], edge[number + 1]),
+            valid=lengths < index.each_W[first:last, None],
+        )
+
+
+def _cut(parts: _Parts, block: _Block) -> _Parts:
+    """What the scores of a block are made of."""
+    start = parts.start[block.first : block.last]
+    rest = [None if part is None else part[block.first : block.reach] for part in parts[1:PER_WORD]]
+    return _Parts(start, *rest, *parts[PER_WORD:])  # type: ignore[arg-type]
+
+
+def _block_scores(parts: _Parts, block: _Block) -> Tensor:
+    """Scores of the spans of a block: [spans, K]."""
+    by_length = []
+    for length, content_nH in enumerate(_contents(parts, lengths=block.valid.shape[1])):
+        count = len(content_nH)  # fewer than the block's words where the batch ends
+        hidden_nH = content_nH + parts.start[:count]
+        hidden_nH += parts.end[length : length + count]
+        if parts.width is not None:
+            hidden_nH += parts.width[length]
+        scores_nK = F.linear(hidden_nH.relu_(), parts.weight, parts.bias)
+        by_length.append(F.pad(scores_nK, (0, 0, 0, len(parts.start) - count)))
+    return torch.stack(by_length, 1)[block.valid]
+
+
+def _contents(parts: _Parts, *, lengths: int) -> Iterator[Tensor]:
+    """C of the spans of one word, of two words … from each word: sums that grow by a word at a time."""
+    if parts.query is not None and parts.key is not None:
+        yield from _self_attended(parts.query, parts.key, parts.content, words=len(parts.start), lengths=lengths)
+        return
+    words, reach = len(parts.start), len(parts.content)
+    if parts.attention is None:
+        total_nH = parts.content[:words]
+        yield total_nH
+        for length in range(1, lengths):
+            count = min(words, reach - length)
+            total_nH = total_nH[:count] + parts.content[length : length + count]
+            yield total_nH / (length + 1)
+        return
+    top_n1 = parts.attention[:words].detach()  # any number would do: it cancels
+    weight_n1 = torch.exp(parts.attention[:words] - top_n1)
+    sum_nH = weight_n1 * parts.content[:words]
+    yield sum_nH / weight_n1
+    for length in range(1, lengths):
+        count = min(words, reach - length)
+        new_n1 = parts.attention[length : length + count]
+        highest_n1 = torch.maximum(top_n1[:count], new_n1.detach())
+        shrink_n1 = torch.exp(top_n1[:count] - highest_n1)
+        grow_n1 = torch.exp(new_n1 - highest_n1)
+        sum_nH = sum_nH[:count] * shrink_n1 + grow_n1 * parts.content[length : length + count]
+        weight_n1 = weight_n1[:count] * shrink_n1 + grow_n1
+        top_n1 = highest_n1
+        yield sum_nH / weight_n1
+
+
+def _self_attended(query_RH: Tensor, key_RH: Tensor, value_RH: Tensor, *, words: int, lengths: int) -> Iterator[Tensor]:
+    """Means of self-attention over the spans of one word, of two … from each of the first `words` of R words."""
+    reach = len(value_RH)
+    rest = (0, 0, 0, max(0, words + lengths - 1 - reach))  # so that a square begins at each word
+    query_nHL, key_nHL, value_nHL = (
+        F.pad(x_RH, rest).unfold(0, lengths, 1)[:words] for x_RH in (query_RH, key_RH, value_RH)
+    )
+    scores_nLL = query_nHL.transpose(1, 2) @ key_nHL / math.sqrt(query_RH.shape[1])
+    for size in range(1, lengths + 1):
+        count = max(0, min(words, reach - size + 1))
+        weights_nl = scores_nLL[:count, :size, :size].softmax(-1).mean(1)
+        yield (value_nHL[:count, :, :size] @ weights_nl[..., None]).squeeze(-1)
+
+
+class _Scores(torch.autograd.Function):
+    """Block by block. Kept for the gradient are the parts, of which each block's hidden layer is made again."""
+
+    @staticmethod
+    def forward(ctx: Any, index: SpanIndex, size: int, *given: Tensor | None) -> Tensor:
+        parts = _Parts(*given)  # type: ignore[arg-type]
+        ctx.index, ctx.size = index, size
+        ctx.save_for_backward(*given)
+        scores_MK = parts.weight.new_empty(index.count, len(parts.weight))
+        for block in _blocks(index, size):
+            scores_MK[block.rows] = _block_scores(_cut(parts, block), block)
+        return scores_MK
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient_MK: Tensor) -> tuple[Tensor | None, ...]:
+        parts = _Parts(*ctx.saved_tensors)
+        wanted = [n for n, part in enumerate(parts) if part is not None and ctx.needs_input_grad[n + 2]]
+        sums = {n: torch.zeros_like(parts[n]) for n in wanted}  # type: ignore[arg-type]
+        for block in _blocks(ctx.index, ctx.size):
+            with torch.enable_grad():
+                cut = _Parts(*(None if part is None else part.detach() for part in _cut(parts, block)))  # type: ignore[arg-type]
+                for n in wanted:
+                    cut[n].requires_grad_()  # type: ignore[union-attr]
+                scores = _block_scores(cut, block)
+            gradients = torch.autograd.grad(scores, [cut[n] for n in wanted], gradient_MK[block.rows])  # type: ignore[arg-type]
+            for n, gradient in zip(wanted, gradients, strict=True):
+                place = slice(block.first, block.first + len(gradient)) if n < PER_WORD else slice(None)
+                sums[n][place] += gradient
+        return None, None, *(sums.get(n) for n in range(len(parts)))

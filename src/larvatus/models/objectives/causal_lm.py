@@ -1,0 +1,81 @@
+"""Causal language modelling (Radford et al. 2018, eq. 1): predict each token from those before it.
+
+    y_i = softmax(E z_i)        L = −1/|M| Σ_i log y_i[x_{i+1}]
+
+E is the word embedding matrix (tied weights); the head is nothing else, no layer and no bias, so it has no weights of
+its own. The last token of a sequence predicts nothing, and does not reach it: of the M × V logits only a chunk is made
+at a time. An encoder that sees both sides would be given the answer, and is refused.
+N tokens in the flat batch, M predictions, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import RecipeError
+from larvatus.core.neighbours import NextTokens
+from larvatus.core.ranges import Weight, check_ranges
+from larvatus.data.corruption import CorruptionConfig
+from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.loss import Loss
+
+
+class CausalLMConfig(Struct, tag_field="type", tag="causal-lm", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = NextTokens
+
+    weight: Weight = 1.0
+    """Share of this objective in the loss."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "causal-lm: ", RecipeError)
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """All but the last of each sequence, which are few."""
+        return 1.0
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> CausalLM:
+        self.check(model)
+        return CausalLM(self)
+
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that sees what is to be predicted."""
+        if not isinstance(model, CausalTransformerConfig):
+            raise RecipeError(
+                "causal-lm predicts the next token, which this encoder sees; "
+                'set model.type = "causal-transformer", or use masked-lm'
+            )
+
+
+class CausalLM(nn.Module):
+    needs = NextTokens
+
+    def __init__(self, config: CausalLMConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
+        """Scores of every word that may follow, for vectors already chosen: [M, D] → [M, V]."""
+        return F.linear(z_MD, words_VD)
+
+    def forward(self, z_ND: Tensor, targets: NextTokens[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
+        z_MD = z_ND.index_select(0, targets.places)
+        no_bias_V = words_VD.new_zeros(len(words_VD))
+        total, correct = linear_cross_entropy(z_MD, words_VD, no_bias_V, targets.ids, accuracy=accuracy)
+        return Loss(
+            total=total,
+            count=(targets.ids != IGNORE).sum(),
+            correct=correct if accuracy else None,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[NextTokens], encoder.word_vectors, accuracy=accuracy)
+        return loss

@@ -1,0 +1,102 @@
+"""Permutation language modelling (XLNet, Yang et al. 2019, eq. 3 to 5): each token from those before it in an order.
+
+    p(x_{z_t} | x_{z_<t}) = softmax(E g_t + c)[x_{z_t}]        L = −1/M Σ over the last tokens of z of log p
+
+g_t is what the query stream makes of the place z_t, which does not know the token there (`models/nn/xlnet.py`). E is
+the word
+embedding matrix (tied weights), c a bias for each word; there is no layer between. Only predicted places have a query:
+no N × V matrix exists, and of the M × V logits only a chunk at a time.
+N tokens in the flat batch, M predicted tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.errors import RecipeError
+from larvatus.core.ranges import Weight, check_ranges
+from larvatus.data.corruption import CorruptionConfig
+from larvatus.data.corruption.permutation import PermutedTokens
+from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.nn.xlnet import XLNetConfig
+from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.loss import Loss
+
+
+@runtime_checkable
+class HasTwoStreams(Protocol):
+    """An encoder that can say what stands at a place without having seen it."""
+
+    def two_streams(
+        self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
+    ) -> Tensor:
+        """[M, D] of each place, from the tokens before it in the order."""
+
+    def in_training(
+        self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
+    ) -> Tensor:
+        """The same, sequences read in segments where the model has a memory of them."""
+
+
+class PermutationLMConfig(
+    Struct, tag_field="type", tag="permutation-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    needs: ClassVar = PermutedTokens
+
+    weight: Weight = 1.0
+    """Share of this objective in the loss."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "permutation-lm: ", RecipeError)
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """Those that are predicted."""
+        return 0.0 if corruption is None else corruption.rate
+
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that cannot ask at a place without having seen it."""
+        if not isinstance(model, XLNetConfig):
+            raise RecipeError(
+                f'permutation-lm needs an encoder with two streams, but model.type is "{model.__struct_config__.tag}"; '
+                'set model.type = "xlnet"'
+            )
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> PermutationLM:
+        self.check(model)
+        return PermutationLM(self, vocabulary)
+
+
+class PermutationLM(nn.Module):
+    needs = PermutedTokens
+
+    def __init__(self, config: PermutationLMConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
+        """What the query stream makes of each predicted place: [M, D]."""
+        targets: PermutedTokens[Tensor] = batch.targets[PermutedTokens]
+        assert isinstance(encoder, HasTwoStreams)
+        return encoder.in_training(batch.tokens, targets.order, targets.places, limit=limit)
+
+    def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
+        """Scores of every word for vectors of places: [M, D] → [M, V]."""
+        return F.linear(z_MD, words_VD, self.bias)
+
+    def loss(self, z_MD: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        ids_M = batch.targets[PermutedTokens].ids
+        total, correct = linear_cross_entropy(z_MD, encoder.word_vectors, self.bias, ids_M, accuracy=accuracy)
+        return Loss(
+            total=total,
+            count=(ids_M != IGNORE).sum(),
+            correct=correct if accuracy else None,
+            weight=self.config.weight,
+        )

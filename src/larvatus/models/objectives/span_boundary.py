@@ -1,0 +1,90 @@
+"""Span-boundary objective (SpanBERT, Joshi et al. 2020, §3.2; chapter eq. 11.18 to 11.20).
+
+A hidden token is predicted from the two tokens just outside its span and from its place inside the span:
+
+    s_i = FFN([z_{s-1}; z_{e+1}; p_{i-s+1}])        L = -mean_i log softmax(E s_i + c)[x_i]
+
+    FFN(x) = norm(GELU(W₂ norm(GELU(W₁ x + b₁)) + b₂))
+
+E is the word embedding matrix (tied weights), c a bias for each word. Beside masked-lm in a recipe, it is added to that
+loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings
+(D unless they are factorised), P size of a place, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import RecipeError
+from larvatus.core.predicted import SpanTargets
+from larvatus.core.ranges import Size, Weight, check_ranges
+from larvatus.data.corruption import CorruptionConfig
+from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.loss import Loss
+
+
+class SpanBoundaryConfig(
+    Struct, tag_field="type", tag="span-boundary", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    needs: ClassVar = SpanTargets
+
+    place_size: Size = 200
+    """Size of the embedding that says which token of the span is meant."""
+    places: Size = 64
+    """Places told apart, in tokens; those of a longer span share the last."""
+    weight: Weight = 1.0
+    """Share of this objective in the loss."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "span-boundary: ", RecipeError)
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """Those that are hidden."""
+        return 0.0 if corruption is None else corruption.rate
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> SpanBoundary:
+        return SpanBoundary(self, model, vocabulary)
+
+
+class SpanBoundary(nn.Module):
+    needs = SpanTargets
+
+    def __init__(self, config: SpanBoundaryConfig, model: EncoderConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.places = nn.Embedding(config.places, config.place_size)
+        self.inner = nn.Linear(2 * model.hidden + config.place_size, model.hidden)
+        self.inner_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.outer = nn.Linear(model.hidden, model.word_width)
+        self.outer_norm = nn.LayerNorm(model.word_width, eps=model.norm_epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def represent(self, z_ND: Tensor, targets: SpanTargets[Tensor]) -> Tensor:
+        """s_i of eq. 11.19 for each hidden token: [N, D] → [M, E]."""
+        edges_M2D = torch.cat([z_ND.index_select(0, targets.left), z_ND.index_select(0, targets.right)], dim=-1)
+        p_MP = self.places(targets.place.clamp(max=self.config.places - 1)).to(edges_M2D.dtype)
+        h_MD = self.inner_norm(F.gelu(self.inner(torch.cat([edges_M2D, p_MP], dim=-1))))
+        s_ME: Tensor = self.outer_norm(F.gelu(self.outer(h_MD)))
+        return s_ME
+
+    def forward(self, z_ND: Tensor, targets: SpanTargets[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
+        s_ME = self.represent(z_ND, targets)
+        total, correct = linear_cross_entropy(s_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
+        return Loss(
+            total=total,
+            count=(targets.ids != IGNORE).sum(),
+            correct=correct if accuracy else None,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[SpanTargets], encoder.word_vectors, accuracy=accuracy)
+        return loss

@@ -1,0 +1,183 @@
+"""The recipe: a published system as tokenizer × packing × corruption × model × objectives × phases.
+
+Each component's settings live beside it; this file only composes them. A recipe holds the science. Device, precision,
+compilation, microbatch and workers are the runtime: given on the command line, they must not change the result.
+
+    recipe = read_recipe("bert", size="tiny", settings=["model.layers=3"])
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from msgspec import Struct
+
+from larvatus.core.errors import RecipeError
+from larvatus.core.neighbours import FromText, from_text_of
+from larvatus.core.predicted import ReplacedTokens
+from larvatus.core.ranges import Size, check_ranges
+from larvatus.data.corpus.mixture import MixtureConfig
+from larvatus.data.corpus.packing import PackingConfig, dress_of
+from larvatus.data.corruption import CorruptionConfig, at_place
+from larvatus.data.text.characters import CharactersConfig
+from larvatus.data.text.frame import Dress
+from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
+from larvatus.models.network import ObjectiveConfig, generator_of
+from larvatus.models.nn.elmo import ElmoConfig
+from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.objectives.loss import ChecksModel, PredictsWords
+from larvatus.models.recipes.training import OptimizerConfig, Phase, ScheduleConfig
+
+SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole system, checked: what is here can be trained."""
+
+    name: str
+    about: str = ""
+    """One line: the idea and the paper."""
+    batch: Size = 256
+    """Sequences a step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
+    tokenizer: TokenizerConfig
+    packing: PackingConfig
+    corruption: CorruptionConfig | None = None
+    """What is hidden of the text; a recipe without it trains on text as it is (`corruption = "none"` over a base's)."""
+    model: EncoderConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    mixture: MixtureConfig = MixtureConfig()
+    """How often each language comes, where there are several; it drives vocabulary and training alike."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    phases: tuple[Phase, ...] = (Phase(),)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", RecipeError)
+        _check_objectives(self)
+        _check_characters(self)
+        _check_optimizer(self)
+        _check_phases(self)
+
+    @property
+    def from_text(self) -> tuple[type[FromText], ...]:
+        """The targets that the loader makes from the text itself."""
+        return from_text_of(self.objectives)
+
+    @property
+    def words_per_token(self) -> float:
+        """How many words an objective is expected to predict for each token of text; of several, the most."""
+        return self._words_per_token(0.5)  # half way: the mean, where the share changes over a run
+
+    @property
+    def most_words_per_token(self) -> float:
+        """The same at that end of a run at which more is hidden."""
+        return max(self._words_per_token(0.0), self._words_per_token(1.0))
+
+    def _words_per_token(self, place: float) -> float:
+        corruption = at_place(self.corruption, place)
+        predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
+        return max((objective.words_per_token(corruption) for objective in predicting), default=0.0)
+
+
+def _check_objectives(recipe: Recipe) -> None:
+    """Every objective must get the targets it needs from the packing or the corruption."""
+    if not recipe.objectives:
+        raise RecipeError('a recipe needs an objective; add [[objectives]] with type = "masked-lm"')
+    tags = [objective.__struct_config__.tag for objective in recipe.objectives]
+    if len(set(tags)) < len(tags):
+        raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
+    if not any(objective.weight for objective in recipe.objectives):
+        raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
+    given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
+    for objective in recipe.objectives:
+        if isinstance(objective, ChecksModel):
+            objective.check(recipe.model)
+        if issubclass(objective.needs, FromText):
+            _refuse_corrupted(recipe, objective)
+        elif objective.needs not in given:
+            raise RecipeError(_what_is_missing(recipe, objective))
+    needed = {objective.needs for objective in recipe.objectives}
+    if generator_of(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
+        raise RecipeError(
+            "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
+        )
+    highest = _dress(recipe).highest_segment  # a pair of RoBERTa's is told apart by its two separators alone
+    if highest > 0 and recipe.model.segments <= highest:
+        raise RecipeError(
+            f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
+            f"{recipe.model.segments}; set model.segments = 2"
+        )
+
+
+def _check_characters(recipe: Recipe) -> None:
+    """What reads words by their characters needs a vocabulary of characters."""
+    if isinstance(recipe.model, ElmoConfig) and not isinstance(recipe.tokenizer, CharactersConfig):
+        raise RecipeError(
+            f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '
+            'set tokenizer.type = "characters"'
+        )
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    """What moves the matrices of blocks needs blocks."""
+    if recipe.optimizer.type == "muon" and isinstance(recipe.model, ElmoConfig):
+        raise RecipeError(
+            'optimizer.type = "muon" is for the matrices of blocks, and model.type = "elmo" has none; '
+            'set optimizer.type = "adamw"'
+        )
+
+
+def _refuse_corrupted(recipe: Recipe, objective: ObjectiveConfig) -> None:
+    if recipe.corruption is not None:
+        raise RecipeError(
+            f'{_tag(objective)} predicts the text as it is, but corruption "{_tag(recipe.corruption)}" changes it; '
+            'set corruption = "none"'
+        )
+
+
+def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
+    """One line: what the objective needs, who does not give it, and which setting would."""
+    needs: Any = objective.needs
+    for part, union in (("packing", PackingConfig), ("corruption", CorruptionConfig)):
+        for option in get_args(union):
+            if needs in option.gives:
+                config = getattr(recipe, part)
+                why = f"there is no {part}" if config is None else f'{part} "{_tag(config)}" gives none'
+                return (
+                    f"{_tag(objective)} needs {needs.what}, but {why}; "
+                    f'set {part}.type = "{option.__struct_config__.tag}"'
+                )
+    return f"{_tag(objective)} needs {needs.what}, which no packing or corruption gives"
+
+
+def _dress(recipe: Recipe) -> Dress:
+    """How the recipe's own vocabulary dresses what its packing makes."""
+    return dress_of(recipe.packing, frame_of(recipe.tokenizer))
+
+
+def _tag(config: Struct) -> str:
+    return str(config.__struct_config__.tag)
+
+
+def _check_phases(recipe: Recipe) -> None:
+    if not recipe.phases:
+        raise RecipeError("a recipe needs a phase; add [[phases]] with length = 128")
+    total = sum(phase.share for phase in recipe.phases)
+    if abs(total - 1) > 1e-6:
+        raise RecipeError(f"phases.share must sum to 1, not {total:g}")
+    for phase in recipe.phases:
+        if recipe.corruption is not None:
+            recipe.corruption.check(_dress(recipe).room(phase.length))
+    longest = max(phase.length for phase in recipe.phases)
+    if longest > recipe.model.max_positions:
+        raise RecipeError(
+            f"a phase of length {longest} does not fit model.max_positions = {recipe.model.max_positions}; "
+            f"set model.max_positions = {longest} or shorten the phase"
+        )

@@ -1,0 +1,112 @@
+"""PET (Schick & Schütze 2021): patterns learn from few examples, label many texts together, and one classifier learns
+from that.
+
+    s(l | x) = 1/Z Σ_p w(p) s_p(l | x)        q = softmax(s / T), T = 2        w(p): accuracy of p before training
+
+    soft = ensemble(few_shot, few, unlabelled, seed=0)
+    tuned = distilled(few_shot, few, unlabelled, soft.labels(2.0), job)
+
+The classifier has an ordinary head on [CLS]: what is saved classifies as any fine-tuned model does. U unlabelled texts,
+K labels, P patterns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from larvatus.core.arrays import Floats
+from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.metrics.calibration import softmax
+from larvatus.tasks.classify.classify import LabelledTexts, encode_texts, label_array
+from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.few_shot.training import FewShot
+from larvatus.tasks.fit.finetune import Job, Tuned, tuned_with_head
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores
+from larvatus.tasks.prompt.zero_shot import ask
+from larvatus.tasks.read.windows import Windows
+
+CLASSIFY = Classify()
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """What one pattern says of the unlabelled texts after training."""
+
+    pattern: str
+    weight: float
+    """Its accuracy on the few examples before training."""
+    scores: Floats  # [U, K]
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    members: tuple[Member, ...]
+
+    @property
+    def scores(self) -> Floats:
+        """[U, K] the weighted mean; unweighted where no pattern got anything right before training."""
+        weights = np.array([member.weight for member in self.members])
+        weights = weights if weights.sum() > 0 else np.ones(len(weights))
+        stacked = np.stack([member.scores for member in self.members]).astype(np.float64)
+        return np.asarray(np.tensordot(weights / weights.sum(), stacked, 1), np.float32)
+
+    def labels(self, temperature: float) -> Floats:
+        """[U, K] soft labels."""
+        return np.asarray(softmax(self.scores / temperature), np.float32)
+
+
+def ensemble(
+    few_shot: FewShot,
+    few: Dataset[TextExample],
+    unlabelled: Dataset[TextExample],
+    *,
+    seed: int,
+    done: Sequence[Member] = (),
+    keep: Callable[[Member], None] = lambda member: None,
+) -> Ensemble:
+    """Every pattern, trained on the few examples and asked of the others; those that are `done` are taken."""
+    members = list(done)
+    for pattern in few_shot.patterns[len(members) :]:
+        members.append(_member(few_shot, pattern, few, unlabelled, seed))
+        keep(members[-1])
+    return Ensemble(tuple(members))
+
+
+def _member(
+    few_shot: FewShot, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample], seed: int
+) -> Member:
+    weight = accuracy_before(few_shot, pattern, few)
+    tuned = few_shot.tune(pattern, few, seed=seed, unlabelled=unlabelled).bundle
+    scoring = scoring_of(few_shot.runtime)
+    limit = Windows.of(tuned, length=few_shot.training.length).limit
+    return Member(pattern, weight, prompt_scores(tuned, unlabelled.examples, limit=limit, scoring=scoring))
+
+
+def accuracy_before(few_shot: FewShot, pattern: str, few: Dataset[TextExample]) -> float:
+    """Of a pattern on the examples, before it learns from them."""
+    labels = few.label_names()
+    pair = few.examples[0].pair is not None
+    config = prompt_config(few_shot.bundle, pattern=pattern, words=few_shot.words, labels=labels, pair=pair)
+    length, scoring = few_shot.training.length, scoring_of(few_shot.runtime)
+    asked = ask(few_shot.bundle, config, few.examples, length=length, scoring=scoring)
+    return float((asked.scores.argmax(1) == label_array(few.examples, config)).mean())
+
+
+def distilled(
+    few_shot: FewShot, few: Dataset[TextExample], unlabelled: Dataset[TextExample], soft: Floats, job: Job
+) -> Tuned:
+    """One classifier, trained on soft labels [U, K]; its labels are those of the few examples."""
+    bundle = few_shot.bundle
+    config = CLASSIFY.head(bundle, few, job)
+    settings = job.config.settled(CLASSIFY.defaults, len(unlabelled), linear=CLASSIFY.is_linear(config))
+    job = dataclasses.replace(job, config=settings)
+    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, config, job.windows(bundle)), soft)
+    names = np.array(config.labels)[soft.argmax(1)].tolist()
+    labelled = [dataclasses.replace(each, label=name) for each, name in zip(unlabelled.examples, names, strict=True)]
+    train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")
+    return tuned_with_head(bundle, config, data, job, held=None, train=train, dev=None)

@@ -1,0 +1,131 @@
+"""What ways of prompting are worth: a row for each method and pattern, mean ± deviation and an interval over draws.
+
+    table = prompt("runs/mine", words=…, patterns=…, data="test.tsv", train="train.tsv", k=16)
+    table.rows[0].mean, table.rows[0].low, table.rows[0].high
+    print(table)
+
+Over n draws the interval is Student's, mean ± t s / √n: how far the mean would move with other draws of the examples,
+on the same test set. A method without examples has one value; its interval is a bootstrap over the test examples.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from larvatus.core import notebook
+from larvatus.core.tabular import Tabular
+from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.student_t import mean_interval
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """One method."""
+
+    method: str
+    """zero, calibrated, context, tune, pet, finetune."""
+    pattern: str
+    """Empty of plain fine-tuning; of PET, how many there are."""
+    values: tuple[float, ...]
+    """Of each draw; one where nothing is drawn."""
+    mean: float
+    deviation: float
+    """Over draws; 0 of one."""
+    low: float
+    high: float
+    over: Literal["draws", "test examples"]
+    """What the interval is over."""
+
+    @classmethod
+    def of_draws(cls, method: str, pattern: str, values: Sequence[float]) -> PromptRow:
+        """
+        >>> row = PromptRow.of_draws("tune", "null", [0.8, 0.9, 0.85])
+        >>> round(row.mean, 3), round(row.deviation, 3), round(row.low, 3), round(row.high, 3)
+        (0.85, 0.05, 0.726, 0.974)
+        """
+        mean = statistics.fmean(values)
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        low, high = mean_interval(values)
+        if not math.isnan(low):
+            low, high = max(0.0, low), min(1.0, high)  # of a share
+        return cls(method, pattern, tuple(values), mean, deviation, low, high, "draws")
+
+    @classmethod
+    def of_test(cls, method: str, pattern: str, interval: Interval) -> PromptRow:
+        value = interval.value
+        return cls(method, pattern, (value,), value, 0.0, interval.low, interval.high, "test examples")
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()
+        }
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Method, score, interval and pattern, for people."""
+        spread = f" ± {100 * self.deviation:.1f}" if len(self.values) > 1 else ""
+        known = not math.isnan(self.low)
+        interval = f"{100 * self.low:.1f} to {100 * self.high:.1f} ({self.over})" if known else "one draw"
+        return self.method, f"{100 * self.mean:.1f}{spread}", interval, self.pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptTable(Tabular):
+    """All methods on one test set."""
+
+    model: str
+    data: str
+    metric: str
+    examples: int
+    """Of the test set."""
+    k: int
+    total: bool
+    """Whether k is of all classes together, not of each."""
+    draws: int
+    seed: int
+    rows: tuple[PromptRow, ...]
+    notes: tuple[str, ...] = ()
+    """Texts that were cut, demonstrations that did not fit."""
+
+    @property
+    def title(self) -> str:
+        few = (
+            f"{self.k} examples {'in all' if self.total else 'a class'}, {self.draws} draws"
+            if self.k
+            else "no examples"
+        )
+        return f"{self.metric} (%) on {self.examples:,} texts of {self.data} · {few}"
+
+    def row(self, method: str, pattern: str | None = None) -> PromptRow:
+        """The first row of a method.
+
+        Args:
+            method: `zero`, `calibrated`, `context`, `tune`, `pet` or `finetune`.
+            pattern: One of the patterns; None: the first.
+        """
+        return next(row for row in self.rows if row.method == method and pattern in (None, row.pattern))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each method and pattern."""
+        return [row.to_dict() for row in self.rows]
+
+    def _repr_html_(self) -> str:
+        bars = [(f"{row.method} {row.pattern}".strip(), row.mean) for row in self.rows]
+        return notebook.bars(bars, title=self.title, note="; ".join(self.notes))
+
+    def __str__(self) -> str:
+        cells = [row.cells for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        ]
+        return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])

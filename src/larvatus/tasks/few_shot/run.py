@@ -1,0 +1,112 @@
+"""PET as a run with a directory of its own: locked, resumable, saved as an ordinary classifier.
+
+    run(PetOrder(task="classify", bundle=bundle, name="runs/mine", train=few, dev=None, out=out, unlabelled=texts,
+                 few_shot=few_shot, seed=0), job)
+
+What each pattern said of the unlabelled texts is kept beside the checkpoints: a run that was stopped while the patterns
+learnt goes on with the next of them, one that was stopped while the classifier learnt goes on at its step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError, Preempted
+from larvatus.core.ranges import Seed
+from larvatus.core.regular_files import is_there
+from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.tasks.few_shot.pet import Ensemble, Member, distilled, ensemble
+from larvatus.tasks.few_shot.settings import FewTraining
+from larvatus.tasks.few_shot.training import FewShot
+from larvatus.tasks.fit.checkpoint import refuse_another
+from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.fit.run import ENSEMBLE, Order
+from larvatus.tasks.fit.save import contents_hash
+from larvatus.training.engine.checkpoint import FOLDER
+from larvatus.training.engine.snapshot import NEW_RUN
+
+
+class PetIdentity(Struct, frozen=True, kw_only=True):
+    """What a resume must find again, besides what every fine-tuning has."""
+
+    patterns: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
+    training: FewTraining
+    unlabelled: str
+    """Hash of what they say."""
+    seed: Seed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PetOrder(Order):
+    ranked = False
+
+    few_shot: FewShot
+    unlabelled: Dataset[TextExample]
+    seed: int
+
+    def identity(self) -> PetIdentity:
+        return PetIdentity(
+            patterns=self.few_shot.patterns,
+            words=self.few_shot.words,
+            training=self.few_shot.training,
+            unlabelled=contents_hash(self.unlabelled),
+            seed=self.seed,
+        )
+
+    def job(self) -> Job:
+        steps = self.few_shot.training.distil_steps
+        return self.few_shot.job(len(self.unlabelled), self.seed, options=self.identity(), steps=steps)
+
+    def finetune(self, train: Dataset[TextExample], job: Job) -> Tuned:
+        few_shot = dataclasses.replace(self.few_shot, stop=job.watch.stop)
+        soft = self._ensemble(few_shot, train, job)
+        for member in soft.members:
+            job.say(f"{member.pattern}: {member.weight:.1%} of the few examples right before training")
+        plain = dataclasses.replace(job, options=None)
+        return distilled(few_shot, train, self.unlabelled, soft.labels(few_shot.training.temperature), plain)
+
+    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], job: Job) -> Ensemble:
+        path = self.out / FOLDER / ENSEMBLE
+        identity = _plain(self.identity())
+        done = _members(path, self.out, identity) if self.resume and is_there(path) else []
+
+        def keep(member: Member) -> None:
+            done.append(member)
+            write_vouched(path, {"identity": identity, "members": [_record(each) for each in done]})
+
+        try:
+            return ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
+        except Preempted as fault:
+            again = "the same command with --resume trains this pattern anew, and what comes after"
+            raise Preempted(f"{fault}; {again}") from fault
+
+
+def _plain(identity: PetIdentity) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    return plain
+
+
+def _record(member: Member) -> dict[str, Any]:
+    return {"pattern": member.pattern, "weight": member.weight, "scores": member.scores.tolist()}
+
+
+def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[Member]:
+    held = read_vouched(path, way=NEW_RUN)
+    try:
+        refuse_another(out, held["identity"], identity)
+        return [
+            Member(record["pattern"], float(record["weight"]), np.array(record["scores"], np.float32))
+            for record in held["members"]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{path} is not what patterns said: {fault}; start anew in another --out") from fault

@@ -1,0 +1,99 @@
+"""What may be set of prompting with few examples: the same struct for Python and for the command.
+
+FewSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import (
+    Count,
+    CountOrNone,
+    LearningRate,
+    Length,
+    Seed,
+    Share,
+    Size,
+    Temperature,
+    check_ranges,
+    whole,
+)
+from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS
+
+METHODS = ("zero", "calibrated", "context", "tune", "pet")
+DRAWS = whole(1, 10_000)
+
+
+class FewSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With how many examples, how often drawn, and by which methods."""
+
+    k: CountOrNone = 16
+    """Examples of each class that are drawn (LM-BFF); 0: none, the model as it is."""
+    total: bool = False
+    """--k examples in all, not of each class (PET)."""
+    draws: Annotated[int, DRAWS] = 5
+    """How often they are drawn: the table shows mean, deviation and interval over draws."""
+    seed: Seed = 0
+    """All randomness follows from it."""
+    methods: Annotated[tuple[str, ...], Flag("--method", metavar="NAME")] = ()
+    """zero, calibrated (by neutral texts), context (examples shown), tune (the prompt is fine-tuned), pet; repeatable;
+    default: zero and calibrated, with --k tune too."""
+    baseline: Literal["finetune"] | None = None
+    """finetune: plain fine-tuning on the same draws beside them."""
+    neutral: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = NEUTRAL_TEXTS
+    """Text that says nothing, to calibrate by; repeatable; default: N/A and the empty text."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        for method in self.methods:
+            if method not in METHODS:
+                raise UsageError(f"there is no method {method!r} of prompting{did_you_mean(method, METHODS)}")
+        if not self.k and set(self.chosen) & {"context", "tune", "pet"}:
+            raise UsageError("context, tune and pet want examples: give --k 1 or more, or leave these methods out")
+        if not self.k and self.baseline:
+            raise UsageError("--baseline finetune wants examples: give --k 1 or more")
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The methods, in the order of the table."""
+        usual = ("zero", "calibrated", *(("tune",) if self.k else ()))
+        return tuple(method for method in METHODS if method in (self.methods or usual))
+
+
+class FewTraining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How prompts, and the classifier beside them, learn of few examples."""
+
+    steps: Count = 250
+    """Updates on the drawn examples (PET: 250), of prompts and of plain fine-tuning."""
+    batch: Size = 16
+    """Texts of a step."""
+    rate: LearningRate | None = None
+    """Peak learning rate; default: by what is trained."""
+    trained: str = "all"
+    """What learns: all, head, last2, bias (BitFit), lora, lora16."""
+    length: Length | None = None
+    """Tokens of a sequence, special ones included: the pattern stays whole, the text is cut; default: the model's."""
+    unlabelled_most: Annotated[int, whole(1, 10**9)] = 10_000
+    """PET: unlabelled texts that the patterns label, at most."""
+    distil_steps: Count = 1_000
+    """PET: updates of the classifier on what they labelled (published: 5,000)."""
+    temperature: Temperature = 2.0
+    """PET: scores are divided by it to give soft labels."""
+    mlm_weight: Share | UnsetType = UNSET
+    """PET: share of the masked-lm loss of the unlabelled texts while a pattern learns (published: 0.0001); default: 0,
+    none."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.mlm_share and self.trained == "head":
+            raise UsageError("--mlm-weight wants an encoder that learns, and only the head does; leave it out")
+
+    @property
+    def mlm_share(self) -> float:
+        """α; 0 where nothing is said."""
+        return 0.0 if self.mlm_weight is UNSET else self.mlm_weight

@@ -1,0 +1,1 @@
+"""The training engine and masked pretraining on top of it."""

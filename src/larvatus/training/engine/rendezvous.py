@@ -1,0 +1,119 @@
+"""What can be known of a rendezvous before it is waited for, and what is said while it is.
+
+    refuse_impossible(launch())            # an address or a port at which ranks can never meet: one line, at once
+    with said_while_waiting(launched):     # after a few seconds: who waits for whom, where, and for how long
+        ...
+
+In a pod of Kubernetes names and service addresses come up late and belong to no interface: there, ranks wait for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from larvatus.core.errors import UsageError, printable
+from larvatus.training.engine.launch import Launch
+
+FIRST_WORD_S, NEXT_WORD_S = 5.0, 60.0
+"""Seconds of waiting before the first word, and between words."""
+
+_Address = tuple[socket.AddressFamily, tuple[object, ...]]
+
+
+def refuse_impossible(launched: Launch, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse an address or a port at which the ranks can never meet."""
+    environment = os.environ if environment is None else environment
+    if launched.port == 0:
+        raise UsageError("MASTER_PORT=0 is no port that the other ranks could find; set the same free port for all")
+    in_pod = "KUBERNETES_SERVICE_HOST" in environment
+    addresses = _resolved(launched, wait=in_pod)
+    hosts = launched.rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun listens
+    if not hosts:
+        return
+    if addresses and not in_pod and not any(map(_is_here, addresses)):
+        raise UsageError(
+            f"MASTER_ADDR={printable(launched.address)} is no address of this machine, where rank 0 runs; "
+            "set it to one of this machine's for all ranks"
+        )
+    _refuse_taken(launched.port)
+
+
+def _resolved(launched: Launch, *, wait: bool) -> list[_Address]:
+    """The addresses of rank 0's machine; none where its name may become known later."""
+    try:
+        resolved = socket.getaddrinfo(launched.address, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as fault:  # UnicodeError: labels of more than 63 characters
+        if wait:
+            return []
+        raise UsageError(
+            f"MASTER_ADDR={printable(launched.address)} cannot be resolved ({printable(str(fault))}); set it to the "
+            "name or address of the machine of rank 0"
+        ) from fault
+    return [(family, address) for family, _, _, _, address in resolved]
+
+
+def _is_here(address: _Address) -> bool:
+    """Whether an interface of this machine has the address: only then can a socket be bound to it."""
+    family, (host, _, *more) = address
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0, *more))
+    except OSError as fault:
+        return fault.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def _refuse_taken(port: int) -> None:
+    """The store listens on all interfaces; as it does, an old connection that is being closed is no hindrance."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+            probe.listen(1)
+        except OSError as fault:
+            if fault.errno == errno.EADDRINUSE:
+                raise UsageError(
+                    f"MASTER_PORT={port} is taken by another program on this machine; set another for all ranks"
+                ) from fault
+            if fault.errno in (errno.EACCES, errno.EPERM):
+                raise UsageError(
+                    f"MASTER_PORT={port} may not be opened here ({fault.strerror}); set one above 1023 for all ranks"
+                ) from fault
+            raise
+
+
+@contextmanager
+def said_while_waiting(launched: Launch, limit_s: float) -> Iterator[None]:
+    """Say on stderr what this rank waits for, once it has waited for some seconds and every minute from then on."""
+    over = threading.Event()
+    thread = threading.Thread(target=_say, args=(launched, limit_s, over), name="rendezvous", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _say(launched: Launch, limit_s: float, over: threading.Event) -> None:
+    silent = FIRST_WORD_S
+    while not over.wait(silent):
+        print(f"larvatus: {waiting_in_words(launched, limit_s)}", file=sys.stderr, flush=True)
+        silent = NEXT_WORD_S
+
+
+def waiting_in_words(launched: Launch, limit_s: float) -> str:
+    """Who waits for whom, and where.
+
+    >>> waiting_in_words(Launch(rank=1, count=2, address="gpu07", port=20017), 600.0)
+    'rank 1 of 2 waits for rank 0 at gpu07:20017 (MASTER_ADDR, MASTER_PORT), 600 seconds at most'
+    """
+    others = "rank 0" if launched.rank else f"ranks 1 to {launched.count - 1}" if launched.count > 2 else "rank 1"
+    where = f"{printable(launched.address)}:{launched.port} (MASTER_ADDR, MASTER_PORT)"
+    return f"rank {launched.rank} of {launched.count} waits for {others} at {where}, {limit_s:g} seconds at most"

@@ -1,0 +1,229 @@
+"""One optimisation step, whatever is learnt: microbatches, backward, sum over ranks, clip, guard, update.
+
+    update = Update(optimizer, parameters, runtime=runtime, ranks=Ranks(), clip=1.0, seed=1)
+    numbers = update(batch.split, share, step=0, rate=1e-4, figures=1)
+
+`share` computes what one microbatch adds to the loss of the whole step, so that gradients add up to the same however
+the step was split. Nothing that is not finite reaches the weights, on any rank. Where memory runs out before the
+update, the microbatch is halved and the same step is taken again: from there on all is as if it had been given so.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from msgspec import UNSET, UnsetType
+from torch import Tensor, nn
+
+from larvatus.core.errors import RecipeError, is_out_of_memory
+from larvatus.core.rng import derive
+from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.gradients import gradients_of
+from larvatus.training.engine.optimizer import set_rate
+from larvatus.training.engine.rank_marks import at_step
+from larvatus.training.engine.rank_pace import own_time
+from larvatus.training.engine.settings import MICROBATCH, Runtime
+
+Split = Callable[[int], Iterable[Any]]
+"""Cuts a step into microbatches of so many tokens; None may stand for those of other ranks."""
+
+
+class Share(NamedTuple):
+    """What one microbatch adds to a step."""
+
+    loss: Tensor
+    """Its part of the loss of the whole step: what is minimised."""
+    figures: Tensor
+    """[F] what is to be told of it: added up over microbatches and ranks."""
+
+
+class Update:
+    """Carries out steps with an optimizer; holds nothing that a checkpoint would need."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[nn.Parameter],
+        *,
+        runtime: Runtime,
+        ranks: Ranks,
+        clip: float,
+        seed: int,
+        draws: bool = True,
+        warn: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`clip`: the largest norm of the gradient, 0 for none. Dropout draws depend on `seed`, step and microbatch.
+
+        `draws`: whether anything is drawn from torch's generator; where nothing is, it is left alone. `warn` is told
+        where memory runs out.
+        """
+        self.optimizer, self.parameters = optimizer, parameters
+        self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
+        self.draws, self.warn = draws, warn
+        self.gradients = gradients_of(parameters, ranks)
+        self.microbatch = runtime.microbatch
+        """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
+        self.mine: Tensor | None = None
+        """Figures of this rank alone, in the last step: whose are not finite is to blame for it."""
+        self._bad: Tensor | None = None
+
+    def __call__(
+        self,
+        split: Split,
+        share: Callable[[Any], Share],
+        *,
+        step: int,
+        rate: float,
+        figures: int,
+    ) -> Tensor:
+        """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient.
+
+        `split` cuts the step into microbatches of so many tokens; those of other ranks may be None.
+        """
+        at_step(step)
+        sums = self._backward_or_none(split, share, step=step, figures=figures)
+        while sums is None:  # memory ran out, here or on another rank
+            sums = self._backward_or_none(split, share, step=step, figures=figures)
+        self.mine = sums.clone() if self.ranks.count > 1 else sums
+        sums = self.ranks.add(sums)
+        norm = self.gradients.clip(self.clip)
+        numbers = torch.cat([sums, norm.float()[None]])
+        self._refuse_what_is_not_finite(numbers)
+        set_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return numbers
+
+    def _generator(self) -> AbstractContextManager[None]:
+        """What to do with torch's generator around a step; that it is left alone is made sure of once."""
+        if self.draws:
+            return generator_kept(self.runtime.device)
+        if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
+            return generator_untouched(self.runtime.device)
+        return nullcontext()
+
+    def _backward_or_none(
+        self,
+        split: Split,
+        share: Callable[[Any], Share],
+        *,
+        step: int,
+        figures: int,
+    ) -> Tensor | None:
+        """Gradients of a step; None, and a smaller microbatch, where memory ran out on any rank."""
+        micros, sums = list(split(self.microbatch)), None
+        try:
+            sums = self._backward(micros, share, step=step, figures=figures)
+        except (MemoryError, RuntimeError) as fault:
+            if self.gradients.equal or not is_out_of_memory(fault) or self._smaller(split, len(micros)) is None:
+                raise
+        # not within `except`: the fault holds on to all that was computed
+        if not self.gradients.finish(failed=sums is None):
+            return sums
+        smaller = self._smaller(split, len(micros)) or self.microbatch
+        self.warn(
+            f"step {step + 1:,}: memory ran out with {self.microbatch:,} tokens at once; the step is taken again, and "
+            f"the run goes on, with {smaller:,} (--microbatch {smaller} begins so)"
+        )
+        self.microbatch = smaller
+        self.optimizer.zero_grad(set_to_none=True)
+        gc.collect()
+        if self.runtime.cuda:
+            torch.cuda.empty_cache()
+        return None
+
+    def _backward(self, micros: Sequence[Any], share: Callable[[Any], Share], *, step: int, figures: int) -> Tensor:
+        """Add up the gradients of this rank's microbatches; the sums of their figures."""
+        sums = torch.zeros(figures, device=self.runtime.device)
+        self.gradients.begin()
+        mine = [(item, micro) for item, micro in enumerate(micros) if micro is not None and self.ranks.takes(item)]
+        idle = self._idle(len(micros), len(mine))
+        with self._generator(), own_time(self.runtime.device):
+            for turn, (item, micro) in enumerate(mine + mine[:1] * idle):
+                if self.draws:
+                    seed_generator(self.runtime.device, derive(self.seed, "dropout", step, item))
+                part = share(micro)
+                counts = turn < len(mine)
+                with self.gradients.last() if turn + 1 == len(mine) + idle else nullcontext():
+                    (part.loss if counts else part.loss * 0.0).backward()
+                if counts:
+                    sums += part.figures
+        return sums
+
+    def _idle(self, micros: int, mine: int) -> int:
+        """Passes that count for nothing, where all ranks must make as many and this one has fewer microbatches."""
+        if not self.gradients.equal:
+            return 0
+        if micros < self.ranks.count:
+            raise RecipeError(
+                f"a step of {micros} microbatches has none for some of {self.ranks.count} processes, and sharded "
+                "weights need one on each; make the batch larger, start fewer processes, or give --parallel replicate"
+            )
+        return -(-micros // self.ranks.count) - mine
+
+    def _smaller(self, split: Split, parts: int) -> int | None:
+        """The microbatch halved as often as it takes to cut a step into more parts; None where no cut is left."""
+        smaller, least = self.microbatch // 2, int(MICROBATCH.least)
+        while smaller >= least and len(list(split(smaller))) <= parts:
+            smaller //= 2
+        return smaller if smaller >= least else None
+
+    @property
+    def lowered(self) -> int | UnsetType:
+        """The microbatch, where memory ran out and it is no longer the runtime's: for checkpoints."""
+        return UNSET if self.microbatch == self.runtime.microbatch else self.microbatch
+
+    def lower(self, microbatch: int | UnsetType) -> None:
+        """Go on with what an earlier session came to, if that is less."""
+        if microbatch is not UNSET:
+            self.microbatch = min(self.microbatch, microbatch)
+
+    @property
+    def unsound(self) -> bool:
+        """Whether anything was not finite so far; to ask waits for the steps that are under way."""
+        return self._bad is not None and bool(self._bad)
+
+    def _refuse_what_is_not_finite(self, numbers: Tensor) -> None:
+        """Tell the fused optimizer, on its device, to leave the weights alone from now on; nobody waits for it."""
+        bad = (~torch.isfinite(numbers).all()).float()
+        self._bad = bad if self._bad is None else torch.maximum(self._bad, bad)
+        self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]
+
+
+def autocast(runtime: Runtime) -> torch.autocast:
+    """Mixed precision, where the runtime asks for it."""
+    device = runtime.device.partition(":")[0]
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=runtime.precision == "bf16")
+
+
+@contextmanager
+def generator_kept(device: str) -> Iterator[None]:
+    """Inside, torch's generator may be seeded and drawn from; afterwards it is where it was before."""
+    devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+def seed_generator(device: str, seed: int) -> None:
+    """As `torch.manual_seed`, which takes milliseconds to note seed and stack for kinds of devices not here."""
+    if device == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
+@contextmanager
+def generator_untouched(device: str) -> Iterator[None]:
+    """Make sure that nothing is drawn inside: what is drawn from a generator that nobody seeded cannot be repeated."""
+
+    def states() -> list[Tensor]:
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.startswith("cuda") else [])]
+
+    before = states()
+    yield
+    if not all(map(torch.equal, before, states())):
+        raise AssertionError("a step drew random numbers, which `larvatus.models.nn.dropout.draws` did not see")

@@ -1,0 +1,160 @@
+"""Checkpoints: new directories, written aside, fsynced, renamed; the previous one stays until then.
+
+    runs/mine/checkpoints/step-00000400/
+        model.safetensors        the weights
+        optimizer.safetensors    the moments of the optimizer
+        state.json               step, place in the corpus, the recipe; SHA-256 of the other two and of itself
+
+There is no random state to keep: every draw is a function of seed, step and item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+from msgspec import UNSET, Struct, UnsetType
+from torch import Tensor, nn
+
+from larvatus.core.errors import ArtefactError, RecipeError
+from larvatus.core.regular_files import refuse_link
+from larvatus.data.corpus.loader import Cursor
+from larvatus.models.bundle.directory import check_model_directory
+from larvatus.models.bundle.manifest import NAME as MANIFEST
+from larvatus.models.bundle.weights import read_tensors
+from larvatus.training.engine.checkpoint import (
+    FOLDER,
+    Checkpoint,
+    Checkpoints,
+    changed_fields,
+    refuse_other_kind,
+    refuse_resume_with_overwrite,
+    restore_weights,
+)
+from larvatus.training.engine.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.training.engine.parallel import gathered
+from larvatus.training.engine.snapshot import Made
+
+_PREFIX = "step-"
+_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Held-out loss along the way."""
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: float
+    guess: float
+    """Loss of guessing by frequency."""
+
+
+class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a run has come: all that a resume needs beside the tensors."""
+
+    step: int = 0
+    """Updates made."""
+    steps: int
+    """Updates in all, fixed when the run began."""
+    phase: int = 0
+    cursor: Cursor = Cursor()
+    """Which sequence of the phase comes next."""
+    tokens: int = 0
+    """Tokens seen."""
+    seconds: float = 0.0
+    """Time spent training, over all sessions of the run."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Of objective masked-lm, where there is one and held-out text."""
+    microbatch: int | UnsetType = UNSET
+    """Tokens of one pass, where memory ran out with what was asked for."""
+
+
+class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `state.json` says of the run."""
+
+    progress: Progress
+    run: dict[str, object]
+    """What must not change under a resume: recipe, seed, corpus, vocabulary."""
+
+
+def checkpoints_of(run: Path, warn: Callable[[str], None]) -> Checkpoints[State]:
+    """The checkpoints of a pretraining run, by step."""
+    return Checkpoints(
+        run=run,
+        kind="pretraining",
+        state=State,
+        order=lambda name: name if name.startswith(_PREFIX) else None,
+        warn=warn,
+    )
+
+
+def refuse_what_is_there(
+    out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()
+) -> None:
+    """A directory with a run is only touched by a resume or to begin anew, one with a model alone by the latter."""
+    refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
+    checkpoints = out / FOLDER
+    refuse_link(checkpoints)
+    for name in (FOLDER, MANIFEST, _MODEL):
+        if not resume and not overwrite and (out / name).exists():
+            raise ArtefactError(
+                f"{out} already holds a run ({name}); go on with --resume, begin anew with --overwrite, or choose "
+                "another --out"
+            )
+        if resume and (out / name).exists() and not checkpoints.is_dir():
+            raise ArtefactError(f"{out} holds a model ({name}), but no run to go on with; choose another --out")
+    refuse_other_kind(out, lambda name: name.startswith(_PREFIX))
+    begun = resume and checkpoints.is_dir()
+    check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
+
+
+def save_checkpoint(
+    run: Path,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    identity: dict[str, object],
+    made: Made,
+    warn: Callable[[str], None],
+    main: bool = True,
+) -> Path | None:
+    """Write a checkpoint, of several ranks the main one; only the one before it stays besides."""
+    named = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
+    tensors = {file: gathered(parts, keep=main) for file, parts in named.items()}  # all ranks have parts of them
+    if not main:
+        return None
+    state = State(progress=progress, run=identity)
+    return checkpoints_of(run, warn).write(f"{_PREFIX}{progress.step:08d}", tensors, state, made=made)
+
+
+def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint[State] | None:
+    """The newest sound checkpoint; each newer broken one is named aloud."""
+    return checkpoints_of(run, warn).newest()
+
+
+def refuse_another_run(checkpoint: Checkpoint[State], identity: Mapping[str, object], *, steps: int | None) -> None:
+    """Resuming with something else would be another run; say field by field what differs."""
+    before = checkpoint.state.progress.steps
+    old: dict[str, object] = {**checkpoint.state.run, "steps": before}
+    new: dict[str, object] = {**identity, "steps": steps or before}
+    changed = list(map(str, changed_fields(old, new)))
+    if changed:
+        raise RecipeError(
+            f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
+            "resume with the same, or add --fork to go on from there with the new ones"
+        )
+
+
+def restore(checkpoint: Checkpoint[State], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights and moments back to where the checkpoint stood."""
+    restore_weights(checkpoint.path / _MODEL, _weights(model))
+    moments = read_tensors(checkpoint.path / _OPTIMIZER)
+    restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight once, under its first name, though it may stand in two places (shared embeddings)."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}

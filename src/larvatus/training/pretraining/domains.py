@@ -1,0 +1,188 @@
+"""What adaptation gained and what it forgot: one table of losses on the new domain and the old, before and after.
+
+                       loss         accuracy
+    domain  objective  before  after    before  after
+    new     masked-lm   7.183  5.745      4.1%  11.1%
+    old     masked-lm   6.010  7.158     10.7%   7.5%
+
+Masks are the same before and after. With an extended vocabulary they cannot be: the text has other tokens, and a loss
+per token says little (Cotterell et al. 2018). Then whole words are hidden as well, each with the same probability
+however many pieces it has, and what the model pays for a word is the sum over its pieces: words are the same in both
+vocabularies, so nats a word compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.predicted import MaskedTokens
+from larvatus.data.corpus import Corpus
+from larvatus.data.corruption import WholeWordConfig
+from larvatus.models.network import Network
+from larvatus.models.recipes import Recipe
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.watch import Cell, Column, Table
+from larvatus.training.pretraining.evaluation import HeldOut, evaluate
+from larvatus.training.pretraining.held_out import held_out, held_out_batches
+from larvatus.training.pretraining.prepare import Domain
+
+COMPARED_TOKENS = 131_072  # of each domain, before and after
+MASKED_LM = "masked-lm"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model on one domain."""
+
+    result: HeldOut
+    word_loss: float | None = None
+    """Nats for a hidden whole word; measured where vocabularies differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One objective on one domain."""
+
+    domain: str
+    objective: str
+    before: Measured
+    after: Measured
+
+    def figures(self) -> dict[str, float]:
+        """All that was measured, by name."""
+        figures = {}
+        for when in ("before", "after"):
+            measured: Measured = getattr(self, when)
+            score = measured.result.scores[self.objective]
+            figures[f"loss {when}"], figures[f"accuracy {when}"] = score.loss, score.accuracy
+            if measured.word_loss is not None and self.objective == MASKED_LM:
+                figures[f"nats a word {when}"] = measured.word_loss
+        return figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How to measure: the same way before and after."""
+
+    domains: Sequence[Domain]
+    recipe: Recipe
+    runtime: Runtime
+    tokens: int = COMPARED_TOKENS
+    """Of each domain, before and after."""
+
+    @property
+    def extended(self) -> bool:
+        return any(domain.path != domain.before for domain in self.domains)
+
+    def measure(self, model: Network, *, before: bool = False) -> dict[str, Measured]:
+        """A model on every domain; `before`, in the vocabulary that it had."""
+        measured = {}
+        length = self.recipe.phases[-1].length
+        for domain in self.domains:
+            corpus = Corpus.open(domain.before if before else domain.path)
+            result = held_out(model, corpus, self.recipe, length=length, tokens=self.tokens, runtime=self.runtime)
+            wanted = self.extended and MASKED_LM in result.scores
+            words = (
+                word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime, tokens=self.tokens)
+                if wanted
+                else None
+            )
+            measured[domain.name] = Measured(result, words)
+        return measured
+
+
+def word_loss(
+    model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime, tokens: int = COMPARED_TOKENS
+) -> float:
+    """Nats for a hidden word: whole words are hidden at the recipe's rate, and the losses of their pieces added up."""
+    assert recipe.corruption is not None  # a masked-lm head has learnt, so something was hidden
+    whole = WholeWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
+    batches = held_out_batches(
+        corpus, recipe.packing, whole, length=length, tokens=tokens, microbatch=runtime.microbatch
+    )
+    words = 0
+
+    def counted() -> Iterator[TrainingBatch[Ints]]:
+        nonlocal words
+        for batch in batches:
+            words += hidden_words(batch)
+            yield batch
+
+    score = evaluate(_masked_lm_alone(model), counted(), runtime=runtime, limit=length).scores[MASKED_LM]
+    return score.loss * score.count / max(words, 1)
+
+
+def _masked_lm_alone(model: Network) -> Network:
+    """The same weights with one head: the others may want targets that hidden words do not give."""
+    filler = model.filler or model
+    alone = Network.__new__(Network)
+    nn.Module.__init__(alone)
+    alone.encoder = filler.encoder
+    alone.objectives = nn.ModuleDict({MASKED_LM: filler.objectives[MASKED_LM]})
+    alone.generator = None
+    return alone.train(model.training)
+
+
+def hidden_words(batch: TrainingBatch[Ints]) -> int:
+    """How many words the hidden tokens of a batch belong to."""
+    places = batch.targets[MaskedTokens].places
+    sequence = np.repeat(np.arange(batch.tokens.count), batch.tokens.lengths)[places]
+    word = batch.tokens.words[places]
+    return int(((np.diff(sequence, prepend=-1) != 0) | (np.diff(word, prepend=-1) != 0)).sum())
+
+
+def changes(before: Mapping[str, Measured], after: Mapping[str, Measured]) -> list[Change]:
+    return [
+        Change(domain=domain, objective=objective, before=before[domain], after=after[domain])
+        for domain in after
+        for objective in after[domain].result.scores
+    ]
+
+
+def facts_of(rows: Sequence[Change]) -> dict[str, float]:
+    """For the model card."""
+    return {
+        f"{row.domain} domain: {row.objective} {name}": value for row in rows for name, value in row.figures().items()
+    }
+
+
+def records_of(rows: Sequence[Change]) -> list[dict[str, Any]]:
+    """For `metrics.jsonl`."""
+    return [{"domain": row.domain, "objective": row.objective, **row.figures()} for row in rows]
+
+
+def table_of(rows: Sequence[Change], *, extended: bool) -> Table:
+    """For people."""
+    names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
+    columns = [Column("domain", right=False), Column("objective", right=False)]
+    for name in names:
+        columns += [Column(f"{name}\nbefore"), Column("\nafter")]
+    lines = []
+    for row in rows:
+        figures = row.figures()
+        cells = [figures.get(f"{name} {when}") for name in names for when in ("before", "after")]
+        shown = ["" if f is None else f"{f:.1%}" if 2 <= place < 4 else f"{f:.3f}" for place, f in enumerate(cells)]
+        lines.append([Cell(text) for text in (row.domain, row.objective, *shown)])
+    return Table(title="held out, before and after", columns=columns, rows=lines)
+
+
+def notes_of(comparison: Comparison) -> list[str]:
+    """What a reader of the table must know."""
+    lines = []
+    if not any(domain.name == "old" for domain in comparison.domains):
+        lines.append("what was forgotten is not seen here: give text of the old domain with --old PATH")
+    if not any(domain.name == "new" for domain in comparison.domains):
+        lines.append("the new domain has no held-out text: give some with --valid PATH")
+    if comparison.extended:
+        lines.append(
+            "the vocabulary was extended, so losses and accuracies are over other tokens before and after: "
+            "compare nats a word"
+        )
+    return lines

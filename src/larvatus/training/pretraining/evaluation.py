@@ -1,0 +1,235 @@
+"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, against what unigram counts alone would guess.
+
+Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
+every run, so perplexities compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.predicted import MaskedTokens
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.models.objectives import PredictsWords
+from larvatus.training.engine.settings import Runtime
+
+MASKED_LM = "masked-lm"
+USUAL = ("words", MASKED_LM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One objective on held-out text."""
+
+    loss: float
+    accuracy: float
+    count: int
+    guess_accuracy: float | None = None
+    """Of a yes-or-no objective: share of the commoner answer, so what always giving that one gets right."""
+    guess_loss: float | None = None
+    """Loss of always giving the share of yes as its probability: the entropy of the answers."""
+
+    def __str__(self) -> str:
+        if self.guess_accuracy is None or self.guess_loss is None:
+            return f"loss {self.loss:.3f}, right {self.accuracy:.1%}"
+        return (
+            f"loss {self.loss:.3f} (constant guess {self.guess_loss:.3f}), "
+            f"right {self.accuracy:.1%} (constant guess {self.guess_accuracy:.1%})"
+        )
+
+    @classmethod
+    def of(cls, *, loss: float, right: float, count: int, positive: float | None) -> Score:
+        """From sums over `count` predictions; `positive` says how many answers were yes, where that is the question."""
+        count = max(count, 1)
+        sound = cls(loss=loss / count, accuracy=right / count, count=count)
+        if positive is None:
+            return sound
+        shares = (positive / count, 1 - positive / count)
+        entropy = -sum(share * math.log(share) for share in shares if share > 0)
+        return replace(sound, guess_accuracy=max(shares), guess_loss=entropy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """All objectives on held-out text."""
+
+    scores: dict[str, Score]
+    tokens: int
+    guess_accuracy: float | None = None
+    """Share of hidden tokens that the most frequent token of the training text would get right."""
+    guess_loss: float | None = None
+    """Loss of predicting every hidden token from the unigram counts of the training text."""
+    languages: dict[str, HeldOut] = field(default_factory=dict)
+    """The same language by language, where there are several."""
+    words: str = MASKED_LM
+    """The objective that predicts the words that are guessed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return _without_usual(asdict(self))
+
+    def __str__(self) -> str:
+        words = []
+        if masked := self.scores.get(MASKED_LM):
+            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
+            words.append(f"masked loss {masked.loss:.3f}")
+            words.append(f"perplexity {perplexity(masked.loss):,.1f}")
+            words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
+        elif predicted := self.scores.get(self.words):
+            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
+            words.append(f"{self.words} loss {predicted.loss:.3f}")
+            words.append(f"perplexity {perplexity(predicted.loss):,.1f}")
+            words.append(f"words right {predicted.accuracy:.1%}{guess}")
+        if pairs := self.scores.get("next-sentence"):
+            words.append(f"next sentence right {pairs.accuracy:.1%}")
+        others = {n: s for n, s in self.scores.items() if n not in (MASKED_LM, self.words, "next-sentence")}
+        words += [f"{name} {score}" for name, score in others.items()]
+        return " · ".join(words)
+
+
+def perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+def together(languages: Mapping[str, HeldOut]) -> HeldOut:
+    """Results of several languages as one: means over all their predictions."""
+    scores = {}
+    for name in sorted({name for result in languages.values() for name in result.scores}):
+        parts = [result.scores[name] for result in languages.values() if name in result.scores]
+        count = sum(part.count for part in parts)
+        scores[name] = Score(
+            loss=math.fsum(part.loss * part.count for part in parts) / count,
+            accuracy=math.fsum(part.accuracy * part.count for part in parts) / count,
+            count=count,
+        )
+    guessed = [r for r in languages.values() if r.guess_loss is not None and r.words in r.scores]
+    weights = [result.scores[result.words].count for result in guessed]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        if not weights:
+            return None
+        return math.fsum(w * v for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
+
+    return HeldOut(
+        scores=scores,
+        tokens=sum(result.tokens for result in languages.values()),
+        guess_accuracy=mean([result.guess_accuracy for result in guessed]),
+        guess_loss=mean([result.guess_loss for result in guessed]),
+        languages=dict(languages),
+        words=next((result.words for result in languages.values()), MASKED_LM),
+    )
+
+
+def _without_usual(result: dict[str, Any]) -> dict[str, Any]:
+    """Files of masked-lm say nothing of the objective, as ever."""
+    languages = {name: _without_usual(inner) for name, inner in result["languages"].items()}
+    return {name: value for name, value in {**result, "languages": languages}.items() if (name, value) != USUAL}
+
+
+def _predicts_words(model: Network) -> str:
+    """The objective whose words are compared with the unigram guess: masked-lm, or the first that predicts words."""
+    predicting = [name for name, head in model.heads.items() if isinstance(head.config, PredictsWords)]
+    return MASKED_LM if MASKED_LM in predicting or not predicting else predicting[0]
+
+
+def evaluate(
+    model: Network,
+    batches: Iterable[TrainingBatch[Ints]],
+    *,
+    runtime: Runtime,
+    limit: int,
+    counts: npt.NDArray[np.int64] | None = None,
+    smoothing: float = 1.0,
+    known: Collection[int] = (),
+) -> HeldOut:
+    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed.
+
+    Tokens that are `known` (sentinels, closings: no words) are guessed as one kind.
+    """
+    totals: defaultdict[str, float] = defaultdict(float)
+    tokens = 0
+    guess = UnigramGuess(counts, smoothing, known) if counts is not None else None
+    words = _predicts_words(model)
+    kind = model.heads[words].needs if words in model.heads else MaskedTokens
+    was_training = model.training
+    model.eval()
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(
+                "cuda" if runtime.cuda else "cpu", dtype=torch.bfloat16, enabled=runtime.precision == "bf16"
+            ),
+        ):
+            for batch in batches:
+                tokens += batch.tokens.size
+                if guess and kind in batch.targets:
+                    guess.see(batch.targets[kind].ids)
+                for name, loss in model(on_device(batch, runtime.device), accuracy=True, limit=limit).items():
+                    totals[f"{name}/loss"] += float(loss.total)
+                    totals[f"{name}/count"] += int(loss.count)
+                    totals[f"{name}/right"] += int(loss.correct)
+                    if loss.positive is not None:
+                        totals[f"{name}/positive"] += int(loss.positive)
+    finally:
+        model.train(was_training)
+    names = sorted({key.partition("/")[0] for key in totals})
+    scores = {
+        name: Score.of(
+            loss=totals[f"{name}/loss"],
+            right=totals[f"{name}/right"],
+            count=int(totals[f"{name}/count"]),
+            positive=totals.get(f"{name}/positive"),
+        )
+        for name in names
+    }
+    return HeldOut(
+        scores=scores,
+        tokens=tokens,
+        guess_accuracy=guess.accuracy if guess and guess.seen else None,
+        guess_loss=guess.loss if guess and guess.seen else None,
+        words=words,
+    )
+
+
+class UnigramGuess:
+    """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given).
+
+    Tokens that are `known` (sentinels) count as one kind: which of them it is, is known, but not where they come. They
+    are guessed by their share of all that is seen here.
+    """
+
+    def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0, known: Collection[int] = ()) -> None:
+        self._known = np.zeros(len(counts), dtype=np.bool_)
+        self._known[list(known)] = True
+        self._best = int(np.argmax(counts))
+        with np.errstate(divide="ignore"):  # without smoothing, what never came is infinitely surprising
+            self._surprise = -np.log((counts + smoothing) / (counts.sum() + smoothing * len(counts)))
+        self._surprise[self._known] = 0.0
+        self.seen = self._right = self._seen_known = 0
+        self._loss = 0.0
+
+    def see(self, ids: Ints) -> None:
+        self.seen += len(ids)
+        self._seen_known += int(self._known[ids].sum())
+        self._right += int((ids == self._best).sum())
+        self._loss += float(self._surprise[ids].sum())
+
+    @property
+    def accuracy(self) -> float:
+        return self._right / max(self.seen, 1)
+
+    @property
+    def loss(self) -> float:
+        kinds = (self._seen_known, self.seen - self._seen_known)
+        of_kinds = -sum(count * math.log(count / self.seen) for count in kinds if count)
+        return (self._loss + of_kinds) / max(self.seen, 1)

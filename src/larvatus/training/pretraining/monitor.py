@@ -1,0 +1,97 @@
+"""What a pretraining run shows of its steps, evaluations and checkpoints, in words and in `metrics.jsonl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from larvatus.training.engine.pace import Speed
+from larvatus.training.engine.rank_pace import RankPaces
+from larvatus.training.engine.watch import Metrics, Watcher
+from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.report import StepReport
+
+LINE_EVERY_S = 10.0
+BRIEF_EVERY_S = 300.0
+
+
+class Monitor:
+    """Told of each step, each evaluation and each save."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        watcher: Watcher,
+        *,
+        steps: int,
+        start: int,
+        flops: float,
+        peak: float | None,
+        brief: str | None = None,
+    ) -> None:
+        """`brief` is the name of one run of several: it shows a bar that goes away, or a line every five minutes."""
+        self.metrics, self.watcher, self.steps, self._brief = metrics, watcher, steps, brief
+        self._flops, self._peak = flops, peak
+        self._speed = Speed()
+        self._paces = RankPaces(metrics, watcher.warn)
+        every_s = LINE_EVERY_S if brief is None else BRIEF_EVERY_S
+        self._bar = watcher.bar(total=steps, done=start, every_s=every_s, goes=brief is not None)
+
+    def __enter__(self) -> Self:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._bar.__exit__(*fault)
+
+    def step(self, report: StepReport) -> None:
+        step = report.step + 1
+        speed = self._speed.per_second(report.tokens)
+        mfu = speed * self._flops / self._peak if self._peak else None
+        losses = {f"loss/{name}": value for name, value in report.losses.items()}
+        values = {
+            "loss": report.loss,
+            **losses,
+            "rate": report.rate,
+            "gradient": report.gradient,
+            "tokens/s": round(speed),
+            "wait": round(report.wait, 6),
+            "wait/share": round(report.wait_share, 4),
+        }
+        self.metrics.write("train", step, values | ({"mfu": round(mfu, 4)} if mfu else {}))
+        parts = ", ".join(f"{name.partition('-')[0]} {value:.2f}" for name, value in report.losses.items())
+        words = "" if self._brief is None else f"{self._brief}: "
+        words += f"step {step:,}/{self.steps:,}  loss {report.loss:.2f} ({parts})  {_thousands(speed)} tokens/s"
+        words += f"  MFU {mfu:.2f}" if mfu else ""
+        last = step == self.steps and self._brief is None
+        self._paces.look(step)
+        self._bar.show(step, words, left=self._speed.left(self.steps - step), total=self.steps, last=last)
+
+    def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
+        """A point of the curve: after `seen` training tokens and `seconds` of training."""
+        self._speed.pause()
+        values = {"seen": seen, "seconds": round(seconds, 3), **_flat(result.to_dict())}
+        self.metrics.write("valid", step, values)
+        if self._brief is None:
+            self.watcher.say(f"  held out at step {step:,}: {result}")
+
+    def spike(self, step: int, line: str) -> None:
+        """The loss leapt; the run now stands at that step."""
+        self._speed.pause()
+        self.metrics.write("spike", step, {"said": line})
+        self.watcher.warn(line)
+
+    def saved(self, step: int, path: Path) -> None:
+        self._speed.pause()
+        self.metrics.write("saved", step, {"path": path.name})
+
+
+def _thousands(number: float) -> str:
+    return f"{number / 1000:,.0f}k" if number >= 10_000 else f"{number:,.0f}"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,188 @@
+"""A step of pretraining: the objectives of a network on a batch, as `training/engine/step.py` carries out a step.
+
+    stepper = Stepper(model, optimizer, recipe, runtime=runtime, ranks=Ranks(), seed=1, pad_id=0)
+    report = stepper(batch, step=0, rate=1e-4, limit=128)
+
+    ready = stepper.prepare(batch, limit=128)          # all that needs no weights: ahead of time, on another thread
+    report = stepper.launch(ready, step=0, rate=1e-4)
+
+The loss of a step is a mean over all its predicted tokens. Each microbatch's sum is divided by the counts of the whole
+step, so gradients add up to the same whatever the microbatch, and a microbatch without targets counts for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.data.corpus.borders import Cursor
+from larvatus.data.corpus.loader import Deal, Loader
+from larvatus.data.corpus.shares import Share as ReadShare
+from larvatus.models.network import Network
+from larvatus.models.nn.buckets import fill
+from larvatus.models.nn.dropout import draws
+from larvatus.models.objectives import Loss, PredictsWords, combine
+from larvatus.models.recipes import Recipe
+from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.staging import Stage, Staged
+from larvatus.training.engine.step import Share, Update, autocast
+from larvatus.training.pretraining.report import StepReport
+
+Step = TrainingBatch[Ints] | ReadShare
+"""All of a step, or what one of several ranks reads of it."""
+Micro = Staged | TrainingBatch[Ints]
+
+
+@dataclass(frozen=True)
+class ReadyStep:
+    """A step that waits for nothing but the weights."""
+
+    batch: Step
+    ranks: Ranks
+    microbatch: int
+    """Tokens of one pass, by which it was cut."""
+    micros: Sequence[Micro | None]
+    """Its microbatches, those of this rank on the device."""
+    counts: Mapping[str, int]
+    """How many predictions each objective makes in the microbatches of this rank."""
+    limit: int
+    """No sequence is longer."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the whole step."""
+        return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
+
+    def split(self, microbatch: int) -> Sequence[Micro | None]:
+        """The step in parts of so many tokens: as it was prepared, or cut anew where that is another number."""
+        if microbatch == self.microbatch:
+            return self.micros
+        return list(self.batch.split(microbatch, self.ranks.count))
+
+
+class Stepper:
+    """Carries out steps on a model with an optimizer; holds nothing that a checkpoint would need."""
+
+    def __init__(
+        self,
+        model: Network,
+        optimizer: torch.optim.Optimizer,
+        recipe: Recipe,
+        *,
+        runtime: Runtime,
+        ranks: Ranks,
+        seed: int,
+        pad_id: int,
+        warn: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.model, self.recipe, self.runtime, self.pad_id = model, recipe, runtime, pad_id
+        self.update = Update(
+            optimizer,
+            list(model.parameters()),
+            runtime=runtime,
+            ranks=ranks,
+            clip=recipe.optimizer.clip,
+            seed=seed,
+            draws=draws(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
+            warn=warn,
+        )
+        self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
+        self._stage = Stage(runtime.device)
+        self._needed: set[type] = {head.needs for head in self.model.heads.values()}
+
+    def __call__(self, batch: TrainingBatch[Ints], *, step: int, rate: float, limit: int) -> StepReport:
+        """Prepare a step and launch it."""
+        return self.launch(self.prepare(batch, limit=limit), step=step, rate=rate)
+
+    def read(self, loader: Loader, cursor: Cursor = Cursor()) -> Iterator[tuple[Step, Cursor]]:
+        """The steps of a loader; of several ranks each reads its share alone."""
+        ranks = self.update.ranks
+        if ranks.count == 1:
+            return loader.steps(cursor)
+        return loader.shares(cursor, Deal(ranks.rank, ranks.count), lambda: self.update.microbatch)
+
+    def prepare(self, batch: Step, *, limit: int) -> ReadyStep:
+        """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""
+        microbatch, ranks = self.update.microbatch, self.update.ranks
+        parts = list(batch.split(microbatch, ranks.count))
+        mine = [micro for item, micro in enumerate(parts) if micro is not None and ranks.takes(item)]
+        shares = [predictions(self.model, micro) for micro in mine]
+        counts = {name: sum(share[name] for share in shares) for name in self.model.heads}
+        micros = [
+            self._staged(micro, limit) if micro is not None and ranks.takes(item) else micro
+            for item, micro in enumerate(parts)
+        ]
+        return ReadyStep(batch, ranks, microbatch, micros, counts, limit)
+
+    def launch(self, ready: ReadyStep, *, step: int, rate: float) -> StepReport:
+        """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
+        self.model.train()
+        if ready.microbatch != self.update.microbatch:  # memory ran out since: other ranks may have cut it otherwise
+            ready = self.prepare(ready.batch, limit=ready.limit)
+        totals = self.update.ranks.totals(list(ready.counts.values()))
+        counts = dict(zip(ready.counts, totals, strict=True))
+
+        def share(micro: Micro) -> Share:
+            return self._share(micro, counts, ready.limit)
+
+        numbers = self.update(ready.split, share, step=step, rate=rate, figures=len(counts))
+        weights = {name: head.config.weight for name, head in self.model.heads.items()}
+        report = StepReport(numbers, counts, weights, step=step, tokens=ready.tokens, rate=rate)
+        report.mine = self.update.mine
+        return report
+
+    def _staged(self, micro: TrainingBatch[Ints], limit: int) -> Staged:
+        return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
+
+    def _read(self, micro: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
+        """A microbatch with the targets alone that an objective reads: a corruption may give more."""
+        targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
+        return TrainingBatch(tokens=micro.tokens, targets=targets)
+
+    def _share(self, micro: Micro, counts: Mapping[str, int], limit: int) -> Share:
+        """What one microbatch adds to the loss of the step; the figures are the sums of each objective's losses."""
+        tensors = (micro if isinstance(micro, Staged) else self._staged(micro, limit)).take()
+        with autocast(self.runtime):
+            losses: dict[str, Loss] = self._losses(tensors, limit=limit)
+        sums = [losses[name].total.detach().float() for name in counts]
+        return Share(loss=combine(losses, counts), figures=torch.stack(sums))
+
+    def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
+        """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
+        step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
+        parts = -(-step // self.update.microbatch)
+        tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
+        return fill(
+            self._read(micro),
+            tokens=tokens,
+            sequences=_bucket(
+                micro.tokens.count + -(-(tokens - micro.tokens.size) // limit), 2 * (tokens // limit) + 64
+            ),
+            targets=_bucket(self._words(micro), math.ceil(1.02 * most * tokens / 128 + 1) * 128),
+            limit=limit,
+            pad_id=self.pad_id,
+        )
+
+    def _words(self, micro: TrainingBatch[Ints]) -> int:
+        """How many words an objective predicts in a microbatch; of several, the most."""
+        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, PredictsWords)]
+        return max((micro.targets[kind].count for kind in kinds if kind in micro.targets), default=0)
+
+
+def predictions(model: Network, batch: TrainingBatch[Any]) -> dict[str, int]:
+    """How many predictions each objective makes on a batch."""
+    return {name: batch.targets[head.needs].count for name, head in model.heads.items()}
+
+
+def _bucket(size: int, base: int) -> int:
+    """The smallest base × 2^k that holds `size`: one shape nearly always, a few at the worst."""
+    while base < size:
+        base *= 2
+    return base

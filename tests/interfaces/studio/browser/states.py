@@ -1,0 +1,31 @@
+"""Each view in a state that shows something: its address, and what is on the page when it is drawn.
+
+show(studio, "label")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.interfaces.studio.browser.guarded import Guarded
+
+TEXTS = "the river *bank* was wide\na deep river *bank* and\nplease turn your *homework* in\nthe *homework* was deep"
+STATES: dict[str, tuple[dict[str, Any], str]] = {
+    "fill": ({"model": "rivers", "text": "the [MASK] was [MASK]", "second": "banks"}, ".bar-row"),
+    "inside": ({"model": "rivers", "text": "the river was wide", "layer": 2, "token": 2}, ".lines-to .number"),
+    "senses": ({"model": "rivers", "texts": TEXTS, "clusters": 2, "at": 1}, ".near-row"),
+    "compare": ({"model": "rivers", "texts": TEXTS}, ".cosines"),
+    "label": ({"model": "spans", "text": "please river bank was wide"}, ".bracketed"),
+    "learn": ({"model": "rivers"}, "text=Choose a file"),
+    "runs": ({"runs": "first,second"}, ".js-plotly-plot .scatterlayer"),
+    "card": ({"model": "answers"}, "article.prose"),
+}
+
+
+def show(studio: Guarded, name: str) -> None:
+    params, drawn = STATES[name]
+    studio.open(name, **params)
+    studio.page.locator(drawn).first.wait_for()
+    if name == "learn":
+        studio.page.get_by_role("button", name="Take an example").click()
+        studio.page.get_by_role("heading", name="What was recognised").wait_for()

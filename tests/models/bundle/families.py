@@ -1,0 +1,110 @@
+"""Tiny models of every family that has fine-tuned heads, saved by `transformers`, and theirs compared with ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing import assert_close
+
+from larvatus.core.batch import TrainingBatch
+from larvatus.data.text.inputs import inputs
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import Bundle, save_bundle
+from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from tests.models.bundle.theirs import LIMIT, TEXTS, scramble, transformers
+
+Make = Callable[..., tuple[Path, Any]]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
+PLACES = {"max_position_embeddings": LIMIT}
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("Bert", "wordpiece", SMALL | PLACES),
+    "roberta": ("Roberta", "byte-bpe", SMALL | {"type_vocab_size": 1, "max_position_embeddings": LIMIT + 2}),
+    "xlm-roberta": ("XLMRoberta", "unigram", SMALL | {"type_vocab_size": 1, "max_position_embeddings": LIMIT + 2}),
+    "modernbert": ("ModernBert", "byte-bpe", SMALL | PLACES | {"pad_token_id": 1, "local_attention": 8}),
+    "distilbert": (
+        "DistilBert",
+        "wordpiece",
+        {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 20, **PLACES},
+    ),
+    "mpnet": ("MPNet", "unigram", SMALL | {"max_position_embeddings": LIMIT + 2}),
+    "albert": ("Albert", "unigram", SMALL | PLACES | {"embedding_size": 8}),
+    "electra": ("Electra", "wordpiece", SMALL | PLACES | {"embedding_size": 16}),
+}
+LABELS = ("bad", "fair", "good")
+HEADS = {"ForSequenceClassification": "classification", "ForTokenClassification": "tagging"}
+
+
+AUTO = {
+    "classification": transformers.AutoModelForSequenceClassification,
+    "tagging": transformers.AutoModelForTokenClassification,
+}
+
+
+@torch.no_grad()
+def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
+    """Scores of each text, or of each token."""
+    tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
+    z_ND = network.encoder(tokens)
+    (head,) = network.heads.values()
+    batch = TrainingBatch(tokens=tokens, targets={})
+    if isinstance(head, Tagging):
+        return head.logits(z_ND, batch)
+    assert isinstance(head, Classification)
+    return head.logits(head.features(z_ND, batch), batch)
+
+
+@torch.no_grad()
+def their_logits(model: Any, tokenizer: Tokenizer, *, tokens: bool) -> torch.Tensor:
+    """The same from `transformers`, padded."""
+    batch = inputs(tokenizer, TEXTS)
+    rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
+    real = ids != tokenizer.padding_id
+    found: torch.Tensor = model.eval()(input_ids=ids, attention_mask=real.long()).logits
+    return found[real] if tokens else found
+
+
+def equal(bundle: Bundle, model: Any) -> None:
+    tagging = "tagging" in bundle.network.objectives
+    ours = logits(bundle.network, bundle.tokenizer)
+    assert ours.std() > 0.05  # not equal for being nothing
+    assert_close(ours, their_logits(model, bundle.tokenizer, tokens=tagging), rtol=1e-4, atol=1e-4)
+
+
+def save(directory: Path, bundle: Bundle) -> Path:
+    save_bundle(
+        directory,
+        network=bundle.network,
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=None,
+        lineage={},
+        card="# tiny\n",
+        family=bundle.family,
+    )
+    return directory
+
+
+def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
+    """With a new head as the family has it, and weights that all differ from their defaults."""
+    config: ClassificationConfig | TaggingConfig
+    if head == "classification":
+        config = ClassificationConfig(**{"labels": LABELS, **natural_head(parent, "classification"), **settings})
+    else:
+        config = TaggingConfig(**{"labels": LABELS, **natural_head(parent, "tagging"), **settings})
+    ready, _ = with_head(parent, config, seed=1)
+    scramble(ready.network)
+    return ready
+
+
+def theirs_of(directory: Path, head: str) -> Any:
+    """What `transformers` makes of a directory of ours, of which it must want nothing more and leave nothing out."""
+    model, info = AUTO[head].from_pretrained(directory, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return model

@@ -1,0 +1,73 @@
+"""Directories as `transformers` writes them, with random weights, and the comparison of their numbers with ours."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing import assert_close
+
+from larvatus.data.text.inputs import inputs
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
+TEXTS = ["Please turn your homework in.", "the river", "", "The bank of a wide river, 山 and deep!", "was wide " * 40]
+LIMIT = 256  # tokens; the longest of the texts has fewer
+
+
+def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
+    """A model of class `name` with weights that all differ from their defaults, saved with our tokenizer."""
+    family = name.removesuffix("Model").removesuffix("LMHead").partition("For")[0]
+    config = getattr(transformers, f"{family}Config")(vocab_size=tokenizer.size, **fields)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        theirs = getattr(transformers, name)(config)
+        for parameter in theirs.parameters():  # biases and norms too, or a wrong name would not show
+            if parameter.requires_grad:
+                torch.nn.init.normal_(parameter, std=0.3)
+    theirs.save_pretrained(path)
+    tokenizer.save(path)
+    return path, theirs.eval()
+
+
+def scramble(network: Network) -> Network:
+    """The same model with every parameter drawn anew."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.3, generator=generator)
+    return network.eval()
+
+
+@torch.no_grad()
+def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
+    """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
+    batch = inputs(tokenizer, TEXTS)
+    rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
+    real = ids != tokenizer.padding_id
+    answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
+    states = network.encoder(on_device(batch, "cpu"), layers=range(network.encoder.depth + 1))
+    assert states[-1].std() > 0.1  # not equal for being nothing
+    for ours, other in zip(states, answer.hidden_states, strict=True):
+        assert_close(ours, other[real], rtol=1e-4, atol=1e-4)
+    if "masked-lm" in network.objectives:
+        logits = network.heads["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
+        assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
+
+
+def equal_tensors(one: Network, other: Network) -> None:
+    assert one.state_dict().keys() == other.state_dict().keys()
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name

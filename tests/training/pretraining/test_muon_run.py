@@ -1,0 +1,46 @@
+"""A whole run with Muon and a masking share that falls: stopped and resumed it ends bit-equal."""
+
+from typing import Any
+
+import pytest
+
+from larvatus.data.corruption import Course
+from larvatus.models.recipes import read_recipe, recipe_table
+from larvatus.training.pretraining import checkpoint as checkpoints
+from larvatus.training.pretraining.adapted_recipe import _gentler
+from tests.faults.test_runs import assert_bit_equal, final_weights
+
+SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path=cosine"]
+
+
+def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
+    run_small: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    courses: list[Course] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "larvatus.training.pretraining.run.Course", lambda **given: courses.append(Course(**given)) or courses[-1]
+        )
+        whole = run_small("whole", steps=10, save_every=4, settings=SETTINGS)
+    assert courses == [Course(first=0, steps=10, tokens=16 * 32), Course(first=9, steps=10, tokens=16 * 48)]  # phases
+    real = checkpoints.save_checkpoint
+
+    def save_then_stop(*args: Any, progress: Any, **kwargs: Any) -> Any:
+        path = real(*args, progress=progress, **kwargs)
+        if progress.step == 4:
+            raise KeyboardInterrupt
+        return path
+
+    with monkeypatch.context() as patched:
+        patched.setattr("larvatus.training.pretraining.run.save_checkpoint", save_then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_small("cut", steps=10, save_every=4, settings=SETTINGS)
+    resumed = run_small("cut", steps=10, save_every=4, resume=True, settings=SETTINGS)
+    assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(tmp_path / "cut"))
+    assert resumed == whole
+
+
+def test_going_on_from_a_model_slows_the_matrices_as_it_slows_the_rest() -> None:
+    table = recipe_table(read_recipe("modern"))
+    assert "rate 0.0008 → 0.0001" in _gentler(table)
+    assert table["optimizer"]["muon_rate"] == pytest.approx(0.02 / 8)
