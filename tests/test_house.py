@@ -202,8 +202,8 @@ def asked_classes(node: ast.AST) -> set[str]:
 
 
 def kinds_of_tasks_asked_for() -> set[str]:
-    """What differs between tasks is asked of the registry. The readers of `data/labelled/` and a task's own folder may look
-    at forms of examples."""
+    """What differs between tasks is asked of the registry. The readers of `data/labelled/` and a task's own folder may
+    look at forms of examples."""
     kinds = kinds_of_tasks()
     others = {kind for kind in kinds if "Example" not in kind and kind != "SpannedWords"}
 
