@@ -12,14 +12,14 @@ from larvatus.core.errors import ArtefactError
 from larvatus.training.engine.checkpoint import (
     Changed,
     Checkpoints,
+    Provenance,
     changed_fields,
     refuse_other_kind,
     restore_weights,
 )
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.snapshot import Made
 
-MADE = Made.here(Runtime())
+MADE = Provenance.here(Runtime())
 
 
 class Reached(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ def test_what_is_refused_is_refused_before_anything_is_said(tmp_path: Path) -> N
     def refuse(checkpoint: object) -> None:
         raise ArtefactError("of another run")
 
-    other = Made.here(Runtime(microbatch=8))
+    other = Provenance.here(Runtime(microbatch=8))
     with pytest.raises(ArtefactError, match="of another run"):
         checkpoints(tmp_path, told).resume(refuse=refuse, made=other)
     assert not told

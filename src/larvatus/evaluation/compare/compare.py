@@ -32,6 +32,7 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageE
 from larvatus.core.files import locked, sweep, write_json
 from larvatus.core.ranges import SEED
 from larvatus.core.regular_files import only_regular
+from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.packing import check as check_packing
 from larvatus.data.text.languages import Given
@@ -44,13 +45,12 @@ from larvatus.evaluation.compare.results import Results, RunResult
 from larvatus.evaluation.compare.runs import Trial, run_trial
 from larvatus.evaluation.compare.tuned import Refusal, TunedResult
 from larvatus.models.recipes import recipe_table
-from larvatus.training.engine.checkpoint import changed_fields
 from larvatus.training.engine.launch import launch
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.budget import steps_wanted
-from larvatus.training.pretraining.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
-from larvatus.training.pretraining.text_note import kept_input
+from larvatus.training.pretraining.budget import known_steps
+from larvatus.training.pretraining.prepare import PreparedCorpus, TextOptions, held_out_documents, longest, prepare
+from larvatus.training.pretraining.text_record import kept_input
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
 
@@ -91,7 +91,7 @@ class Comparison:
             raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
 
 
-def compare(plan: Comparison, watcher: Watcher) -> Results:
+def compare(plan: Comparison, reporter: Reporter) -> Results:
     """Train all, measure all, fine-tune all; the results are also written to `results.json`."""
     if launch().count > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
@@ -101,14 +101,14 @@ def compare(plan: Comparison, watcher: Watcher) -> Results:
         sweep(plan.out)
         _begin(plan)
         plan = replace(plan, corpus=[str(kept_input(plan.out)) if path == "-" else path for path in plan.corpus])
-        prepared = {contestant.label: _texts(plan, contestant, watcher) for contestant in plan.contestants}
+        prepared = {contestant.label: _texts(plan, contestant, reporter) for contestant in plan.contestants}
         for contestant in plan.contestants:
             _check(plan, contestant, Corpus.open(prepared[contestant.label].train))
         yardstick = _yardstick(plan)
         clock.end("text")
-        runs = _pretrained(plan, prepared, yardstick, watcher)
+        runs = _pretrained(plan, prepared, yardstick, reporter)
         clock.end("pretraining")
-        outcomes = tune_all(plan.downstream, _models(plan, runs), watcher, runtime=plan.runtime, resume=plan.resume)
+        outcomes = tune_all(plan.downstream, _models(plan, runs), reporter, runtime=plan.runtime, resume=plan.resume)
         clock.end("fine-tuning")
         results = Results(
             runs=tuple(runs),
@@ -136,7 +136,7 @@ class _Clock:
 
 
 def _pretrained(
-    plan: Comparison, prepared: dict[str, Prepared], yardstick: Yardstick | None, watcher: Watcher
+    plan: Comparison, prepared: dict[str, PreparedCorpus], yardstick: Yardstick | None, reporter: Reporter
 ) -> list[RunResult]:
     """Every contestant from every seed; those that differ only in how they are fine-tuned are trained once."""
     runs: list[RunResult] = []
@@ -156,9 +156,9 @@ def _pretrained(
                     prepared=prepared[first.label],
                     resume=plan.resume,
                 )
-                by_label[first.label] = run_trial(trial, yardstick, watcher)
+                by_label[first.label] = run_trial(trial, yardstick, reporter)
                 number = len({run.path for run in [*runs, *by_label.values()]})
-                watcher.say(f"{number} of {total}  {line_of(by_label[first.label])}")
+                reporter.say(f"{number} of {total}  {line_of(by_label[first.label])}")
             runs.append(msgspec.structs.replace(by_label[first.label], label=contestant.label))
     return runs
 
@@ -240,7 +240,7 @@ def _folder(plan: Comparison, contestant: Contestant) -> Path:
     return plan.out / TEXTS / f"{kind}-{hashlib.sha256(settings).hexdigest()[:8]}"
 
 
-def _texts(plan: Comparison, contestant: Contestant, watcher: Watcher) -> Prepared:
+def _texts(plan: Comparison, contestant: Contestant, reporter: Reporter) -> PreparedCorpus:
     folder = _folder(plan, contestant)
     try:
         return prepare(
@@ -249,7 +249,7 @@ def _texts(plan: Comparison, contestant: Contestant, watcher: Watcher) -> Prepar
             out=folder,
             valid=plan.valid,
             options=plan.options,
-            watcher=watcher,
+            reporter=reporter,
             length=longest(contestant.recipe for contestant in plan.contestants),  # the same text is held out for all
         )
     except LarvatusError as fault:
@@ -261,7 +261,7 @@ def _check(plan: Comparison, contestant: Contestant, corpus: Corpus) -> None:
     recipe = contestant.recipe
     step = recipe.batch * max(phase.length for phase in recipe.phases)
     try:
-        steps_wanted(recipe, shared(plan.budget, contestant.share), corpus.tokens)
+        known_steps(recipe, shared(plan.budget, contestant.share), corpus.tokens)
         check_packing(recipe.packing, corpus.manifest.counts)
     except LarvatusError as fault:
         said = str(fault)

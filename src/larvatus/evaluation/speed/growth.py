@@ -33,8 +33,8 @@ from larvatus.evaluation.speed.subject import EMBEDDED, Subject, loader_of
 from larvatus.evaluation.speed.timing import peak_bytes, take_turns
 from larvatus.evaluation.speed.training import OurTraining
 from larvatus.models.recipes import Recipe
+from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Cell, Column, Table
 
 Dimension = Literal["length", "batch", "layers", "corpus"]
 UNITS = {"length": "tokens of a sequence", "batch": "sequences of a step", "layers": "layers", "corpus": "tokens"}
@@ -189,7 +189,7 @@ def _write(folder: Path, corpus: str, count: int) -> None:
                 file.write(document.text.replace("\n\n", "\n") + "\n\n")
 
 
-def table(growth: Growth) -> Table:
+def table(growth: Growth) -> ConsoleTable:
     """A row for each size, and the exponents below."""
     figures = growth.figures()
     rows = [
@@ -197,7 +197,7 @@ def table(growth: Growth) -> Table:
         for point in growth.points
     ]
     powers = [Cell(POWER, "bold"), *(Cell(f"{growth.exponents[name]:.2f}", "bold") for name in figures)]
-    return Table(
+    return ConsoleTable(
         title=f"{growth.model}: {growth.each}, by {growth.unit}",
         columns=[Column(growth.unit), *(Column(FIGURES[name]) for name in figures)],
         rows=[*rows, powers],

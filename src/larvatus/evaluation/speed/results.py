@@ -1,7 +1,7 @@
 """What a benchmark found, as data (JSON) and as tables for people.
 
 result.to_dict()["ceiling"]["flops"]
-for table in tables(result): watcher.show(table)
+for table in tables(result): reporter.show(table)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.evaluation.speed.ceiling import Ceiling
-from larvatus.training.engine.watch import Cell, Column, Table
+from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -102,22 +102,22 @@ def lines(result: Benchmark) -> list[str]:
     ]
 
 
-def tables(result: Benchmark) -> list[Table]:
+def tables(result: Benchmark) -> list[ConsoleTable]:
     """Ours, peers beside it, the loader."""
     sheet = ["of sheet"] if result.ceiling.datasheet else []
     columns = ["", "tokens", "length", "tokens/s", "from", "to", "MFU", *sheet, "memory"]
-    ours = Table(
+    ours = ConsoleTable(
         title="larvatus",
         columns=[Column(name, right=bool(name)) for name in columns],
         rows=[_ours(measured, bool(sheet)) for measured in result.measured],
         notes=[Cell(note, "dim") for note in result.notes],
     )
-    peers = Table(
+    peers = ConsoleTable(
         title="beside peers, in turn, on the same text",
         columns=[Column("", right=False), Column("peer", right=False), *map(Column, ("tokens/s", "memory", "ratio"))],
         rows=[_theirs(measured) for measured in result.measured if measured.theirs],
     )
-    loading = Table(
+    loading = ConsoleTable(
         title="packing and corrupting",
         columns=[Column("workers"), Column("tokens/s")],
         rows=[[Cell(f"{each.workers}"), Cell(f"{each.tokens_per_second:,.0f}")] for each in result.loading],

@@ -20,12 +20,12 @@ from larvatus.core import notebook
 from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
+from larvatus.core.run_identity import changed_fields
 from larvatus.core.tabular import Tabular, flat
 from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.models.bundle.claims import Claim, written
-from larvatus.training.engine.checkpoint import changed_fields
 
 ROLES = ("model", "beside")
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from larvatus.evaluation.suite.cells import cells_of, heads_of
 from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
-from larvatus.training.engine.watch import Cell, Column, Table
+from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 
 
-def as_table(results: SuiteResults) -> Table:
+def as_table(results: SuiteResults) -> ConsoleTable:
     """For a terminal, with what a reader must know below it."""
     roles, heads = list(results.labels), heads_of(results.labels)
     numbers = range(2, 2 + len(roles))
@@ -24,7 +24,7 @@ def as_table(results: SuiteResults) -> Table:
         styles = {2 + roles.index(row.best): "bold green"} if row.best else {}
         styles |= {len(heads) - 3: "dim", len(heads) - 1: "dim"}
         rows.append([Cell(text, styles.get(place, "")) for place, text in enumerate(cells_of(row, results.labels))])
-    return Table(
+    return ConsoleTable(
         title=f"suite {results.suite.name}",
         columns=[Column(head, right=place in numbers) for place, head in enumerate(heads)],
         rows=rows,

@@ -23,7 +23,7 @@ from larvatus.models.bundle.figures import shown
 from larvatus.models.bundle.packaged import model_path
 from larvatus.models.bundle.rewriting import CardState, card_state, write_card
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.training.pretraining.card import TRAINING_FACTS
+from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 TRAINING_TIME = ("training seconds", "seconds of training")
 

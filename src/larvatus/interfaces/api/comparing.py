@@ -25,7 +25,7 @@ from larvatus.interfaces.settings import (
     structs_of,
     text_given,
 )
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 def compare(
@@ -62,12 +62,12 @@ def compare(
         >>> len(results.runs)
         2
     """
-    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
+    reporter = Reporter.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
     structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
     chosen: CompareSettings = structs[0]
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
     contestants = contestants_of(names, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(contestants, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def ablate(
@@ -97,13 +97,13 @@ def ablate(
         Traceback (most recent call last):
         larvatus.core.errors.UsageError: a comparison needs the same budget for all: --tokens, ...
     """
-    watcher = Watcher.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
+    reporter = Reporter.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
     structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
     chosen: CompareSettings = structs[0]
     ablation = read_ablation(name)
     contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
     ablation.check_sets(sources_of(then))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(contestants, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 _OF_RUNS = (BudgetSettings, MachineSettings, TextSettings)
@@ -117,7 +117,7 @@ def _compare(
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> Results:
     chosen, time, machine, text = structs
     downstream = Downstream.read(
@@ -139,4 +139,4 @@ def _compare(
         resume=chosen.resume,
         downstream=downstream,
     )
-    return run_comparison(plan, watcher)
+    return run_comparison(plan, reporter)

@@ -26,8 +26,8 @@ from larvatus.evaluation.suite.suites import suite_named
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import structs_of
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 JSON, MARKDOWN = "suite.json", "suite.md"
 
@@ -74,7 +74,7 @@ def evaluate_suite(
         Traceback (most recent call last):
         larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
     """
-    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
+    reporter = Reporter.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
     chosen, running = structs_of(_as_lists(settings), SuiteSettings, RunSettings, of="evaluate_suite")
     if (running.resume or running.overwrite) and out is None:
         raise UsageError("--resume and --overwrite need --out, where the results of a run stand")
@@ -83,7 +83,7 @@ def evaluate_suite(
     with tempfile.TemporaryDirectory() as aside:
         place = Path(aside if out is None else out)
         run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
-        results = run_suite(run, watcher)
+        results = run_suite(run, reporter)
         results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
     if out is not None:
         _write(Path(out), results)

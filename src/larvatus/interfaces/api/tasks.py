@@ -24,7 +24,7 @@ from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.fit.run import Order, doubts, run
 from larvatus.tasks.registry import TaskName, column_names, reading_of, task_named
 from larvatus.training.engine.launch import launch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 def finetune(
@@ -73,8 +73,8 @@ def finetune(
     settings = {"device": str(loaded.device), **settings, "errors": errors}
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
     order, job = prepare_finetuning(task, loaded.bundle, train=train, dev=dev, out=Path(out or ""), **settings)
-    watcher = Watcher.on_stream(quiet=quiet or followed or not launch().main)
-    with Show(watcher, None if out is None else Path(out)) as show:
+    reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
+    with Show(reporter, None if out is None else Path(out)) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

@@ -24,7 +24,7 @@ from larvatus.interfaces.api import finetune
 from larvatus.interfaces.studio.learn_order import LearnOrder
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.finetune import Watch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 Tell = Callable[..., None]
 NICENESS = 5
@@ -53,7 +53,7 @@ def main() -> int:
 
 def carry_out(order: LearnOrder, tell: Tell) -> None:
     """Train, and tell how it goes; the curve is in `metrics.jsonl` of the folder, as of every run."""
-    with Watcher().metrics(Path(order.out)) as metrics:
+    with Reporter().metrics(Path(order.out)) as metrics:
 
         def progress(step: int, steps: int, loss: float, speed: float) -> None:
             metrics.write("train", step, {"loss": loss, "texts/s": round(speed, 1)})
