@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import check_ranges, whole
+from larvatus.core.ranges import whole
+from larvatus.core.settings import Settings
 from larvatus.evaluation.audit.leaks.restoration import Share, difference_interval
 from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
@@ -38,16 +38,13 @@ class TooShort(DataError):
     """Documents with fewer tokens than prefix and suffix have together."""
 
 
-class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExtractionOptions(Settings):
     """How much of a document is given, and how much is expected."""
 
     prefixes: tuple[Tokens, ...] = (USUAL,)
     """Tokens of a document that the model is given: each number is tried."""
     suffix: Tokens = USUAL
     """Tokens after them that it has to write exactly."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @classmethod
     def fitting(cls, model: Model, prefixes: tuple[int, ...], suffix: int | None) -> ExtractionOptions:

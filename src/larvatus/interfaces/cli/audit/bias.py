@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.reading import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
 from larvatus.evaluation.audit.bias.shown import Shown
@@ -28,7 +28,7 @@ Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, witho
 """Of --test."""
 
 
-class BiasSets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BiasSets(Settings):
     """What a model is held against: one or more of these."""
 
     pairs: Annotated[str | None, Flag(metavar="FILE")] = None
