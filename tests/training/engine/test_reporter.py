@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.training.engine import reporter
-from larvatus.training.engine.reporter import Cell, Column, ConsoleTable, MetricsLog, Reporter
+from larvatus.training.engine.reporter import MetricsLog, Reporter, rich_table
 
 
 def console(*, terminal: bool = False) -> Console:
@@ -58,13 +59,13 @@ def test_metrics_are_lines_of_json_and_those_that_fail_are_said_once(tmp_path: P
 
 
 def test_a_table_is_printed_by_any_console() -> None:
-    table = ConsoleTable(
+    table = Table(
         title="by [x]",
         columns=[Column("", right=False), Column("loss\nbefore")],
         rows=[[Cell("group", style="dim")], [Cell("  new"), Cell("1.5")]],
         notes=[Cell("note: few", style="yellow")],
     )
     here = console()
-    here.print(table)
+    here.print(rich_table(table))
     words = [line.split() for line in here.export_text().splitlines()]
     assert words == [["by", "[x]"], ["loss"], ["before"], ["group"], ["new", "1.5"], ["note:", "few"]]

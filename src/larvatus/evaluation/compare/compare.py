@@ -2,7 +2,7 @@
 
     contestants = contestants_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
     plan = Comparison(contestants=contestants, corpus=["texts/"], out=Path("runs/compare"), budget=Budget(minutes=10))
-    results = compare(plan, Watcher(console))
+    results = compare(plan, Reporter(console))
 
     runs/compare/compare.json        what is compared: a resume with anything else is refused
     runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.evaluation.compare.results import Results
 from larvatus.evaluation.compare.tuned import AVERAGE, GROUP, SetFacts
 from larvatus.evaluation.compare.values import Kind, Row, Value
-from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 
 
-def as_table(results: Results) -> ConsoleTable:
+def as_table(results: Results) -> Table:
     """The table, and below it what a reader must know."""
     rows: list[list[Cell]] = []
     group = ""
@@ -25,7 +25,7 @@ def as_table(results: Results) -> ConsoleTable:
             group = row.group
             rows.append([Cell(group, style="dim")])
         rows.append([Cell(f"  {row.name}"), *(_cell(row, label) for label in results.labels)])
-    return ConsoleTable(
+    return Table(
         title=f"the same budget for all: {results.budget}",
         columns=[Column("", right=False), *(Column(label) for label in results.labels)],
         rows=rows,
@@ -33,7 +33,7 @@ def as_table(results: Results) -> ConsoleTable:
     )
 
 
-def tuned_table(results: Results) -> ConsoleTable | None:
+def tuned_table(results: Results) -> Table | None:
     """Scores after fine-tuning, with the interval of each below it; None where nothing was fine-tuned."""
     if not results.sets:
         return None
@@ -46,7 +46,7 @@ def tuned_table(results: Results) -> ConsoleTable | None:
     seeds = len({(result.seed, result.tuning_seed) for result in results.tuned})
     over = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     refused = [f"note: {each.label} was not fine-tuned on {each.set}: {each.why}" for each in results.refusals]
-    return ConsoleTable(
+    return Table(
         title=f"fine-tuned on the same labelled sets{over}",
         columns=[Column("", right=False), *(Column(label) for label in results.labels)],
         rows=rows,

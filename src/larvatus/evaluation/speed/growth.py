@@ -22,6 +22,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.documents import Document
 from larvatus.data.text.embedded import embedded_documents
@@ -33,7 +34,6 @@ from larvatus.evaluation.speed.subject import EMBEDDED, Subject, loader_of
 from larvatus.evaluation.speed.timing import peak_bytes, take_turns
 from larvatus.evaluation.speed.training import OurTraining
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 from larvatus.training.engine.settings import Runtime
 
 Dimension = Literal["length", "batch", "layers", "corpus"]
@@ -189,7 +189,7 @@ def _write(folder: Path, corpus: str, count: int) -> None:
                 file.write(document.text.replace("\n\n", "\n") + "\n\n")
 
 
-def table(growth: Growth) -> ConsoleTable:
+def table(growth: Growth) -> Table:
     """A row for each size, and the exponents below."""
     figures = growth.figures()
     rows = [
@@ -197,7 +197,7 @@ def table(growth: Growth) -> ConsoleTable:
         for point in growth.points
     ]
     powers = [Cell(POWER, "bold"), *(Cell(f"{growth.exponents[name]:.2f}", "bold") for name in figures)]
-    return ConsoleTable(
+    return Table(
         title=f"{growth.model}: {growth.each}, by {growth.unit}",
         columns=[Column(growth.unit), *(Column(FIGURES[name]) for name in figures)],
         rows=[*rows, powers],

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.evaluation.speed.ceiling import Ceiling
-from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -102,22 +102,22 @@ def lines(result: Benchmark) -> list[str]:
     ]
 
 
-def tables(result: Benchmark) -> list[ConsoleTable]:
+def tables(result: Benchmark) -> list[Table]:
     """Ours, peers beside it, the loader."""
     sheet = ["of sheet"] if result.ceiling.datasheet else []
     columns = ["", "tokens", "length", "tokens/s", "from", "to", "MFU", *sheet, "memory"]
-    ours = ConsoleTable(
+    ours = Table(
         title="larvatus",
         columns=[Column(name, right=bool(name)) for name in columns],
         rows=[_ours(measured, bool(sheet)) for measured in result.measured],
         notes=[Cell(note, "dim") for note in result.notes],
     )
-    peers = ConsoleTable(
+    peers = Table(
         title="beside peers, in turn, on the same text",
         columns=[Column("", right=False), Column("peer", right=False), *map(Column, ("tokens/s", "memory", "ratio"))],
         rows=[_theirs(measured) for measured in result.measured if measured.theirs],
     )
-    loading = ConsoleTable(
+    loading = Table(
         title="packing and corrupting",
         columns=[Column("workers"), Column("tokens/s")],
         rows=[[Cell(f"{each.workers}"), Cell(f"{each.tokens_per_second:,.0f}")] for each in result.loading],

@@ -1,6 +1,6 @@
 """What is measured: a recipe or a model directory, with text in its vocabulary, as a run would have it.
 
-subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Watcher())
+subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
 subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
 subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
 """

@@ -1,6 +1,6 @@
 """Progress of a fine-tuning run: a bar on a terminal, plain lines elsewhere, scores after each evaluation.
 
-with Show(Watcher.on_stream(), Path("runs/mine")) as show:
+with Show(Reporter.on_stream(), Path("runs/mine")) as show:
     run(order, dataclasses.replace(job, watch=show.watch), show.point)
 """
 

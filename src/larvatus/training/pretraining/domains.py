@@ -23,11 +23,11 @@ from torch import nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.predicted import MaskedTokens
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.corruption import WholeWordConfig
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.reporter import Cell, Column, ConsoleTable
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores, evaluate, evaluate_held_out, held_out_batches
 from larvatus.training.pretraining.prepare import TextDomain
@@ -159,7 +159,7 @@ def metric_records(rows: Sequence[DomainChange]) -> list[dict[str, Any]]:
     return [{"domain": row.domain, "objective": row.objective, **row.figures()} for row in rows]
 
 
-def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> ConsoleTable:
+def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
     """For people."""
     names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
     columns = [Column("domain", right=False), Column("objective", right=False)]
@@ -171,7 +171,7 @@ def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> ConsoleTabl
         cells = [figures.get(f"{name} {when}") for name in names for when in ("before", "after")]
         shown = ["" if f is None else f"{f:.1%}" if 2 <= place < 4 else f"{f:.3f}" for place, f in enumerate(cells)]
         lines.append([Cell(text) for text in (row.domain, row.objective, *shown)])
-    return ConsoleTable(title="held out, before and after", columns=columns, rows=lines)
+    return Table(title="held out, before and after", columns=columns, rows=lines)
 
 
 def table_notes(comparison: DomainComparison) -> list[str]:
