@@ -9,11 +9,10 @@ import torch
 from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError
+from larvatus.core.run_identity import FieldChange, changed_fields
 from larvatus.training.engine.checkpoint import (
-    Changed,
     Checkpoints,
     Provenance,
-    changed_fields,
     refuse_other_kind,
     restore_weights,
 )
@@ -89,4 +88,4 @@ def test_weights_are_put_back_in_place_and_only_where_all_fit(tmp_path: Path) ->
 def test_what_changed_is_named_by_its_field() -> None:
     before = {"a": {"b": [1, 2]}, "c": [1], "d": 0}
     now = {"a": {"b": [1, 3]}, "c": [1, 2], "d": 0, "e": None}
-    assert changed_fields(before, now) == [Changed("a.b.1", 2, 3), Changed("c", [1], [1, 2])]
+    assert changed_fields(before, now) == [FieldChange("a.b.1", 2, 3), FieldChange("c", [1], [1, 2])]
