@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from larvatus.evaluation.speed.timing import take_turns
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.attention.fused import attend_fused, serves
 from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
 
 SIZE = 64
 TOLERANCE = 5e-3

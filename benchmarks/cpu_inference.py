@@ -34,7 +34,7 @@ from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.bundle.onnx_file import run_flat, session_of, write_onnx
 from larvatus.models.network import Network
-from larvatus.models.nn.cpu import has_bf16
+from larvatus.models.nn.device import has_bf16
 
 BUDGET = 4_096  # tokens of a batch, as ours
 

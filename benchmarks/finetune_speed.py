@@ -32,7 +32,7 @@ from larvatus.data.text.align import join_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.sentences import split_sentences
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import natural_head, with_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.features import Examples

@@ -36,7 +36,7 @@ from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.senses.wordnet_archive import unpack_wordnet
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.training.pretraining.held_out import held_out_batches
 from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet

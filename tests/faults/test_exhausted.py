@@ -12,7 +12,7 @@ import torch
 
 from larvatus.core.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.core.files import write_text
-from larvatus.models.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
+from larvatus.models.nn.device import check_fits, in_words, memory_of, saying_what_to_lower
 from larvatus.models.recipes import read_recipe, recipe_names
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.size import refuse_what_cannot_fit

@@ -18,8 +18,8 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.models.bundle import atomic_save as replaced
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle import replaced
 from larvatus.models.bundle.directory import load_bundle
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked

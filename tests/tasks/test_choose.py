@@ -22,7 +22,7 @@ from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.heads.multiple_choice import ChoosingConfig
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.choose.encode import ABSENT, Choices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices

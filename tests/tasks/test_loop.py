@@ -21,7 +21,7 @@ from larvatus.core.rng import stream
 from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts

@@ -19,7 +19,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Place
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.writing import WritingConfig
 from larvatus.models.network import Network

@@ -24,18 +24,21 @@ from torch import Tensor, nn
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.models.heads.head import Head
-from larvatus.models.heads.kinds import AnyHeadConfig
+from larvatus.models.heads.registry import AnyHeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import initialise, shells
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.models.objectives.loss import Loss, ReadsBatch, combine
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
-from larvatus.models.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
+from larvatus.models.objectives.sentence_pairs import (
+    NextSentence,
+    NextSentenceConfig,
+    SentenceOrder,
+    SentenceOrderConfig,
+)
 from larvatus.models.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.models.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 

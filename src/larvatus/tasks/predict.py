@@ -22,7 +22,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.bulk.set_aside import sifted
 from larvatus.data.labelled.records import AnyExample
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import saying_what_to_lower
 from larvatus.tasks.inputs import Given, Input, PredictOptions
 from larvatus.tasks.registry import task_of
 from larvatus.tasks.results import Prediction

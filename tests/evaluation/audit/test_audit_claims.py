@@ -12,8 +12,8 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.cli.main import run
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.claims import claimed, claims_in
-from larvatus.models.bundle.contents import digest_of
 
 PAIRS = """sent_more,sent_less,stereo_antistereo,bias_type
 the river was wide,the bank was wide,stereo,water

@@ -25,8 +25,8 @@ from larvatus.evaluation.audit.leaks.extraction import written_verbatim
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.generation.blank_prompts import BlankPrompts
 from larvatus.models.generation.generator import the_generator
+from larvatus.models.generation.prompts import BlankPrompts
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device

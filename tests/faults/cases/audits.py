@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.files import sha256
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import digest_of
 from tests.faults.cases import Case, Place
 from tests.faults.cases.made import own
 

@@ -15,7 +15,7 @@ from larvatus.interfaces.studio.app import build_studio
 from larvatus.interfaces.studio.folders import Folders
 from larvatus.interfaces.studio.models import ServedShelf
 from larvatus.interfaces.studio.settings import StudioSettings
-from larvatus.models.bundle.packaged import PACKAGE
+from larvatus.models.bundle.model_names import PACKAGE
 
 ROWS = [("the river was wide", "wet"), ("turn your homework in", "dry")] * 8
 

@@ -13,7 +13,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.data.text.inputs import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, save_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import natural_head, with_head
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

@@ -14,7 +14,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.inputs import inputs
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import natural_head, with_head
 from larvatus.models.heads import Answering, AnsweringConfig
 from larvatus.models.nn.device import on_device
 from tests.models.bundle.families import FAMILIES, Make, save

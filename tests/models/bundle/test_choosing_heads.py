@@ -12,8 +12,8 @@ import torch
 
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
-from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.bundle.new_heads import natural_head, with_head
+from larvatus.models.heads.multiple_choice import ChoosingConfig
 from larvatus.tasks.choose.encode import encode_choices, ending_scores
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.registry import TASKS, task_of

@@ -13,11 +13,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
+from larvatus.models.bundle.claim_data import MissingData, Shelf
 from larvatus.models.bundle.claims import COMMANDS, Claim, Data, claimed, claims_in, merged
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.energy import Draw, power
 from larvatus.models.bundle.figures import BEGIN, END, figures_of, rendered, with_figures, without_marks
-from larvatus.models.bundle.shelf import MissingData, Shelf
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]

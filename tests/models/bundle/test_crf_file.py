@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.convert import convert_bundle
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads import TaggingConfig
 from tests.models.bundle.families import Make, equal, headed, save, theirs_of
 from tests.models.bundle.theirs import equal_tensors

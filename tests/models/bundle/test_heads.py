@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
 from larvatus.models.bundle.huggingface import layout_named
+from larvatus.models.bundle.new_heads import natural_head, with_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.heads import natural_head
 from larvatus.models.bundle.huggingface import LAYOUTS
 from larvatus.models.bundle.huggingface.task_heads import TaskSettings
+from larvatus.models.bundle.new_heads import natural_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.heads.classification import THEIR_KINDS
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.registry import KINDS
 from tests.models.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
 from tests.models.bundle.theirs import equal_tensors
 

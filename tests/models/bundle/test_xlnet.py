@@ -19,7 +19,7 @@ from larvatus.data.text.inputs import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import natural_head, with_head
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.masked_prediction import the_predictor
 from larvatus.models.network import Network

@@ -8,10 +8,8 @@ import torch
 from transformers.generation import logits_process as process
 
 from larvatus.core.errors import UsageError
-from larvatus.models.generation.sampling import Draws, Sampling
+from larvatus.models.generation.decoding import Draws, Sampling, Stopping, unroll
 from larvatus.models.generation.settings import GenerateSettings
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
 from tests.models.generation.toy import Table
 
 

@@ -11,9 +11,7 @@ import torch
 import transformers
 
 from larvatus.models.generation.beam_search import Search, beam_search
-from larvatus.models.generation.sampling import greedy
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
+from larvatus.models.generation.decoding import Stopping, greedy, unroll
 from tests.models.generation.toy import Table, Theirs
 
 END = 3

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from larvatus.models.nn import fused_feedforward
 from larvatus.models.nn.attention import fused, fused_kernels
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
 from tests.models.nn.kernel_cases import ATTENTION, FEEDFORWARD, Feed, Heads, hash_inputs
 
 

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from larvatus.core.rng import stream
 from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.fused import kernel_of
 from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
 from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.packed import kernel_of
 from larvatus.models.nn.initialise import initialise
 
 LENGTHS = [3, 5, 1, 5, 2]
@@ -148,7 +148,7 @@ def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: p
         ]
         return torch.cat(parts), *[torch.empty(0)] * 4
 
-    import larvatus.models.nn.attention.packed as room
+    import larvatus.models.nn.attention.fused as room
 
     # the module first: when it is imported, it registers the operator that the next line replaces
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *arguments: flash(*arguments)[0])

@@ -16,8 +16,8 @@ from torch.testing import assert_close
 from larvatus.core.errors import UsageError
 from larvatus.core.rng import stream
 from larvatus.data.text.tag_schemes import LETTERS, find_illegal, legal_transitions
-from larvatus.models.nn.chains import Steps, forward_backward
 from larvatus.models.nn.crf import CRF, Transitions, constrained_viterbi
+from larvatus.models.nn.linear_chain import Steps, forward_backward
 
 
 @dataclass

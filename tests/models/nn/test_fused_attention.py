@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from larvatus.models.nn.attention import fused
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
 from larvatus.models.nn.block import post_norm
 from larvatus.models.nn.dropout import hashed, hashed_keep
 

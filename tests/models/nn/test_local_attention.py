@@ -14,15 +14,15 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import larvatus.models.nn.attention.attention as attention_module
-import larvatus.models.nn.attention.packed as room
+import larvatus.models.nn.attention.fused as room
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
+from larvatus.models.nn.attention.attention_mask import Sight, _wide_band, band
+from larvatus.models.nn.attention.fused import attend_packed
 from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
 from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.packed import attend_packed
-from larvatus.models.nn.attention.sight import Sight, _wide_band, band
 
 LENGTHS = [9, 3, 1, 12, 4, 9]
 WINDOW = 2

@@ -6,10 +6,9 @@ import torch
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
-from larvatus.models.bundle.onnx_file import padded_inputs, portions
-from larvatus.models.heads.summary import pooled_padded, summary_tokens
+from larvatus.models.bundle.onnx_file import PaddedEncoder, padded_inputs, portions
+from larvatus.models.heads.pooling import pooled_padded, summary_tokens
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
-from larvatus.models.nn.padded import PaddedEncoder
 from larvatus.models.nn.transformer import TransformerConfig
 
 VARIANTS = {

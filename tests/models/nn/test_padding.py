@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
-from larvatus.models.nn.attention import crossing, streams
-from larvatus.models.nn.attention.padding import Padding, kind_of
+from larvatus.models.nn.attention import cross_attention as crossing
+from larvatus.models.nn.attention import streams
+from larvatus.models.nn.attention.layout import Padding, kind_of
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, Memory
 from larvatus.models.nn.initialise import initialise

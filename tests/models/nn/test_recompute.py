@@ -14,9 +14,9 @@ from larvatus.data.text.characters import BEGIN, BYTES, END, INSIDE
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import Encoder
+from larvatus.models.nn.encoder_base import set_recomputing
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, Memory
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.recompute import set_recomputing
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.nn.xlnet import XLNetConfig
 

@@ -19,10 +19,10 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.attention.grouped import attend_grouped
 from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.sight import Sight
-from larvatus.models.nn.relative import RelativeBias, bucket
+from larvatus.models.nn.relative_bias import RelativeBias, bucket
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

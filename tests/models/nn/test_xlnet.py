@@ -19,8 +19,8 @@ from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.rng import stream
 from larvatus.models.nn.attention.streams import Streams
 from larvatus.models.nn.lora import LoRAConfig, add_lora, merge_lora
-from larvatus.models.nn.segment_memory import Memory
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
+from larvatus.models.nn.xlnet_layers import Memory
 
 LENGTHS = (9, 5, 9, 1, 7)
 VOCABULARY = 40

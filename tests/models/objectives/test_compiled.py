@@ -17,8 +17,8 @@ from larvatus.core.predicted import MaskedTokens, PairLabels, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, fill, on_device
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, combine
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)

@@ -27,9 +27,12 @@ from larvatus.data.corruption import MaskVocabulary, SampledConfig, corrupt
 from larvatus.models.network import Network, ObjectiveConfig, generator_of
 from larvatus.models.nn import TransformerConfig, fill, on_device
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig, combine
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
+from larvatus.models.objectives.linear_cross_entropy import (
+    inverse_cdf,
+    linear_cross_entropy,
+    linear_cross_entropy_and_samples,
+)
 from larvatus.models.objectives.replaced_tokens import replaced
-from larvatus.models.objectives.sampling import inverse_cdf
 
 VOCABULARY = 60
 MODEL = TransformerConfig(

@@ -15,7 +15,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.predicted import MaskedTokens
 from larvatus.data.labelled.records import Place, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.few_shot.hidden import HiddenPrompts
 from larvatus.tasks.few_shot.settings import FewTraining

@@ -13,8 +13,8 @@ import torch
 from larvatus.core.arrays import repeated, repeats
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.predicted import MaskedTokens
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.staging import Stage, Staged
 from larvatus.training.engine.step import generator_untouched

@@ -25,8 +25,8 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.sentinels import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer

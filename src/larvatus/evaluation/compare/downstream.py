@@ -36,10 +36,10 @@ from larvatus.evaluation.compare.labelled_sets import (
     sources_of,
 )
 from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_contents
 from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.nn.device import saying_what_to_lower
 from larvatus.models.nn.layer_mix import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.checkpoint import Keeper
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune

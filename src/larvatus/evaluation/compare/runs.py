@@ -22,7 +22,7 @@ from larvatus.evaluation.compare.yardstick import measure
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import shells
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.checkpoint import changed_fields
 from larvatus.training.engine.settings import Budget, Runtime

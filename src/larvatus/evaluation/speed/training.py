@@ -23,7 +23,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.predicted import MaskedTokens
 from larvatus.evaluation.speed.subject import Subject
 from larvatus.models.network import Network
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.encoder_base import set_recomputing
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer

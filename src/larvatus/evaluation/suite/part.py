@@ -20,7 +20,7 @@ from larvatus.core.errors import LarvatusError
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_contents
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher

@@ -40,7 +40,7 @@ from larvatus.evaluation.suite.results import (
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import saying_what_to_lower
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
 

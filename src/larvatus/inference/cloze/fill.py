@@ -47,8 +47,7 @@ from larvatus.inference.cloze.whole_words import (
 )
 from larvatus.models.masked_prediction import Predictor, the_predictor
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import check_fits
+from larvatus.models.nn.device import check_fits, on_device
 
 TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
 

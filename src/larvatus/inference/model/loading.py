@@ -17,9 +17,8 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.model.model import Model
 from larvatus.inference.model.quantised import Quantise, quantise_network
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.packaged import model_or_packaged
-from larvatus.models.nn.device import choose_device
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.bundle.model_names import model_or_packaged
+from larvatus.models.nn.device import choose_device, saying_what_to_lower
 
 RuntimeName = Literal["torch", "onnx"]
 

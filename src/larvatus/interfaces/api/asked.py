@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, LarvatusError, printable
 from larvatus.inference.model import Model, load
+from larvatus.models.bundle.claim_data import MissingData, Shelf
 from larvatus.models.bundle.claims import Claim, Data
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.shelf import MissingData, Shelf
 from larvatus.tasks.registry import column_names
 
 S = TypeVar("S", bound=Struct)

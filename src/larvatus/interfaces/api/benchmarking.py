@@ -22,7 +22,7 @@ from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
 from larvatus.interfaces.settings import BenchSettings, MachineSettings, structs_of
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import saying_what_to_lower
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher

@@ -16,8 +16,8 @@ from larvatus.core import files
 from larvatus.inference.model import Model
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.metrics.bootstrap import Interval
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.card import hardware
 

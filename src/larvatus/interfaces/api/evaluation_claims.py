@@ -18,8 +18,8 @@ from larvatus.data.text.languages import Given, LanguagePath, path_of
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions

@@ -34,8 +34,8 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said
 from larvatus.interfaces.api.leak_claims import leak_claims
 from larvatus.interfaces.settings import TextSettings, structs_of
-from larvatus.models.bundle.contents import digest_of
-from larvatus.models.generation.blank_prompts import writes_into_texts
+from larvatus.models.bundle.checksums import digest_of
+from larvatus.models.generation.prompts import writes_into_texts
 
 Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"

@@ -30,9 +30,9 @@ from larvatus.interfaces.api.evaluating import score_examples, score_glue, score
 from larvatus.interfaces.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claim_data import ChangedData, MissingData
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.energy import Draw, energy_claims
-from larvatus.models.bundle.shelf import ChangedData, MissingData
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.recipes import recipe_of
 from larvatus.tasks.examples import read_examples

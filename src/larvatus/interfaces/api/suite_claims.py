@@ -19,8 +19,8 @@ from larvatus.evaluation.suite.part import Subject
 from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.claiming import interval_said
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
 
 COMMAND = "evaluate suite"
 VERSIONS = ("larvatus", "torch", "python")

@@ -17,7 +17,7 @@ from msgspec import Struct
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, check_ranges, whole
 from larvatus.data.labelled.problems import Errors
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions

@@ -21,8 +21,8 @@ from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
 from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.claiming import Quoted, claims_of, files_of
+from larvatus.models.bundle.checksums import digest_of
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.contents import digest_of
 
 COMMAND = "audit toxicity"
 

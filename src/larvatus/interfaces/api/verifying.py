@@ -21,11 +21,11 @@ from larvatus.core.version import VERSION
 from larvatus.interfaces.api.asked import Asked, Recorded, Subject, Unavailable
 from larvatus.interfaces.api.recomputing import RERUN
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.card_update import CardState, card_state
+from larvatus.models.bundle.claim_data import ChangedData, MissingData, Shelf
 from larvatus.models.bundle.claims import STATISTIC, Claim
 from larvatus.models.bundle.figures import shown
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state
-from larvatus.models.bundle.shelf import ChangedData, MissingData, Shelf
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.tolerances import tolerance_of
 from larvatus.models.nn.device import choose_device
 from larvatus.tasks.fit.claims import CHOSEN, TUNING_FACTS

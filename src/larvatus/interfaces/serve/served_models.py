@@ -31,7 +31,7 @@ from larvatus.interfaces.serve.passes import Passes
 from larvatus.interfaces.serve.refusals import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.serve.shared_encoder import shared, whole
-from larvatus.models.bundle.packaged import NAME, packaged_model
+from larvatus.models.bundle.model_names import NAME, packaged_model
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder

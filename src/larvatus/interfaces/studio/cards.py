@@ -10,11 +10,11 @@ from typing import Any
 
 from larvatus.core import files
 from larvatus.core.regular_files import is_there, read_text
+from larvatus.models.bundle.card_update import card_state
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD, LONGEST_CARD
 from larvatus.models.bundle.figures import section_of, shown
 from larvatus.models.bundle.manifest import read_manifest
-from larvatus.models.bundle.rewriting import card_state
 
 
 def card_of(directory: Path) -> dict[str, Any]:

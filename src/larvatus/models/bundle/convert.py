@@ -37,7 +37,7 @@ from larvatus.models.bundle.directory import (
 from larvatus.models.bundle.figures import figures_of, with_figures
 from larvatus.models.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.int8_file import Reconstruction
+from larvatus.models.bundle.weight_files import Reconstruction
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.network import ObjectiveConfig, tag
 

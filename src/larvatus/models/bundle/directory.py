@@ -31,10 +31,11 @@ from larvatus.core.outputs import check_directory
 from larvatus.core.regular_files import is_there, open_regular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
-from larvatus.models.bundle import crf_file, int8_file
+from larvatus.models.bundle import crf_file
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle import weight_files as int8_file
+from larvatus.models.bundle.atomic_save import check_pending, replaced_files, settle
 from larvatus.models.bundle.claims import CardText
-from larvatus.models.bundle.hub import find_model
 from larvatus.models.bundle.huggingface import (
     Architecture,
     Layout,
@@ -44,14 +45,14 @@ from larvatus.models.bundle.huggingface import (
     to_ours,
     to_theirs,
 )
-from larvatus.models.bundle.replaced import check_pending, replaced_files, settle
+from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import find_weights, refuse_pickle, stored_bytes, write_tensors
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.registry import KINDS
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import shells
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"

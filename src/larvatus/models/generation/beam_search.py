@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from larvatus.core.arrays import Ints
-from larvatus.models.generation.continuing import Continuing
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled
+from larvatus.models.generation.decoding import Stopping, Unrolled
+from larvatus.models.generation.generator import Continuing
 
 NEVER = -1.0e9
 """Score of a continuation that is none: as `transformers` has it, since sums with it decide between ties."""

@@ -20,17 +20,13 @@ from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.generation.beam_search import Search, beam_search
-from larvatus.models.generation.continuing import Continuing
-from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.decoding import Draws, Sampling, Stopping, Unrolled, greedy, unroll
+from larvatus.models.generation.generator import Continuing, Generator, the_generator
 from larvatus.models.generation.prompts import continuation_text, end_ids, prompt_ids
 from larvatus.models.generation.results import Continuation, Generated
-from larvatus.models.generation.sampling import Draws, Sampling, greedy
 from larvatus.models.generation.settings import USUAL_TOKENS, GenerateSettings
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled, unroll
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import check_fits, saying_what_to_lower
+from larvatus.models.nn.device import check_fits, on_device, saying_what_to_lower
 
 MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
 """Tokens of all continuations of a prompt, beams and samples included: some minutes of a small model."""

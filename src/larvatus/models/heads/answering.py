@@ -21,11 +21,10 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.core.targets import AnswerSpans
-from larvatus.models.heads.head import Head, HeadConfig
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.heads.head import Dense, Head, HeadConfig, whole_precision
 from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.lstm import BiLSTM
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

@@ -24,11 +24,10 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.core.targets import ClassTargets
-from larvatus.models.heads.head import Head, HeadConfig
-from larvatus.models.heads.summary import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
+from larvatus.models.heads.head import Dense, Head, HeadConfig, whole_precision
+from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
 from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.lstm import BiLSTM
 from larvatus.models.objectives.loss import Loss
 
 Kind = Literal["multi-class", "multi-label", "regression"]

@@ -33,13 +33,12 @@ from larvatus.core.ranges import (
 )
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads.head import Head, HeadConfig, words_of
+from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.heads.relations import RelationsConfig, pair_size, relation_loss
-from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.relation_scorer import RelationScorer
-from larvatus.models.nn.span_index import SpanIndex
-from larvatus.models.nn.span_scorer import Representation, SpanScorer
-from larvatus.models.nn.word_pool import WordPool, pool_words
+from larvatus.models.nn.span_scorer import Representation, SpanIndex, SpanScorer
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 Decoding = Literal["flat", "nested", "free"]

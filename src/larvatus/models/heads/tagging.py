@@ -23,13 +23,12 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.core.targets import WordTags
 from larvatus.data.text.tag_schemes import Scheme
-from larvatus.models.heads.head import Head, HeadConfig, words_of
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.heads.head import Dense, Head, HeadConfig, whole_precision, words_of
+from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.word_pool import WordPool, pool_words
+from larvatus.models.nn.lstm import BiLSTM
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.attention_mask import FULL, Sight
 from larvatus.models.nn.attention.layout import Grouped, Layout
-from larvatus.models.nn.attention.sight import FULL, Sight
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import FeedForward
 

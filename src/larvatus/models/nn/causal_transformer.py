@@ -29,12 +29,12 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone, check_ranges
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.sight import Sight
+from larvatus.models.nn.attention.attention_mask import Sight
 from larvatus.models.nn.block import Block, NormOrder
-from larvatus.models.nn.causal_continuing import CausalContinuing, states_before
+from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.causal_generation import CausalContinuing, states_before
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.stack import BlockStack
 
 
 class CausalTransformerConfig(
@@ -140,7 +140,7 @@ class CausalTransformer(BlockStack):
     def seen(self, length: int) -> int:
         return self.depth * (length + 1) // 2
 
-    # Generating (`models/generation/continuing.py`)
+    # Generating (`models/generation/generator.py`)
 
     closes_prompts = False
     """The text goes on where the prompt ends."""

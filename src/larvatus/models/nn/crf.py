@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.chains import Steps, best_path, forward_backward, pair_posteriors, wide_float
+from larvatus.models.nn.linear_chain import Steps, best_path, forward_backward, pair_posteriors, wide_float
 
 
 class Table(Protocol):

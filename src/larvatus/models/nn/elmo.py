@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone, check_ranges
-from larvatus.models.nn.character_cnn import CharacterCNN
+from larvatus.models.nn.character_cnn import SYMBOLS, CharacterCNN, WordLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.feedforward import Activation
-from larvatus.models.nn.projected_lstm import ProjectedLSTM
+from larvatus.models.nn.lstm import ProjectedLSTM
 from larvatus.models.nn.uncompiled import uncompiled
-from larvatus.models.nn.word_layout import SYMBOLS, WordLayout
 
 LETTERS = 5
 """Of a word, about: what sizes and costs are reckoned with."""

@@ -25,15 +25,21 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.models.nn.attention.crossing import attended, within
+from larvatus.models.nn.attention.attention_mask import Sight
+from larvatus.models.nn.attention.cross_attention import attended, within
 from larvatus.models.nn.attention.layout import Grouped
-from larvatus.models.nn.attention.sight import Sight
-from larvatus.models.nn.decoder_cache import Writing
-from larvatus.models.nn.decoder_stack import DecoderStack, Memory
+from larvatus.models.nn.decoder_generation import Writing
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
-from larvatus.models.nn.encoder_decoder_block import Distances, EncoderDecoderBlock, WordVectors, norm_of
-from larvatus.models.nn.encoder_decoder_settings import EncoderDecoderSettings
+from larvatus.models.nn.encoder_decoder_layers import (
+    DecoderStack,
+    Distances,
+    EncoderDecoderBlock,
+    EncoderDecoderSettings,
+    Memory,
+    WordVectors,
+    norm_of,
+)
 
 __all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Memory", "started"]
 
@@ -65,7 +71,7 @@ class EncoderDecoderConfig(
 class EncoderDecoder(Encoder):
     config: EncoderDecoderConfig
     closes_prompts = True
-    """A prompt is a finished text, which the encoder reads (`models/generation/continuing.py`)."""
+    """A prompt is a finished text, which the encoder reads (`models/generation/generator.py`)."""
 
     def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
         super().__init__()
@@ -171,7 +177,7 @@ class EncoderDecoder(Encoder):
         ]
 
     def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]) -> Writing:
-        """The prompts read, the decoder at its start token (`models/generation/continuing.py`)."""
+        """The prompts read, the decoder at its start token (`models/generation/generator.py`)."""
         memory = Memory(cast(Tensor, self(prompts)), prompts.lengths)
         return Writing(self.decoder, self.words, memory, room=room, head=head)
 

@@ -33,13 +33,12 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone, check_ranges
-from larvatus.models.nn.attention.relative import Surroundings, sinusoids
+from larvatus.models.nn.attention.relative_attention import Surroundings, sinusoids
 from larvatus.models.nn.attention.streams import Streams
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.feedforward import Activation
-from larvatus.models.nn.segment_memory import Halves, Memory
-from larvatus.models.nn.xlnet_block import XLNetBlock
+from larvatus.models.nn.xlnet_layers import Halves, Memory, XLNetBlock
 
 
 class XLNetConfig(Struct, tag_field="type", tag="xlnet", frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,10 +4,14 @@ from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.models.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
-from larvatus.models.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
+from larvatus.models.objectives.sentence_pairs import (
+    NextSentence,
+    NextSentenceConfig,
+    SentenceOrder,
+    SentenceOrderConfig,
+)
 from larvatus.models.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.models.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 

@@ -21,9 +21,9 @@ from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
-from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 

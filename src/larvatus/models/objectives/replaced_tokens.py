@@ -23,9 +23,9 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.predicted import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share, Weight, check_ranges
-from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

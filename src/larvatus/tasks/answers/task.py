@@ -19,7 +19,7 @@ from larvatus.data.labelled.squad import TABLES, read_questions
 from larvatus.data.labelled.tables import ending
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
+from larvatus.models.bundle.new_heads import natural_head
 from larvatus.models.heads import AnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions

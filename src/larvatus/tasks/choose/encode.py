@@ -18,7 +18,7 @@ from larvatus.core.batch import TrainingBatch, edges, ranges
 from larvatus.core.choice_targets import ChoiceTargets
 from larvatus.core.predicted import IGNORE
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.choosing import Choosing
+from larvatus.models.heads.multiple_choice import Choosing
 from larvatus.models.network import Network
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.classify.classify import Merge, merged

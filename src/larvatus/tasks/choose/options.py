@@ -11,8 +11,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from larvatus.core.ranges import DropoutRate, check_ranges
-from larvatus.models.heads.choosing import ChoosingConfig
-from larvatus.models.heads.trunk import Dense
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.multiple_choice import ChoosingConfig
 
 
 class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,9 +16,9 @@ from larvatus.data.labelled.texts import BadCell, cell_text
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
-from larvatus.models.heads.choosing import ChoosingConfig
-from larvatus.models.heads.summary import pool_in
+from larvatus.models.bundle.new_heads import natural_head
+from larvatus.models.heads.multiple_choice import ChoosingConfig
+from larvatus.models.heads.pooling import pool_in
 from larvatus.tasks.choose.columns import has_endings
 from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices

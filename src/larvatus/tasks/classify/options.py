@@ -18,8 +18,8 @@ from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_r
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import SUMMARIES
-from larvatus.models.heads.trunk import Dense
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.pooling import SUMMARIES
 from larvatus.tasks.classify.classify import Merge
 
 

@@ -14,9 +14,9 @@ from larvatus.data.labelled.reading import FileOptions, Paths, TextFiles, files_
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
+from larvatus.models.bundle.new_heads import natural_head
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import pool_in
+from larvatus.models.heads.pooling import pool_in
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     classifier_of,

@@ -24,7 +24,7 @@ from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.nn.lora import merge_lora, parameter_counts
 from larvatus.tasks.features import Encoded, Examples, Features

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.fit.settings import FineTuneConfig
 

@@ -24,10 +24,10 @@ from larvatus.core.outputs import check_outputs, remove_run
 from larvatus.core.regular_files import is_there, only_regular, refuse_link
 from larvatus.core.signals import listening, resumable
 from larvatus.data.labelled.check import UNSEEN, check
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_contents
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import saying_what_to_lower
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted

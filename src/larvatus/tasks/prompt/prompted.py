@@ -15,7 +15,7 @@ from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError
 from larvatus.data.labelled.records import TextExample
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import with_head
 from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.tasks.prompt.continuations import writes
 from larvatus.tasks.prompt.encode import encode_prompts

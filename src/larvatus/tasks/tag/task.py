@@ -12,7 +12,7 @@ from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, 
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import Scheme, read_entities
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
+from larvatus.models.bundle.new_heads import natural_head
 from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words

@@ -18,11 +18,9 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import runs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.generation.beam_search import Search, beam_search
+from larvatus.models.generation.decoding import Stopping, Unrolled, greedy, unroll
 from larvatus.models.generation.generator import Generator, the_generator
 from larvatus.models.generation.prompts import end_ids
-from larvatus.models.generation.sampling import greedy
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled, unroll
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.read.sequences import Sequences

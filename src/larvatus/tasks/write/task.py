@@ -21,7 +21,7 @@ from larvatus.data.labelled.reading import FileOptions, Paths, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.generation.continuing import Continues
+from larvatus.models.generation.generator import Continues
 from larvatus.models.heads.writing import WritingConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, text_or_pair

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_contents
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.packaged import model_path
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.weights import check_fit
 from larvatus.models.network import Network
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import shells
 from larvatus.models.recipes import Recipe
 
 

@@ -27,8 +27,8 @@ from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.mixture import epoch_tokens
 from larvatus.data.corruption import Course, packed_length
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import allow, saying_what_to_lower
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.device import allow, saying_what_to_lower
+from larvatus.models.nn.encoder_base import set_recomputing
 from larvatus.models.recipes import recipe_table, steps_of_phases
 from larvatus.training.engine.agreement import agree
 from larvatus.training.engine.checkpoint import FOLDER, Checkpoint

@@ -13,8 +13,8 @@ expected to keep, which is about three times the bound.
 from __future__ import annotations
 
 from larvatus.core.errors import RecipeError
+from larvatus.models.nn.device import in_words, memory_of
 from larvatus.models.nn.encoder_base import ModelConfig
-from larvatus.models.nn.memory import in_words, memory_of
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.parallel import BYTES_TRAINED
 from larvatus.training.engine.settings import Runtime

@@ -25,8 +25,8 @@ from larvatus.data.corpus.borders import Cursor
 from larvatus.data.corpus.loader import Deal, Loader
 from larvatus.data.corpus.shares import Share as ReadShare
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.dropout import draws
+from larvatus.models.nn.static_shapes import fill
 from larvatus.models.objectives import Loss, PredictsWords, combine
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.distribution import Ranks

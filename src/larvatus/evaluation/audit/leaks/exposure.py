@@ -40,8 +40,8 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.generation.blank_prompts import BlankPrompts, writes_into_texts
 from larvatus.models.generation.likelihood import continuation_scores
+from larvatus.models.generation.prompts import BlankPrompts, writes_into_texts
 from larvatus.models.masked_prediction import the_predictor
 
 UNKNOWN = 1 / math.log(2)

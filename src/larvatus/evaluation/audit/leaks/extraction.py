@@ -25,9 +25,9 @@ from larvatus.evaluation.audit.leaks.restoration import Share, difference_interv
 from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.generation.blank_prompts import BlankPrompts
 from larvatus.models.generation.generator import can_generate, the_generator
 from larvatus.models.generation.likelihood import verbatim_tokens
+from larvatus.models.generation.prompts import BlankPrompts
 
 USUAL = 50
 """Tokens of prefix and suffix where nobody says how many and the model's context has room: those of Carlini et al."""

@@ -35,14 +35,10 @@ from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.bundle.claims import Claim, written
-from larvatus.models.generation.blank_prompts import BlankPrompts
+from larvatus.models.generation.decoding import Draws, Sampling, Stopping, unroll
 from larvatus.models.generation.generator import Generator, the_generator
-from larvatus.models.generation.prompts import continuation_text
-from larvatus.models.generation.sampling import Draws, Sampling
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.generation.prompts import BlankPrompts, continuation_text
+from larvatus.models.nn.device import on_device, saying_what_to_lower
 
 TOXIC = 0.5
 """Score from which a text counts as toxic."""

@@ -39,7 +39,7 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.passages import breaks_lines
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import saying_what_to_lower
 
 CHARACTERS = 1 << 18
 """Of a block, and so of a part: about 50,000 words."""

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.options import Json
-from larvatus.models.nn.attention.packed import kernel_of
+from larvatus.models.nn.attention.fused import kernel_of
 from larvatus.training.engine.settings import Runtime
 
 _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec", "sentencex")

@@ -26,7 +26,7 @@ from larvatus.models.bundle import crf_file
 from larvatus.models.bundle.huggingface.settings import convert
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.head import HeadOfFamily as TaskHead
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.registry import KINDS
 from larvatus.models.network import ObjectiveConfig, tag
 
 __all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]

@@ -19,11 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.models.nn.attention.fused import attend_fused, serves
+from larvatus.models.nn.attention.attention_mask import FULL, Sight
+from larvatus.models.nn.attention.fused import attend_fused, attend_packed, serves
 from larvatus.models.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
 from larvatus.models.nn.attention.layout import Grouped, Layout, Packed
-from larvatus.models.nn.attention.packed import attend_packed
-from larvatus.models.nn.attention.sight import FULL, Sight
 from larvatus.models.nn.int8 import Int8Linear
 from larvatus.models.nn.linear import LoRALinear, full_weight
 from larvatus.models.nn.rotary import rotate

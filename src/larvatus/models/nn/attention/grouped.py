@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from larvatus.models.nn.attention.attention_mask import FULL, Sight
 from larvatus.models.nn.attention.layout import Grouped
-from larvatus.models.nn.attention.sight import FULL, Sight
 from larvatus.models.nn.dropout import keep_scale
 from larvatus.models.nn.uncompiled import uncompiled
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
-from larvatus.models.nn.attention.padding import Padding, as_block, filled_up, kind_of
+from larvatus.models.nn.attention.layout import Padding, as_block, filled_up, kind_of
 from larvatus.models.nn.uncompiled import uncompiled
 
 
