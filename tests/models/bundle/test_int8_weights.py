@@ -29,8 +29,8 @@ def test_each_number_is_within_half_a_step_of_its_row(tmp_path):
     wide = torch.randn(8, 64) * torch.logspace(-40, 3, 8)[:, None]  # rows of very different sizes, one beneath float32
     wide[3] = 0.0
     tensors = {"wide": wide, "kernel": torch.randn(4, 8, 3), "norm": torch.randn(64), "narrow": torch.randn(4, 2)}
-    write_tensors(tmp_path / int8_file.NAME, int8_file.packed(tensors))
-    back = dict(int8_file.iter_unpacked(tmp_path / int8_file.NAME))
+    write_tensors(tmp_path / int8_file.NAME, int8_file.quantise_tensors(tensors))
+    back = dict(int8_file.iter_int8(tmp_path / int8_file.NAME))
     assert back.keys() == tensors.keys()
     for name in ("wide", "kernel"):
         rows, read = tensors[name].flatten(1), back[name].flatten(1)

@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 from larvatus.core.rng import stream
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import FULL, Sight
-from larvatus.models.nn.attention.fused import attend_packed
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.fused import attend_flat
 from larvatus.models.nn.attention.grouped import attend_grouped, attention_weights
-from larvatus.models.nn.attention.layout import Grouped, Packed
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
 
 LENGTHS = [5, 1, 7, 5]
 
@@ -43,9 +43,9 @@ def loop(qkv_N3HK: Tensor, sees: Any) -> Tensor:
 
 SIGHTS = {
     "all": (FULL, lambda i, j: True),
-    "window": (Sight(window=2), lambda i, j: abs(i - j) <= 2),
-    "causal": (Sight(causal=True), lambda i, j: j <= i),
-    "causal window": (Sight(causal=True, window=2), lambda i, j: i - 2 <= j <= i),
+    "window": (AttentionMask(window=2), lambda i, j: abs(i - j) <= 2),
+    "causal": (AttentionMask(causal=True), lambda i, j: j <= i),
+    "causal window": (AttentionMask(causal=True, window=2), lambda i, j: i - 2 <= j <= i),
 }
 
 
@@ -53,7 +53,7 @@ SIGHTS = {
 @pytest.mark.parametrize("dropout", [0.0, 1e-12], ids=["fused", "written out"])
 def test_groups_see_what_the_loop_sees(kind: str, dropout: float) -> None:
     sight, sees = SIGHTS[kind]
-    qkv, layout = normal(sum(LENGTHS), 3, 2, 4), Grouped.of(torch.tensor(LENGTHS))
+    qkv, layout = normal(sum(LENGTHS), 3, 2, 4), GroupedLayout.of(torch.tensor(LENGTHS))
     fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, sight, dropout=dropout))
     assert_close(fast, loop(qkv, sees), rtol=1e-9, atol=1e-11)
 
@@ -78,13 +78,13 @@ def test_the_packed_kernel_is_told_that_it_is_causal(kind: str, monkeypatch: pyt
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash)
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    packed = attend_packed(qkv, Packed.of(torch.tensor(LENGTHS), limit=8), sight)
+    packed = attend_flat(qkv, FlatLayout.of(torch.tensor(LENGTHS), limit=8), sight)
     assert_close(packed, loop(qkv, sees), rtol=1e-9, atol=1e-11)
 
 
 def test_a_causal_token_is_bit_equal_whatever_comes_after_it() -> None:
     attention = Attention(hidden=8, heads=2, dropout=0.0).double()
-    x, layout, sight = normal(7, 8), Grouped.of(torch.tensor([7])), Sight(causal=True)
+    x, layout, sight = normal(7, 8), GroupedLayout.of(torch.tensor([7])), AttentionMask(causal=True)
     changed = x.clone()
     changed[4] += 1
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_a_causal_token_is_bit_equal_whatever_comes_after_it() -> None:
 
 def test_weights_are_shown_as_they_are_used() -> None:
     q, k = normal(2, 1, 2, 6, 4)
-    weights = attention_weights(q, k, seen_LL=Sight(causal=True).seen(6, q.device))
+    weights = attention_weights(q, k, seen_LL=AttentionMask(causal=True).seen(6, q.device))
     assert not weights.triu(1).any()
     assert_close(weights.sum(-1), torch.ones(1, 2, 6))
 

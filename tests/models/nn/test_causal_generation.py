@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.models.nn.causal_generation import CausalContinuing, states_before
+from larvatus.models.nn.causal_generation import CausalGenerationState, continuation_states
 from larvatus.models.nn.causal_transformer import CausalTransformer, CausalTransformerConfig
 from larvatus.models.nn.initialise import initialise
 
@@ -41,7 +41,7 @@ def anew(stack: CausalTransformer, sequences: list[list[int]]) -> Tensor:
 @torch.inference_mode()
 def test_logits_with_the_cache_are_those_of_a_full_pass(stack: CausalTransformer) -> None:
     """Also where sequences leave, are repeated and change places, in groups of several lengths."""
-    under_way = CausalContinuing(stack, batch(PROMPTS), room=12, head=head(stack))
+    under_way = CausalGenerationState(stack, batch(PROMPTS), room=12, head=head(stack))
     sequences = [list(prompt) for prompt in PROMPTS]
     draw = torch.Generator().manual_seed(1)
     for rows in (None, [4, 0, 1, 2, 3, 0], None, [5, 5, 0, 3], [0, 1, 2, 3], None, [2], None):
@@ -60,7 +60,7 @@ def test_logits_with_the_cache_are_those_of_a_full_pass(stack: CausalTransformer
 def test_a_step_computes_the_new_tokens_alone(stack: CausalTransformer) -> None:
     computed = []
     stack.blocks[0].attention.qkv.register_forward_hook(lambda module, args, out: computed.append(len(args[0])))
-    under_way = CausalContinuing(stack, batch(PROMPTS), room=100, head=head(stack))
+    under_way = CausalGenerationState(stack, batch(PROMPTS), room=100, head=head(stack))
     for _ in range(100):
         under_way.extend(under_way.logits().argmax(-1))
     prompts, count = sum(map(len, PROMPTS)), len(PROMPTS)
@@ -72,7 +72,7 @@ def test_a_step_computes_the_new_tokens_alone(stack: CausalTransformer) -> None:
 @torch.inference_mode()
 def test_the_states_that_predict_a_continuation_come_from_one_pass(stack: CausalTransformer) -> None:
     continuations = [[3, 4], [8], [1, 2, 3], [], [9, 9, 9, 9]]
-    states = states_before(stack, batch(PROMPTS), batch(continuations))
+    states = continuation_states(stack, batch(PROMPTS), batch(continuations))
     expected = [
         stack(batch([prompt + continuation]))[len(prompt) - 1 : -1]
         for prompt, continuation in zip(PROMPTS, continuations, strict=True)

@@ -18,7 +18,7 @@ from larvatus.inference.model.model import Model
 from larvatus.inference.model.quantised import Quantise, quantise_network
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.model_names import model_or_packaged
-from larvatus.models.nn.device import choose_device, saying_what_to_lower
+from larvatus.models.nn.device import choose_device, explain_out_of_memory
 
 RuntimeName = Literal["torch", "onnx"]
 
@@ -70,7 +70,7 @@ class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def load(self, path: str | Path, **settings: Any) -> Model:
         """The same as a model."""
         place = self.place()
-        with saying_what_to_lower("take a smaller model, or end other programs"):
+        with explain_out_of_memory("take a smaller model, or end other programs"):
             bundle = self.bundle(path, **settings)
             return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
 

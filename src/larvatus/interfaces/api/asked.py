@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, LarvatusError, printable
 from larvatus.inference.model import Model, load
-from larvatus.models.bundle.claim_data import MissingData, Shelf
+from larvatus.models.bundle.claim_data import DataFinder, MissingData
 from larvatus.models.bundle.claims import Claim, Data
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.registry import column_names
@@ -54,7 +54,7 @@ class Asked:
     """Claims that one run answers: of one command, on the same data, under the same settings."""
 
     subject: Subject
-    shelf: Shelf
+    shelf: DataFinder
     claim: Claim
     """The first of them."""
 

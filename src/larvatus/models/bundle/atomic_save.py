@@ -6,9 +6,9 @@
 2. Each is put in its place (a hard link), and files go that only the model before had.
 3. `.pending` goes as it came, by one rename. From now on readers read the directory again.
 
-A save that is cut after 1 is finished by `settle` when the next one begins. Nobody else finishes it: loading writes
-nothing, in the directory or through it. A `.pending` that holds anything but what its `larvatus.json` vouches for was
-not left by a save of ours, and is refused by readers and writers alike.
+An interrupted save is finished by `finish_interrupted_save` when the next save begins, and by nothing else: loading
+writes nothing, in the directory or through it. A `.pending` that holds anything that its `larvatus.json` does not list
+was not left by Larvatus; readers and writers refuse it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EA
 
 
 @contextmanager
-def replaced_files(directory: Path, size: int | None = None) -> Iterator[Path]:
+def replace_files(directory: Path, size: int | None = None) -> Iterator[Path]:
     """Where to write the new files. Whoever calls holds the directory's lock."""
-    settle(directory)
+    finish_interrupted_save(directory)
     with files.new_directory(directory / files.PENDING, size) as aside:
         yield aside
     _put_in_place(directory, check_pending(directory / files.PENDING))
 
 
-def settle(directory: Path) -> None:
+def finish_interrupted_save(directory: Path) -> None:
     """Finish a save that was cut, once its files were found to be those that it wrote. The lock must be held."""
     pending = files.standing(directory)
     if pending == directory:

@@ -21,7 +21,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle.atomic_save import replaced_files, settle
+from larvatus.models.bundle.atomic_save import finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import Claim, read_claims, refuse_repeats, written
 from larvatus.models.bundle.directory import CARD, CONFIG, LONGEST_CARD
 from larvatus.models.bundle.figures import figures_of, rendered, with_figures
@@ -68,7 +68,7 @@ def card_state(directory: Path) -> CardState:
 def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
     """Render README.md from these claims and put both in place; whether anything had to be changed."""
     with files.locked(directory, nested=True):
-        settle(directory)
+        finish_interrupted_save(directory)
         files.sweep(directory)
         state = card_state(directory)
         others = {name: entry for name, entry in state.manifest.files.items() if name != CARD}
@@ -79,7 +79,7 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
         if tuple(stamped) == state.claims and state.rendered and not state.edited:
             return False
         text = with_figures(state.text or f"# {directory.absolute().name}\n", stamped)
-        with replaced_files(directory, len(text)) as aside:
+        with replace_files(directory, len(text)) as aside:
             _carry_over(directory, aside, state.manifest)
             files.write_text(aside / CARD, text)
             entry = FileEntry(sha256=files.sha256(aside / CARD), bytes=(aside / CARD).stat().st_size)

@@ -17,7 +17,7 @@ from larvatus.models.bundle.sentence_pooling import PACKAGE
 from larvatus.models.bundle.weights import find_weights
 
 
-def model_contents(directory: Path) -> dict[str, str]:
+def model_checksums(directory: Path) -> dict[str, str]:
     """SHA-256 by name: settings, weights, tokenizer; a CRF, a generator and the pooling where there are any."""
     directory = files.standing(directory)
     beside = (*TOKENIZER_FILES, crf_file.NAME, PACKAGE)
@@ -27,11 +27,11 @@ def model_contents(directory: Path) -> dict[str, str]:
         paths += [path for path in sorted(directory.glob("*_Pooling/config.json")) if is_there(path)]
     sums = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
     if is_there(directory / GENERATOR / CONFIG):
-        sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_contents(directory / GENERATOR).items()}
+        sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_checksums(directory / GENERATOR).items()}
     return sums
 
 
-def digest_of(directory: Path) -> str:
+def model_digest(directory: Path) -> str:
     """One checksum of a model, by which claims say what they are of: its manifest's, or that of what it reads."""
     directory = files.standing(directory)
     if not is_there(directory / CONFIG):  # a model in memory
@@ -39,5 +39,5 @@ def digest_of(directory: Path) -> str:
     manifest = manifests.read_manifest(directory)
     if manifest is not None:
         return manifest.digest
-    lines = [f"{name} {checksum}" for name, checksum in sorted(model_contents(directory).items())]
+    lines = [f"{name} {checksum}" for name, checksum in sorted(model_checksums(directory).items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -33,7 +33,7 @@ class ChangedData(DataError):
 
 
 @dataclass(frozen=True)
-class Shelf:
+class DataFinder:
     places: Sequence[Path]
 
     def paths(self, data: Data) -> list[Path]:

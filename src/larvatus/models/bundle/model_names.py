@@ -115,11 +115,11 @@ def find_model(name: str | os.PathLike[str], *, revision: str | None = None, onl
     revision = revision or pinned or None
     if revision is not None and (not REFERENCE.fullmatch(revision) or ".." in revision):
         raise UsageError(f"{revision!r} is not a revision; give a commit, 40 hexadecimal digits")
-    hub = _library(text)
-    return _fetched(hub, identity, revision) if online else _cached(hub, identity, revision)
+    hub = _import_hub(text)
+    return _download(hub, identity, revision) if online else _cached(hub, identity, revision)
 
 
-def _library(name: str) -> Any:
+def _import_hub(name: str) -> Any:
     try:
         return importlib.import_module("huggingface_hub")
     except ImportError as fault:
@@ -154,12 +154,12 @@ def _revisions(hub: Any, name: str) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
-def _fetched(hub: Any, name: str, revision: str | None) -> Path:
+def _download(hub: Any, name: str, revision: str | None) -> Path:
     if revision is None or not COMMIT.fullmatch(revision):
         asked = "no revision is given" if revision is None else f"{revision!r} is none"
         raise UsageError(
             f"{name}: a model is fetched at a commit (40 hexadecimal digits), as a branch or a tag can change, and "
-            f"{asked}; {_resolved(hub, name, revision or 'main')}"
+            f"{asked}; {_current_commit(hub, name, revision or 'main')}"
         )
     try:
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
@@ -169,7 +169,7 @@ def _fetched(hub: Any, name: str, revision: str | None) -> Path:
         ) from fault
 
 
-def _resolved(hub: Any, name: str, revision: str) -> str:
+def _current_commit(hub: Any, name: str, revision: str) -> str:
     """What a branch or a tag is at the moment, for people to pin; asking may fail, and is no reason to fail harder."""
     try:
         commit = hub.HfApi().model_info(name, revision=revision).sha

@@ -25,7 +25,7 @@ from larvatus.models.network import Network, tag
 from larvatus.models.nn.initialise import initialise
 
 
-def natural_head(bundle: Bundle, head: str) -> dict[str, Any]:
+def default_head_settings(bundle: Bundle, head: str) -> dict[str, Any]:
     """`pool`, `dense` and `dense_norm` of a head, as the model's family has them in `transformers`."""
     family = _family(bundle)
     known = family.model_type == bundle.family
@@ -35,7 +35,7 @@ def natural_head(bundle: Bundle, head: str) -> dict[str, Any]:
     return natural
 
 
-def with_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
+def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
     """The model with the new head in place of its old ones, and which parameters of the head it had already.
 
     The others are drawn as published, f(seed, their names).

@@ -40,7 +40,7 @@ SHORTEST_ROW = 16
 """Numbers of a row for which a scale is worth its four bytes."""
 
 
-def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the file holds: matrices as whole numbers with their scales, the rest in float32."""
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -55,7 +55,7 @@ def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-def unpacked_header(path: Path) -> dict[str, TensorEntry]:
+def int8_header(path: Path) -> dict[str, TensorEntry]:
     """The tensors that reading the file will give; refused where a scale is missing or fits no matrix."""
     entries = read_header(path)
     whole: dict[str, TensorEntry] = {}
@@ -70,7 +70,7 @@ def unpacked_header(path: Path) -> dict[str, TensorEntry]:
     return whole
 
 
-def iter_unpacked(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, Tensor]]:
+def iter_int8(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Each tensor in turn, as float32."""
     entries = read_header(path)
     scales = {
@@ -129,7 +129,7 @@ class WeightFiles:
     def open(cls, paths: list[Path], layout: Layout) -> WeightFiles:
         entries: dict[str, TensorEntry] = {}
         for path in paths:
-            header = int8_file.unpacked_header(path) if path.name == int8_file.NAME else read_header(path)
+            header = int8_file.int8_header(path) if path.name == int8_file.NAME else read_header(path)
             for name, entry in header.items():
                 known = layout.canonical(name)
                 if known in entries:
@@ -154,7 +154,7 @@ class WeightFiles:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
             stored = (
-                int8_file.iter_unpacked(path, allow_nan=allow_nan)
+                int8_file.iter_int8(path, allow_nan=allow_nan)
                 if path.name == int8_file.NAME
                 else iter_tensors(path, allow_nan=allow_nan, integers=True)
             )

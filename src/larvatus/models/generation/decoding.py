@@ -35,13 +35,13 @@ from torch import Tensor
 
 from larvatus.core import rng
 from larvatus.core.arrays import Ints
-from larvatus.models.generation.generator import Continuing
+from larvatus.models.generation.generator import GenerationState
 from larvatus.models.objectives.linear_cross_entropy import inverse_cdf
 
 PURPOSE = "generate"
 
 
-class Choice(Protocol):
+class TokenChoice(Protocol):
     """How the next token of each sequence is chosen."""
 
     def __call__(self, logits_RV: Tensor, rows: Ints, place: int) -> Tensor:
@@ -82,7 +82,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class SampledChoice:
     """A choice by sampling: sequence b is the sample `samples[b]` of the prompt `prompts[b]`."""
 
     sampling: Sampling
@@ -106,7 +106,7 @@ class Draws:
         return bits
 
 
-Reason = Literal["end", "stop", "length"]
+StopReason = Literal["end", "stop", "length"]
 """Why a continuation ended: the model's end token, a text at which to stop, or the number of its tokens."""
 
 
@@ -118,7 +118,7 @@ class Stopping:
     text_of: Callable[[int, Sequence[int]], str] | None = None
     """The text that these tokens add to a prompt; asked for where there are texts at which to stop."""
 
-    def reason(self, prompt: int, ids: Sequence[int]) -> Reason | None:
+    def reason(self, prompt: int, ids: Sequence[int]) -> StopReason | None:
         """Why a continuation of this prompt ends with its newest token; None where it goes on."""
         if ids and ids[-1] in self.ends:
             return "end"
@@ -135,23 +135,23 @@ class Stopping:
 
 
 @dataclass(frozen=True)
-class Unrolled:
+class DecodedSequence:
     """The tokens that a sequence got, the end token included."""
 
     ids: tuple[int, ...]
     log_probability: float
     """By the model itself, whatever the temperature: of all these tokens, given the prompt."""
-    reason: Reason
+    reason: StopReason
 
 
-def unroll(
-    under_way: Continuing, *, choose: Choice, most: Ints, stopping: Stopping, prompts: Ints | None = None
-) -> list[Unrolled]:
+def decode(
+    under_way: GenerationState, *, choose: TokenChoice, most: Ints, stopping: Stopping, prompts: Ints | None = None
+) -> list[DecodedSequence]:
     """Go on with every sequence; `most` [B] tokens at most. Sequence b is of prompt `prompts[b]`: b where not said."""
     of_prompt = np.arange(len(most)) if prompts is None else prompts
     ids: list[list[int]] = [[] for _ in most]
     sums = [0.0] * len(most)
-    reasons: list[Reason] = ["length"] * len(most)
+    reasons: list[StopReason] = ["length"] * len(most)
     rows = np.flatnonzero(most > 0)
     if len(rows) < len(most):
         _keep(under_way, rows)
@@ -175,10 +175,10 @@ def unroll(
             next_R = _keep(under_way, np.array(staying, np.int64), next_R)
         if len(rows):
             under_way.extend(next_R)
-    return [Unrolled(tuple(got), total, reason) for got, total, reason in zip(ids, sums, reasons, strict=True)]
+    return [DecodedSequence(tuple(got), total, reason) for got, total, reason in zip(ids, sums, reasons, strict=True)]
 
 
-def _keep(under_way: Continuing, staying: Ints, next_R: Tensor | None = None) -> Tensor:
+def _keep(under_way: GenerationState, staying: Ints, next_R: Tensor | None = None) -> Tensor:
     """Let the others go; gives back the next tokens of those that stay."""
     rows = torch.from_numpy(staying)
     if len(staying):

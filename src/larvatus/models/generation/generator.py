@@ -36,7 +36,7 @@ Head = Callable[[Tensor], Tensor]
 """States of the last layer → a score for every word: [M, D] → [M, V]."""
 
 
-class Continuing(Protocol):
+class GenerationState(Protocol):
     """B sequences under way, each with what has been computed of it (its keys and values)."""
 
     def logits(self) -> Tensor:
@@ -50,7 +50,7 @@ class Continuing(Protocol):
 
 
 @runtime_checkable
-class Continues(Protocol):
+class CanGenerate(Protocol):
     """An encoder that can generate."""
 
     closes_prompts: bool
@@ -60,7 +60,7 @@ class Continues(Protocol):
     def room_after(self, length: int) -> int:
         """Tokens that can be added after a prompt of this many; negative or 0 where the prompt leaves no room."""
 
-    def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Head) -> Continuing:
+    def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Head) -> GenerationState:
         """The prompts read, ready to be gone on with; at most `room` tokens will be added to each."""
 
     def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
@@ -72,7 +72,7 @@ HEADS = ("causal-lm", "denoising", "writing")
 """Objectives that teach a model to write, token after token."""
 
 
-class ContinuingEncoder(Continues, Protocol):
+class GeneratingEncoder(CanGenerate, Protocol):
     """An encoder that can generate."""
 
     @property
@@ -85,14 +85,14 @@ class ContinuingEncoder(Continues, Protocol):
     def word_vectors(self) -> Tensor: ...
 
 
-class PredictsTokens(Protocol):
+class TokenPredictor(Protocol):
     def logits(self, z_MD: Tensor, words_VE: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Generator:
-    encoder: ContinuingEncoder
-    objective: PredictsTokens
+    encoder: GeneratingEncoder
+    objective: TokenPredictor
 
     def head(self, z_MD: Tensor) -> Tensor:
         """Scores of every word, [M, V]."""
@@ -106,12 +106,12 @@ class Generator:
 
 def can_generate(network: Network) -> bool:
     """Whether the model writes: it continues texts (gpt), or writes what is missing (t5)."""
-    return isinstance(network.encoder, Continues) and any(head in network.objectives for head in HEADS)
+    return isinstance(network.encoder, CanGenerate) and any(head in network.objectives for head in HEADS)
 
 
-def the_generator(network: Network, *, name: str = "the model") -> Generator:
+def require_generator(network: Network, *, name: str = "the model") -> Generator:
     """What a model writes with; refused where it cannot."""
-    if not isinstance(network.encoder, Continues):
+    if not isinstance(network.encoder, CanGenerate):
         raise UsageError(
             f"{name} reads texts whole, from both sides, and cannot go on with one; generate with a model of the "
             "recipes gpt or t5, or fill blanks: larvatus fill"
@@ -123,4 +123,4 @@ def the_generator(network: Network, *, name: str = "the model") -> Generator:
             "denoising"
         )
     scorer = getattr(objective, "denoising", objective)  # of text to text, the objective of pretraining inside the head
-    return Generator(cast(ContinuingEncoder, network.encoder), cast(PredictsTokens, scorer))
+    return Generator(cast(GeneratingEncoder, network.encoder), cast(TokenPredictor, scorer))

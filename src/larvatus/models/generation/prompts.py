@@ -5,7 +5,7 @@ prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–
 
 Prompts, in tokens, that ask a model that writes for the missing part of a text.
 
-    asking = BlankPrompts.of(network, tokenizer)
+    asking = InfillPrompts.of(network, tokenizer)
     asking.ids(before, after)                       # what the model reads
     asking.opening                                  # how its answer begins: written for it, not by it
 
@@ -27,7 +27,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.errors import UsageError
 from larvatus.data.text.sentinels import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.generation.generator import can_generate, the_generator
+from larvatus.models.generation.generator import can_generate, require_generator
 from larvatus.models.network import Network
 
 TAIL = 16
@@ -74,13 +74,13 @@ def _named(tokenizer: Tokenizer, role: str) -> int | None:
     return tokenizer.id(content) if isinstance(content, str) else None
 
 
-def writes_into_texts(network: Network, tokenizer: Tokenizer) -> bool:
+def can_infill(network: Network, tokenizer: Tokenizer) -> bool:
     """Whether the model can write a missing part of a text: gpt, gpt2, and t5 before it is fine-tuned."""
-    return can_generate(network) and not BlankPrompts.of(network, tokenizer).answers
+    return can_generate(network) and not InfillPrompts.of(network, tokenizer).answers
 
 
 @dataclass(frozen=True, eq=False)
-class BlankPrompts:
+class InfillPrompts:
     """Prompts of one model."""
 
     tokenizer: Tokenizer
@@ -92,9 +92,9 @@ class BlankPrompts:
     """Whether the model reads what follows the place too."""
 
     @classmethod
-    def of(cls, network: Network, tokenizer: Tokenizer, *, name: str = "the model") -> BlankPrompts:
+    def of(cls, network: Network, tokenizer: Tokenizer, *, name: str = "the model") -> InfillPrompts:
         """Refused where the model does not write, and where an encoder–decoder has no sentinels."""
-        closed = the_generator(network, name=name).encoder.closes_prompts
+        closed = require_generator(network, name=name).encoder.closes_prompts
         fills = closed and "denoising" in network.objectives
         sentinels = sentinel_ids(tokenizer) if fills else np.empty(0, np.int64)
         if fills and not len(sentinels):

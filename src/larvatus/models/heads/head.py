@@ -34,7 +34,7 @@ from larvatus.core.errors import UsageError
 from larvatus.models.heads.pooling import SummaryPool, summary_places
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.layer_mix import LayerMix, LearntMix, read_layers
+from larvatus.models.nn.layer_mix import LayerMix, LearnedMix, read_layers
 from larvatus.models.objectives.loss import Loss
 
 Dense = Literal["tanh", "gelu", "relu", "none"]
@@ -66,7 +66,7 @@ class Trunk(nn.Module):
         self.dropout = Dropout(dropout)
 
     @property
-    def learnt_mix(self) -> LearntMix | None:
+    def learnt_mix(self) -> LearnedMix | None:
         """How much it wants of each layer; None where it learns none of that."""
         return self.mix.learnt if isinstance(self.mix, LayerMix) else None
 
@@ -83,13 +83,13 @@ class Trunk(nn.Module):
         return dropped
 
 
-def whole_precision(scores: Tensor) -> Tensor:
+def to_float32(scores: Tensor) -> Tensor:
     """Losses are told from scores in float32 (or better), whatever they were computed in."""
     return scores.float() if scores.dtype == torch.bfloat16 else scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOfFamily:
+class FamilyHead:
     """One kind of head in one family of models, as `transformers` writes it."""
 
     names: Mapping[str, str]
@@ -111,7 +111,7 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
     """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
     begins_as: ClassVar[str | None] = None
     """The objective of pretraining whose weights it begins with; None: it is new."""
-    families: ClassVar[Mapping[str, HeadOfFamily]] = {}
+    families: ClassVar[Mapping[str, FamilyHead]] = {}
     """By the prefix of their classes (``Bert``): what such a head is there."""
 
     if TYPE_CHECKING:  # what all heads have, each in its own place among its settings
@@ -255,7 +255,7 @@ class Head(Trunk):
         return self
 
 
-def words_of(batch: TrainingBatch[Any]) -> WordPieces[Any]:
+def require_words(batch: TrainingBatch[Any]) -> WordPieces[Any]:
     """The words of a batch for a head that scores words."""
     pieces = batch.tokens.pieces
     assert pieces is not None, "the batch has no words"

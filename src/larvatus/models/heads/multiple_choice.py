@@ -23,7 +23,7 @@ from larvatus.core.choice_targets import ChoiceTargets
 from larvatus.core.predicted import IGNORE
 from larvatus.core.ranges import DropoutRate, Temperature, Weight, check_ranges
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
-from larvatus.models.heads.head import Dense, Head, HeadConfig, HeadOfFamily, whole_precision
+from larvatus.models.heads.head import Dense, FamilyHead, Head, HeadConfig, to_float32
 from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, summary_tokens
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.loss import Loss
@@ -31,9 +31,9 @@ from larvatus.models.objectives.loss import Loss
 
 def _family(
     dense: str, activation: Dense = "tanh", *, field: str | None = None, dropout: float | None = None
-) -> HeadOfFamily:
+) -> FamilyHead:
     """A family that reads [CLS] through a layer called `dense`; a `field` of config.json says the dropout after it."""
-    return HeadOfFamily(
+    return FamilyHead(
         names={"dense": dense, "classifier": "classifier"},
         fixed={"pool": "cls", "dense": activation, "dense_norm": False, "mix": False},
         fields={} if field is None else {"dropout": field},
@@ -41,7 +41,7 @@ def _family(
     )
 
 
-FAMILIES: Mapping[str, HeadOfFamily] = {
+FAMILIES: Mapping[str, FamilyHead] = {
     "Bert": _family("bert.pooler.dense", field="classifier_dropout"),
     "Roberta": _family("roberta.pooler.dense"),
     "XLMRoberta": _family("roberta.pooler.dense"),
@@ -49,7 +49,7 @@ FAMILIES: Mapping[str, HeadOfFamily] = {
     "Albert": _family("albert.pooler", field="classifier_dropout_prob", dropout=0.1),
     "DistilBert": _family("pre_classifier", "relu", field="seq_classif_dropout", dropout=0.2),
     "MPNet": _family("mpnet.pooler.dense"),
-    "ModernBert": HeadOfFamily(
+    "ModernBert": FamilyHead(
         names={"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
         fixed={"dense": "gelu", "dense_norm": True, "mix": False},
         fields={"dropout": "classifier_dropout", "pool": "classifier_pooling"},
@@ -58,7 +58,7 @@ FAMILIES: Mapping[str, HeadOfFamily] = {
 }
 
 
-class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MultipleChoiceConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = ChoiceTargets
     suffix: ClassVar = "ForMultipleChoice"
     families: ClassVar = FAMILIES
@@ -81,8 +81,8 @@ class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forb
     def __post_init__(self) -> None:
         check_ranges(self, "choosing: ")
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> Choosing:
-        return Choosing(self, model)
+    def build(self, model: EncoderConfig, vocabulary: int) -> MultipleChoice:
+        return MultipleChoice(self, model)
 
     def stated(self) -> dict[str, Any]:
         """Nothing: endings have no names, and `transformers` states none."""
@@ -100,11 +100,11 @@ class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forb
         return "a score for each ending"
 
 
-class Choosing(Head):
+class MultipleChoice(Head):
     needs = ChoiceTargets
-    config: ChoosingConfig
+    config: MultipleChoiceConfig
 
-    def __init__(self, config: ChoosingConfig, model: EncoderConfig) -> None:
+    def __init__(self, config: MultipleChoiceConfig, model: EncoderConfig) -> None:
         super().__init__(
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
@@ -128,7 +128,7 @@ class Choosing(Head):
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """The score of each sequence from features: [B, D] (or a stack of layers) → [B, 1]."""
-        return whole_precision(self.classifier(self.trunk(x)))
+        return to_float32(self.classifier(self.trunk(x)))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: examples whose right ending is known."""

@@ -38,7 +38,7 @@ def summary_pool(frame: Frame) -> SummaryPool:
     return "last" if frame.single.summary else "cls"
 
 
-def pool_in(frame: Frame, pool: P) -> P | SummaryPool:
+def resolve_pool(frame: Frame, pool: P) -> P | SummaryPool:
     """How a head pools in a vocabulary's frame: who asks for [CLS] means the summary token, wherever it stands."""
     return summary_pool(frame) if pool == "cls" else pool
 

@@ -1,6 +1,6 @@
 """All kinds of heads: the only list of them.
 
-    KINDS["tagging"]                 # TaggingConfig
+    HEAD_TYPES["tagging"]                 # TaggingConfig
 
 The tag of a config is its name in a model directory.
 """
@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Union
 
-from larvatus.models.heads.answering import AnsweringConfig
+from larvatus.models.heads.answering import QuestionAnsweringConfig
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.multiple_choice import ChoosingConfig
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.tagging import TaggingConfig
 from larvatus.models.heads.verbaliser import VerbaliserConfig
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.heads.writing import TextToTextConfig
 
-CONFIGS: tuple[type[HeadConfig], ...] = (
+HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     ClassificationConfig,
     VerbaliserConfig,
     TaggingConfig,
-    AnsweringConfig,
+    QuestionAnsweringConfig,
     SpansConfig,
-    WritingConfig,
-    ChoosingConfig,
+    TextToTextConfig,
+    MultipleChoiceConfig,
 )
-KINDS: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in CONFIGS}
+HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
 """Head configs by their tags."""
 if TYPE_CHECKING:
     AnyHeadConfig = HeadConfig
 else:
-    AnyHeadConfig = Union[CONFIGS]  # noqa: UP007  # what files are read as, by the tag
+    AnyHeadConfig = Union[HEAD_CONFIGS]  # noqa: UP007  # what files are read as, by the tag

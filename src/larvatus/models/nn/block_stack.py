@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.attention.attention_mask import Sight
-from larvatus.models.nn.attention.layout import Grouped, Layout, Packed
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
 from larvatus.models.nn.block import Block
 from larvatus.models.nn.encoder_base import Encoder, ModelConfig
 
@@ -42,7 +42,7 @@ class BlockStack(Encoder):
     final_norm: nn.Module
 
     @abstractmethod
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[Sight]:
+    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
         """What each layer sees, the lowest first; `longest` is that of the sequences."""
 
     @property
@@ -113,7 +113,7 @@ class BlockStack(Encoder):
         for layer in range(1, below):
             x_ND = self._block(layer)(x_ND, layout, sights[layer])
         order = None  # sequences in the layout's order, and places there
-        if isinstance(layout, Grouped) and layout.inverse is not None:
+        if isinstance(layout, GroupedLayout) and layout.inverse is not None:
             places_B, order = layout.inverse[places_B].sort()
         last = self._block(below).at(x_ND, layout, sights[below], places_B)
         z_BD = self._given(self.final_norm(last))
@@ -126,7 +126,7 @@ class BlockStack(Encoder):
         """A path of its own, beside `forward`: no fused kernel gives the weights. One layer is held at a time."""
         longest = _longest(batch.lengths, None)
         layout = self.layout(batch.lengths, limit=longest)
-        grouped = Grouped.of(batch.lengths) if isinstance(layout, Packed) else layout
+        grouped = GroupedLayout.of(batch.lengths) if isinstance(layout, FlatLayout) else layout
         arranged = _arranged(batch, grouped)
         sights = self.sights(arranged.positions, longest=longest)
         order = torch.argsort(batch.lengths, stable=True).tolist()
@@ -164,14 +164,16 @@ class BlockStack(Encoder):
         """Tokens that one of a sequence of this length sees, over all layers."""
         return self.depth * length
 
-    def _seen(self, batch: TokenBatch[Tensor], limit: int | None) -> tuple[Layout, TokenBatch[Tensor], list[Sight]]:
+    def _seen(
+        self, batch: TokenBatch[Tensor], limit: int | None
+    ) -> tuple[TokenLayout, TokenBatch[Tensor], list[AttentionMask]]:
         """Where the tokens lie, what the embeddings read in that order, and what each layer sees."""
         longest = _longest(batch.lengths, limit)
         layout = self.layout(batch.lengths, limit=longest)
         arranged = _arranged(batch, layout)
         return layout, arranged, self.sights(arranged.positions, longest=longest)
 
-    def layout(self, lengths: Tensor, *, limit: int | None = None) -> Layout:
+    def layout(self, lengths: Tensor, *, limit: int | None = None) -> TokenLayout:
         """How these sequences lie on this device, in the precision now in force."""
         device, longest = lengths.device.type, _longest(lengths, limit)
         if longest > self.config.max_positions:
@@ -184,8 +186,8 @@ class BlockStack(Encoder):
         head = self.config.hidden // self.config.heads
         flash = device == "cuda" and dtype in (torch.bfloat16, torch.float16) and head % 8 == 0 and head <= 256
         if flash and not self.biased:
-            return Packed.of(lengths, limit=longest)
-        grouped: Grouped = Grouped.of(lengths)
+            return FlatLayout.of(lengths, limit=longest)
+        grouped: GroupedLayout = GroupedLayout.of(lengths)
         return grouped
 
 
@@ -194,7 +196,7 @@ def _longest(lengths: Tensor, limit: int | None) -> int:
     return limit if limit is not None else int(lengths.max()) if len(lengths) else 0
 
 
-def _arranged(batch: TokenBatch[Tensor], layout: Layout) -> TokenBatch[Tensor]:
+def _arranged(batch: TokenBatch[Tensor], layout: TokenLayout) -> TokenBatch[Tensor]:
     """What the embeddings read, in the layout's order."""
     return dataclasses.replace(
         batch,

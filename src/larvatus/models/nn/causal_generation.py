@@ -1,6 +1,6 @@
 """A left-to-right stack of blocks that goes on with prompts: the prompts are read once, then one token a step.
 
-    under_way = CausalContinuing(stack, prompts, room=20, head=head)
+    under_way = CausalGenerationState(stack, prompts, room=20, head=head)
     under_way.logits()                       # [B, V] of the next token of each
     under_way.extend(ids_B)                  # B tokens go through the blocks, whatever the length of the prompts
 
@@ -22,17 +22,17 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import Sight
+from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.grouped import attend_grouped
-from larvatus.models.nn.attention.kv_cache import Cache
-from larvatus.models.nn.attention.layout import Grouped
+from larvatus.models.nn.attention.kv_cache import KeyValueCache
+from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.nn.block import Block
 from larvatus.models.nn.block_stack import BlockStack
 
-Attend = Callable[[int, Attention, Tensor, Sight], Tensor]
+Attend = Callable[[int, Attention, Tensor, AttentionMask], Tensor]
 
 
-class CausalContinuing:
+class CausalGenerationState:
     """What the `Continuing` protocol of `generation/` asks for."""
 
     def __init__(
@@ -43,7 +43,7 @@ class CausalContinuing:
             raise UsageError("a prompt without a token cannot be gone on with; give it at least a start token")
         self.stack = stack
         self.head = head
-        self.cache = Cache.of(lengths, room=room, device=prompts.ids.device)
+        self.cache = KeyValueCache.of(lengths, room=room, device=prompts.ids.device)
         self.logits_BV = self._read(prompts)
 
     def logits(self) -> Tensor:
@@ -66,9 +66,9 @@ class CausalContinuing:
 
     def _read(self, prompts: TokenBatch[Tensor]) -> Tensor:
         """The prompts go through the blocks, and their keys and values into the cache. → [B, V]"""
-        layout: Grouped = Grouped.of(prompts.lengths)
+        layout: GroupedLayout = GroupedLayout.of(prompts.lengths)
 
-        def attend(layer: int, attention: Attention, x_ND: Tensor, sight: Sight) -> Tensor:
+        def attend(layer: int, attention: Attention, x_ND: Tensor, sight: AttentionMask) -> Tensor:
             qkv_N3HK = attention.project(x_ND, sight)
             self.cache.keep(qkv_N3HK[:, 1:])
             y_NHK: Tensor = attend_grouped(qkv_N3HK, layout, sight)
@@ -80,7 +80,7 @@ class CausalContinuing:
         z_ND = layout.restore(self._through(by_length, attend, longest=longest))
         return self._scored(z_ND[prompts.lengths.cumsum(0) - 1])
 
-    def _attend_newest(self, layer: int, attention: Attention, x_BD: Tensor, sight: Sight) -> Tensor:
+    def _attend_newest(self, layer: int, attention: Attention, x_BD: Tensor, sight: AttentionMask) -> Tensor:
         return self.cache.attend(layer, attention.project(x_BD, sight), window=sight.window)
 
     def _through(self, batch: TokenBatch[Tensor], attend: Attend, *, longest: int) -> Tensor:
@@ -96,12 +96,12 @@ class CausalContinuing:
         return self.head(z_BD).float()
 
 
-def _attended(attend: Attend, layer: int, attention: Attention, sight: Sight, x_ND: Tensor) -> Tensor:
+def _attended(attend: Attend, layer: int, attention: Attention, sight: AttentionMask, x_ND: Tensor) -> Tensor:
     out_ND: Tensor = attention.out(attend(layer, attention, x_ND, sight).flatten(-2))
     return out_ND
 
 
-def states_before(stack: BlockStack, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
+def continuation_states(stack: BlockStack, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
     """The state that predicts each token of the continuations, [M, D]: one pass over prompts and continuations.
 
     The last token of a continuation predicts nothing, and is not read.

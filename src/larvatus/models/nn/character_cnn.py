@@ -44,7 +44,7 @@ SYMBOLS = INSIDE + 2
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
+class ReadingOrder:
     """The order in which an LSTM takes the words of a batch."""
 
     rows: Tensor  # [W] which of the different words comes at each place
@@ -58,8 +58,8 @@ class WordLayout:
     left: Tensor  # [S] how many symbols its word has from this one on
     letters: Tensor  # [U] how many symbols each word has
     sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
-    forward: Direction
-    backward: Direction
+    forward: ReadingOrder
+    backward: ReadingOrder
 
     @classmethod
     @uncompiled
@@ -72,9 +72,9 @@ class WordLayout:
         letters = np.diff(np.append(first, len(ids)))  # [W]
         sentences = np.repeat(np.arange(len(lengths)), lengths)[first]
         counts = np.bincount(sentences, minlength=len(lengths))  # [B] words
-        sizes, forward, backward = _orders(counts)
+        sizes, forward, backward = _reading_orders(counts)
         plain_N = np.where(ids < INSIDE, ids, ids - 256)
-        kinds, chosen = _different(plain_N.astype(np.uint16), first, letters)
+        kinds, chosen = _unique_words(plain_N.astype(np.uint16), first, letters)
         letters_U = letters[chosen]
         sizes_U, within = letters_U + 2, ranges(letters_U)
         symbols = np.full(int(sizes_U.sum()), BEGIN_WORD)
@@ -89,10 +89,10 @@ class WordLayout:
             target = batch.ids.device
             return tensor.pin_memory().to(target, non_blocking=True) if target.type == "cuda" else tensor.to(target)
 
-        def direction(rows: Ints) -> Direction:
+        def direction(rows: Ints) -> ReadingOrder:
             places = np.empty_like(rows)
             places[rows] = np.arange(len(rows))
-            return Direction(moved(kinds[rows]), moved(places[owners_N]), moved(places))
+            return ReadingOrder(moved(kinds[rows]), moved(places[owners_N]), moved(places))
 
         return cls(
             symbols=moved(symbols),
@@ -104,7 +104,7 @@ class WordLayout:
         )
 
 
-def _different(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> tuple[Ints, Ints]:
+def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> tuple[Ints, Ints]:
     """Which of the different words each is [W], and one word of each kind [U]: equal words have equal vectors.
 
     >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last alike
@@ -118,7 +118,7 @@ def _different(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> t
     return kinds, np.unique(kinds, return_index=True)[1]
 
 
-def _orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
+def _reading_orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
     """How many sentences have an i-th word [T], and the words in that order, from the start and from the end: [W].
 
     >>> [order.tolist() for order in _orders(np.array([1, 3, 2]))]

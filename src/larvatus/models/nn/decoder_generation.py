@@ -20,20 +20,22 @@ from torch import Tensor, nn
 
 from larvatus.models.nn.attention.cross_attention import CrossAttention
 from larvatus.models.nn.attention.grouped import self_attention
-from larvatus.models.nn.attention.layout import Grouped
-from larvatus.models.nn.encoder_decoder_layers import DecoderStack, EncoderDecoderBlock, Memory
+from larvatus.models.nn.attention.layout import GroupedLayout
+from larvatus.models.nn.encoder_decoder_layers import DecoderStack, EncoderDecoderBlock, EncoderOutput
 
 Head = Callable[[Tensor], Tensor]
 
 
-class Writing:
+class DecoderGenerationState:
     """B sequences under way. Begins with the start token read, so that `logits` are those of the first token."""
 
-    def __init__(self, decoder: DecoderStack, words: nn.Embedding, memory: Memory, *, room: int, head: Head) -> None:
+    def __init__(
+        self, decoder: DecoderStack, words: nn.Embedding, memory: EncoderOutput, *, room: int, head: Head
+    ) -> None:
         """At most `room` tokens will be written; `head` turns states into scores of all words."""
         self._decoder, self._words, self._head = decoder, words, head
         self._blocks = [cast(EncoderDecoderBlock, block) for block in decoder.blocks]
-        self._read = _Read(self._blocks, memory)
+        self._read = _CrossCache(self._blocks, memory)
         count, config, like = len(memory.lengths_B), decoder.config, memory.states_MD
         shape = (2, count, config.heads, room + 1, config.size_of_heads)
         self._kept = [like.new_zeros(shape) for _ in self._blocks]  # keys and values of what is written
@@ -70,11 +72,11 @@ class Writing:
         self._read.take(rows_R)
 
 
-class _Read:
+class _CrossCache:
     """Keys and values of what was read, for every layer of the decoder; and which prompt each sequence has."""
 
-    def __init__(self, blocks: list[EncoderDecoderBlock], memory: Memory) -> None:
-        layout: Grouped = Grouped.of(memory.lengths_B)
+    def __init__(self, blocks: list[EncoderDecoderBlock], memory: EncoderOutput) -> None:
+        layout: GroupedLayout = GroupedLayout.of(memory.lengths_B)
         memory_MD, total = layout.arrange(memory.states_MD), len(memory.lengths_B)
         self._layers: list[list[Tensor]] = []  # for each layer and length of a prompt: [2, P, H, L, K]
         for block in blocks:

@@ -111,7 +111,7 @@ def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) 
     """Refuse work that needs more bytes than there are."""
     if need > (most := memory_of(device)):
         raise UsageError(
-            f"{what} needs at least {in_words(need)}, more than the {in_words(most)} of memory here; {lower}"
+            f"{what} needs at least {format_bytes(need)}, more than the {format_bytes(most)} of memory here; {lower}"
         )
 
 
@@ -119,20 +119,20 @@ def memory_of(device: str | torch.device) -> int:
     """All bytes that a program may ever have here, swap included."""
     if torch.device(device).type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    memory, swap = _machine()
+    memory, swap = _total_memory()
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    given = min([memory, *_control_groups()]) + swap  # a group may use swap on top of its memory
+    given = min([memory, *_cgroup_limits()]) + swap  # a group may use swap on top of its memory
     return given if address_space == resource.RLIM_INFINITY else min(given, address_space)
 
 
-def allow(device: str | torch.device, most: int) -> None:
+def limit_memory(device: str | torch.device, most: int) -> None:
     """Have torch say that memory ran out once it holds so many bytes of a GPU; a CPU has no such bound."""
     if torch.device(device).type == "cuda":
         torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
 
 
 @contextmanager
-def saying_what_to_lower(advice: str) -> Iterator[None]:
+def explain_out_of_memory(advice: str) -> Iterator[None]:
     """Turn exhausted memory, of the machine or of a GPU, into one line."""
     try:
         yield
@@ -144,7 +144,7 @@ def saying_what_to_lower(advice: str) -> Iterator[None]:
         raise LarvatusError(f"memory ran out; {advice}") from fault
 
 
-def _machine() -> tuple[int, int]:
+def _total_memory() -> tuple[int, int]:
     """Bytes of memory and of swap; as good as endless where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -154,7 +154,7 @@ def _machine() -> tuple[int, int]:
         return 1 << 62, 0
 
 
-def _control_groups() -> list[int]:
+def _cgroup_limits() -> list[int]:
     """Limits of memory of the control groups that this process is in, of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -180,10 +180,10 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def in_words(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes for people.
 
-    >>> in_words(5 * 10**9)
+    >>> format_bytes(5 * 10**9)
     '5 GB'
     """
     for unit, name in ((10**15, "PB"), (10**12, "TB"), (10**9, "GB")):

@@ -34,7 +34,7 @@ from larvatus.models.nn.feedforward import Activation
 T = TypeVar("T")
 
 
-class Recomputes(nn.Module):
+class ActivationCheckpointing(nn.Module):
     """A module made of layers, which may be computed again in the backward pass."""
 
     recomputes: bool = False
@@ -48,10 +48,10 @@ class Recomputes(nn.Module):
         return result
 
 
-def set_recomputing(module: nn.Module, recomputes: bool) -> None:
+def set_activation_checkpointing(module: nn.Module, recomputes: bool) -> None:
     """Whether all that stands in a module keeps what its layers leave, or computes it again."""
     for part in module.modules():
-        if isinstance(part, Recomputes):
+        if isinstance(part, ActivationCheckpointing):
             part.recomputes = recomputes
 
 
@@ -116,7 +116,7 @@ class ModelConfig(Protocol):
         """A smaller one over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
 
 
-class Encoder(Recomputes, ABC):
+class Encoder(ActivationCheckpointing, ABC):
     config: ModelConfig
 
     @property

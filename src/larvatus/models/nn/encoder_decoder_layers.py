@@ -39,10 +39,10 @@ from larvatus.core.ranges import (
     SizeOrNone,
     check_ranges,
 )
-from larvatus.models.nn.attention.attention_mask import Sight
-from larvatus.models.nn.attention.cross_attention import Blocks, CrossAttention, Paired
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import Recomputes
+from larvatus.models.nn.encoder_base import ActivationCheckpointing
 from larvatus.models.nn.feedforward import Activation, FeedForward
 from larvatus.models.nn.relative_bias import RelativeBias
 from larvatus.models.nn.rms_norm import RMSNorm
@@ -159,21 +159,21 @@ class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_f
 class EncoderDecoderBlock(nn.Module):
     def __init__(self, config: EncoderDecoderSettings, *, cross: bool) -> None:
         super().__init__()
-        self.attention_norm = norm_of(config)
+        self.attention_norm = build_norm(config)
         self.attention = _attention(config)
-        self.cross_norm = norm_of(config) if cross else None
+        self.cross_norm = build_norm(config) if cross else None
         self.cross = _attention(config) if cross else None
-        self.feedforward_norm = norm_of(config)
+        self.feedforward_norm = build_norm(config)
         self.feedforward = DroppedFeedForward(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(
         self,
         x_ND: Tensor,
-        itself: Blocks,
-        sight: Sight,
+        itself: CrossGroups,
+        sight: AttentionMask,
         memory_MD: Tensor | None = None,
-        across: Blocks | None = None,
+        across: CrossGroups | None = None,
     ) -> Tensor:
         h_ND = self.attention_norm(x_ND)
         x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, itself, sight))
@@ -202,7 +202,7 @@ class DroppedFeedForward(FeedForward):
         return y_ND
 
 
-class WordVectors(nn.Embedding):
+class ScaledEmbedding(nn.Embedding):
     """A table of words whose numbers are drawn with a deviation of its own."""
 
     def __init__(self, vocabulary: int, width: int, *, deviation: float) -> None:
@@ -214,7 +214,7 @@ class WordVectors(nn.Embedding):
         fill_normal(self.weight, self.deviation, generator)
 
 
-class Distances(RelativeBias):
+class SharedRelativeBias(RelativeBias):
     """The bias by distance of one side, which all of its layers share."""
 
     def __init__(self, config: EncoderDecoderSettings, *, bidirectional: bool) -> None:
@@ -231,7 +231,7 @@ class Distances(RelativeBias):
         fill_normal(self.weight, self.deviation, generator)
 
 
-def norm_of(config: EncoderDecoderSettings) -> RMSNorm:
+def build_norm(config: EncoderDecoderSettings) -> RMSNorm:
     return RMSNorm(config.hidden, eps=config.norm_epsilon)
 
 
@@ -244,31 +244,31 @@ def _attention(config: EncoderDecoderSettings) -> CrossAttention:
     return CrossAttention(hidden=config.hidden, heads=config.heads, size=config.size_of_heads, dropout=config.dropout)
 
 
-class Memory(NamedTuple):
+class EncoderOutput(NamedTuple):
     """What the encoder has read."""
 
     states_MD: Tensor
     lengths_B: Tensor
 
 
-class DecoderStack(Recomputes):
+class DecoderStack(ActivationCheckpointing):
     def __init__(self, config: EncoderDecoderSettings) -> None:
         super().__init__()
         self.config = config
         self.blocks = nn.ModuleList(EncoderDecoderBlock(config, cross=True) for _ in range(config.decoder_blocks))
-        self.relative = Distances(config, bidirectional=False)
-        self.final_norm = norm_of(config)
+        self.relative = SharedRelativeBias(config, bidirectional=False)
+        self.final_norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x_ND: Tensor, lengths_B: Tensor, memory: Memory) -> Tensor:
-        pairs: Paired = Paired.of(lengths_B, memory.lengths_B)
+    def forward(self, x_ND: Tensor, lengths_B: Tensor, memory: EncoderOutput) -> Tensor:
+        pairs: DecoderLayout = DecoderLayout.of(lengths_B, memory.lengths_B)
         if pairs.longest > self.config.max_positions:
             raise UsageError(
                 f"a text of {pairs.longest} tokens is longer than the {self.config.max_positions} that the decoder "
                 "writes; give shorter ones"
             )
         read_MD = memory.states_MD.index_select(0, pairs.read)
-        sight = Sight(causal=True, bias=self.relative.table(pairs.longest))
+        sight = AttentionMask(causal=True, bias=self.relative.table(pairs.longest))
         x_ND = self.dropout(x_ND.index_select(0, pairs.order))
         for block in self.blocks:
             x_ND = self.layer(block, x_ND, pairs.itself, sight, read_MD, pairs.across)

@@ -46,7 +46,7 @@ def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
                 parameter.copy_(drawn)
 
 
-class _Unfilled(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     """Leaves out `torch.nn.init`: on the meta device it fills nothing, but has torch import its compiler for it."""
 
     def __torch_function__(
@@ -59,7 +59,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 @contextmanager
-def shells() -> Iterator[None]:
+def empty_weights() -> Iterator[None]:
     """Inside, modules are made on the meta device, in a fraction of the time."""
-    with torch.device("meta"), _Unfilled():
+    with torch.device("meta"), _SkipInit():
         yield

@@ -1,7 +1,7 @@
 """Exact inference on linear chains of tags: forward–backward and Viterbi, over the flat batch and without padding.
 
 Sequences are sorted by length, longest first, and their tokens laid step by step, so that the tokens of one step are a
-slice and the batch shrinks as sequences end (`Steps`). Forward–backward runs in both directions in the same loop:
+slice and the batch shrinks as sequences end (`ChainSteps`). Forward–backward runs in both directions in the same loop:
 
     α_t(j) = e_t(j) + log Σ_i exp(α_{t−1}(i) + T_ij)            β_t(i) = e_t(i) + log Σ_j exp(T_ij + β_{t+1}(j))
 
@@ -28,7 +28,7 @@ from larvatus.core.batch import ranges
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class ChainSteps:
     """Where the tokens of each step lie."""
 
     counts: tuple[int, ...]
@@ -51,7 +51,7 @@ class Steps:
     """All sequences, empty ones too."""
 
     @classmethod
-    def of(cls, lengths: Tensor, device: torch.device) -> Steps:
+    def of(cls, lengths: Tensor, device: torch.device) -> ChainSteps:
         """Reads the lengths on the host: lengths that are there already spare a wait for the device."""
         host = lengths.detach().cpu().numpy().astype(np.int64)
         starts = np.cumsum(host) - host
@@ -94,7 +94,7 @@ class Steps:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class ChainSums:
     """What forward–backward leaves, by token of the flat batch."""
 
     alpha: Tensor
@@ -108,12 +108,18 @@ class Sums:
 
 
 def forward_backward(
-    e_NK: Tensor, transitions_KK: Tensor, start_K: Tensor, end_K: Tensor, *, steps: Steps, reachable_2K: Tensor | None
-) -> Sums:
+    e_NK: Tensor,
+    transitions_KK: Tensor,
+    start_K: Tensor,
+    end_K: Tensor,
+    *,
+    steps: ChainSteps,
+    reachable_2K: Tensor | None,
+) -> ChainSums:
     """−inf in `transitions_KK`, `start_K`, `end_K` forbids; `reachable_2K`: tags that forbidding leaves any way to,
     from the start and from the end. Some sequence of every length must be allowed."""
     if not steps.counts:
-        return Sums(e_NK, e_NK, e_NK.new_zeros(steps.batch), exact=False)
+        return ChainSums(e_NK, e_NK, e_NK.new_zeros(steps.batch), exact=False)
     both_2NK = torch.stack([e_NK.index_select(0, steps.forward), e_NK.index_select(0, steps.backward)])
     both_2NK[:, : steps.counts[0]] += torch.stack([start_K, end_K])[:, None]
     t_2KK = torch.stack([transitions_KK, transitions_KK.mT])
@@ -129,7 +135,7 @@ def forward_backward(
     log_partition = torch.zeros(steps.batch, dtype=wide, device=e_NK.device)
     log_partition.index_add_(0, steps.sequence, shift_N.index_select(0, steps.place).to(wide))
     log_partition[steps.filled] += torch.logsumexp(alpha_NK[steps.last] + end_K, dim=-1).to(wide)
-    return Sums(alpha_NK, posterior_NK, log_partition, exact)
+    return ChainSums(alpha_NK, posterior_NK, log_partition, exact)
 
 
 def wide_float(x: Tensor) -> torch.dtype:
@@ -137,7 +143,9 @@ def wide_float(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
-def _products(e_2NK: Tensor, t_2KK: Tensor, steps: Steps, reachable_2K: Tensor | None) -> tuple[Tensor, Tensor, float]:
+def _products(
+    e_2NK: Tensor, t_2KK: Tensor, steps: ChainSteps, reachable_2K: Tensor | None
+) -> tuple[Tensor, Tensor, float]:
     """Both recursions by products with exp(T): α and β, the shifts of α, and the logarithm of the smallest sum."""
     largest_2K = t_2KK.amax(1, keepdim=True)
     largest_2K = torch.where(largest_2K.isneginf(), 0.0, largest_2K)  # a tag that nothing may precede
@@ -155,7 +163,7 @@ def _products(e_2NK: Tensor, t_2KK: Tensor, steps: Steps, reachable_2K: Tensor |
     return out_2NK, torch.cat(shifts).squeeze(-1), float(sums_2NK.amin()) if sums_2NK.numel() else 0.0
 
 
-def _logarithms(e_2NK: Tensor, t_2KK: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
+def _logarithms(e_2NK: Tensor, t_2KK: Tensor, steps: ChainSteps) -> tuple[Tensor, Tensor]:
     """The same by log Σ exp, with a shift for each pair of token and tag."""
     out_2NK, shifts = e_2NK.clone(), [e_2NK.new_zeros(steps.counts[0], 1)]
     for before_2BK, here_2BK in steps.split(out_2NK, 1):
@@ -165,7 +173,7 @@ def _logarithms(e_2NK: Tensor, t_2KK: Tensor, steps: Steps) -> tuple[Tensor, Ten
     return out_2NK, torch.cat(shifts).squeeze(-1)
 
 
-def pair_posteriors(sums: Sums, transitions_KK: Tensor, weight_N: Tensor, *, steps: Steps) -> Tensor:
+def pair_posteriors(sums: ChainSums, transitions_KK: Tensor, weight_N: Tensor, *, steps: ChainSteps) -> Tensor:
     """[K, K] Σ over neighbours of weight · p(tag of the left, tag of the right), with the weight of the right one.
 
     p(i, j) = p(j) p(i | j), and p(i | j) is the softmax of α(i) + T_ij over i.
@@ -186,7 +194,7 @@ def pair_posteriors(sums: Sums, transitions_KK: Tensor, weight_N: Tensor, *, ste
     return exp_KK * (left_PK.mT @ torch.where(sums_PK > 0, mass_PK / sums_PK, 0.0))
 
 
-def best_path(e_NK: Tensor, transitions_KK: Tensor, start_K: Tensor, end_K: Tensor, *, steps: Steps) -> Tensor:
+def best_path(e_NK: Tensor, transitions_KK: Tensor, start_K: Tensor, end_K: Tensor, *, steps: ChainSteps) -> Tensor:
     """[N] tags of the best sequence (Viterbi); of equally good ones that with the lower tags, from its end.
 
     No back-pointers are kept: the best tag before a known one is found again on the way back, for one tag, not for K.

@@ -228,7 +228,9 @@ def _block_scores(parts: _Parts, block: _Block) -> Tensor:
 def _contents(parts: _Parts, *, lengths: int) -> Iterator[Tensor]:
     """C of the spans of one word, of two words … from each word: sums that grow by a word at a time."""
     if parts.query is not None and parts.key is not None:
-        yield from _self_attended(parts.query, parts.key, parts.content, words=len(parts.start), lengths=lengths)
+        yield from _self_attention_contents(
+            parts.query, parts.key, parts.content, words=len(parts.start), lengths=lengths
+        )
         return
     words, reach = len(parts.start), len(parts.content)
     if parts.attention is None:
@@ -255,7 +257,9 @@ def _contents(parts: _Parts, *, lengths: int) -> Iterator[Tensor]:
         yield sum_nH / weight_n1
 
 
-def _self_attended(query_RH: Tensor, key_RH: Tensor, value_RH: Tensor, *, words: int, lengths: int) -> Iterator[Tensor]:
+def _self_attention_contents(
+    query_RH: Tensor, key_RH: Tensor, value_RH: Tensor, *, words: int, lengths: int
+) -> Iterator[Tensor]:
     """Means of self-attention over the spans of one word, of two … from each of the first `words` of R words."""
     reach = len(value_RH)
     rest = (0, 0, 0, max(0, words + lengths - 1 - reach))  # so that a square begins at each word

@@ -15,7 +15,7 @@ from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
 from larvatus.core.errors import UsageError
 from larvatus.core.predicted import IGNORE, Totals
 
-__all__ = ["IGNORE", "fill", "filler_lengths"]
+__all__ = ["IGNORE", "fill_batch", "filler_lengths"]
 
 
 def filler_lengths(lengths: Ints, *, tokens: int, sequences: int, limit: int) -> Ints:
@@ -31,7 +31,7 @@ def filler_lengths(lengths: Ints, *, tokens: int, sequences: int, limit: int) ->
     return grown(np.concatenate([lengths, np.array(filler, dtype=np.int64)]), sequences, 0)
 
 
-def fill(
+def fill_batch(
     batch: TrainingBatch[Ints], *, tokens: int, sequences: int, targets: int, limit: int, pad_id: int
 ) -> TrainingBatch[Ints]:
     """The batch with exactly these totals: tokens (N), sequences (B), predicted tokens (M).

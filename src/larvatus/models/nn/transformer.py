@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone, check_ranges
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import Sight
+from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.block import Block, NormOrder
 from larvatus.models.nn.block_stack import BlockStack
 from larvatus.models.nn.embeddings import Embeddings
@@ -257,7 +257,7 @@ class Transformer(BlockStack):
     def biased(self) -> bool:
         return self.relative is not None
 
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[Sight]:
+    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
         """Global and local layers, each kind with its angles."""
         config = self.config
         bases = {0: config.rotary_base}
@@ -267,7 +267,7 @@ class Transformer(BlockStack):
         turned = config.positions == "rotary"
         size, dtype = config.hidden // config.heads, self.word_vectors.dtype
         by_window = {
-            window: Sight(
+            window: AttentionMask(
                 window=window,
                 bias=bias,
                 rotation=rotation(positions_N, size=size, base=base, dtype=dtype) if turned else None,

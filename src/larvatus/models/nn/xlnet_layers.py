@@ -12,8 +12,8 @@ Segment memory (Transformer-XL, Dai et al. 2019, §3.2): states of a segment are
     segment 2   its tokens see them beside each other, in every layer those of the layer below
 
 Sequence b of a batch goes on from sequence b of the batch before. Nothing is padded: sequences may remember different
-numbers of states. A sequence can also be cut into two segments by itself (`Halves`): then the second remembers the
-first, whatever order sequences come in. N tokens, T remembered states, B sequences, D hidden size.
+numbers of states. A sequence can also be cut into two segments by itself (`SequenceHalves`): then the second
+remembers the first, whatever order sequences come in. N tokens, T remembered states, B sequences, D hidden size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch, edges, ranges
-from larvatus.models.nn.attention.relative_attention import RelativeAttention, Surroundings
+from larvatus.models.nn.attention.relative_attention import RelativeAttention, RelativeContext
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import Activation, FeedForward
 from larvatus.models.nn.uncompiled import uncompiled
@@ -44,17 +44,19 @@ class XLNetBlock(nn.Module):
         self.feedforward_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: Surroundings) -> Tensor:
+    def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
         """The content stream alone."""
         mixed_ND, _ = self.attention.content(h_ND, memory_TD, around)
         return self._rest(h_ND, mixed_ND)
 
-    def both(self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: Surroundings) -> tuple[Tensor, Tensor]:
+    def both(
+        self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: RelativeContext
+    ) -> tuple[Tensor, Tensor]:
         """Both streams: content, queries."""
         mixed_ND, keys = self.attention.content(h_ND, memory_TD, around)
         return self._rest(h_ND, mixed_ND), self._rest(g_MD, self.attention.query(g_MD, keys, around))
 
-    def query(self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: Surroundings) -> Tensor:
+    def query(self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
         """The query stream alone: of the content no layer above reads, only keys and values are needed."""
         keys = self.attention.keys_of(h_ND, memory_TD, around)
         return self._rest(g_MD, self.attention.query(g_MD, keys, around))
@@ -68,7 +70,7 @@ class XLNetBlock(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class SegmentMemory:
     states: tuple[Tensor, ...]
     """For each layer, what it read: [T, D], sequences end to end as in the batch."""
     lengths: Tensor
@@ -76,7 +78,9 @@ class Memory:
 
     @classmethod
     @uncompiled
-    def of(cls, read: Sequence[Tensor], lengths: Tensor, *, keep: int, before: Memory | None = None) -> Memory:
+    def of(
+        cls, read: Sequence[Tensor], lengths: Tensor, *, keep: int, before: SegmentMemory | None = None
+    ) -> SegmentMemory:
         """The last `keep` states of each sequence, those remembered `before` included. `read` [N, D] of each layer."""
         length_B = lengths.detach().cpu().numpy()
         past_B = np.zeros_like(length_B) if before is None else before.lengths.detach().cpu().numpy()
@@ -95,24 +99,24 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False)
-class Half:
+class SequenceHalf:
     tokens: TokenBatch[Tensor]
     order: Tensor  # of its tokens
     places: Tensor  # of this half, ascending
 
 
 @dataclass(frozen=True, eq=False)
-class Halves:
+class SequenceHalves:
     """The sequences of a batch cut in the middle."""
 
-    first: Half
-    second: Half
+    first: SequenceHalf
+    second: SequenceHalf
     back: Tensor
     """[M] which of the predictions, the first half's before the second's, each of the batch's is."""
 
     @classmethod
     @uncompiled
-    def of(cls, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor) -> Halves:
+    def of(cls, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor) -> SequenceHalves:
         device = batch.lengths.device
         length_B, places = batch.lengths.cpu().numpy(), places_M.cpu().numpy()
         cut_B = length_B // 2
@@ -131,6 +135,6 @@ class Halves:
                 words=batch.words[rows],
             )
             asked = torch.from_numpy(number_N[places[chosen_M]]).to(device)
-            halves.append(Half(tokens, order_N[rows], asked))
+            halves.append(SequenceHalf(tokens, order_N[rows], asked))
         back = np.where(early_M, np.cumsum(early_M), early_M.sum() + np.cumsum(~early_M)) - 1
         return cls(halves[0], halves[1], torch.from_numpy(back).to(device))

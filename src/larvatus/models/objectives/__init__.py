@@ -2,7 +2,7 @@
 
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
+from larvatus.models.objectives.loss import CustomForward, Loss, WordObjective, weighted_sum
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
@@ -19,6 +19,7 @@ __all__ = [
     "BackwardLMConfig",
     "CausalLM",
     "CausalLMConfig",
+    "CustomForward",
     "Denoising",
     "DenoisingConfig",
     "ForwardLMConfig",
@@ -29,8 +30,6 @@ __all__ = [
     "NextSentenceConfig",
     "PermutationLM",
     "PermutationLMConfig",
-    "PredictsWords",
-    "ReadsBatch",
     "ReplacedTokensConfig",
     "ReplacedTokensHead",
     "SentenceOrder",
@@ -38,5 +37,6 @@ __all__ = [
     "SpanBoundary",
     "SpanBoundaryConfig",
     "WordLM",
-    "combine",
+    "WordObjective",
+    "weighted_sum",
 ]

@@ -81,7 +81,7 @@ class ReplacedTokensHead(nn.Module):
         return loss
 
 
-def replaced(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:
+def replace_tokens(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:
     """The text with a sample for each hidden token, and which tokens are now others than before."""
     masked, targets = batch.targets[MaskedTokens], batch.targets[ReplacedTokens]
     size = batch.tokens.size

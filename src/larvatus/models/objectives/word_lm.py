@@ -36,7 +36,7 @@ from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.characters import WORDS
 from larvatus.data.text.word_targets import NextWords, PreviousWords
-from larvatus.models.nn.elmo import LETTERS, Elmo, ElmoConfig
+from larvatus.models.nn.elmo import CHARACTERS_PER_WORD, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
@@ -87,7 +87,7 @@ class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """A word has a few characters."""
-        return 1 / LETTERS
+        return 1 / CHARACTERS_PER_WORD
 
     def check(self, model: EncoderConfig) -> None:
         """Refuse an encoder that has no two directions."""

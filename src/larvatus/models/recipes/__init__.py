@@ -2,9 +2,9 @@
 
 from larvatus.models.recipes.files import (
     edited_recipe,
+    parse_recipe,
     read_recipe,
     recipe_names,
-    recipe_of,
     recipe_table,
     recipe_text,
     recipe_toml,
@@ -18,9 +18,9 @@ __all__ = [
     "Recipe",
     "ScheduleConfig",
     "edited_recipe",
+    "parse_recipe",
     "read_recipe",
     "recipe_names",
-    "recipe_of",
     "recipe_table",
     "recipe_text",
     "recipe_toml",

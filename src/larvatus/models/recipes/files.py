@@ -83,7 +83,7 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
             _set(table, setting, word=f"{where}: sizes.{size}:")
     for setting in settings:
         _set(table, setting)
-    return recipe_of(table, where=where)
+    return parse_recipe(table, where=where)
 
 
 def _sized(model: Table, **size: int) -> Table:
@@ -108,7 +108,7 @@ def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
         raise RecipeError(f'{where}: sizes names settings, such as tiny = ["batch=64"]; {fault}') from None
 
 
-def recipe_of(table: Table, *, where: str) -> Recipe:
+def parse_recipe(table: Table, *, where: str) -> Recipe:
     """Check a table against the schema; errors are said in the user's words."""
     if table.get("corruption") == "none":  # TOML has no null by which to take a base's away
         table = {**table, "corruption": None}

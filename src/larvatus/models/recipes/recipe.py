@@ -43,13 +43,13 @@ from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.characters import CharactersConfig
 from larvatus.data.text.frame import Dress
 from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
-from larvatus.models.network import ObjectiveConfig, generator_of
+from larvatus.models.network import ObjectiveConfig, generator_config
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import ChecksModel, PredictsWords
+from larvatus.models.objectives.loss import RestrictsModel, WordObjective
 
 
-class HiddenMatrices(NamedTuple):
+class MuonSettings(NamedTuple):
     """How Muon moves the matrices of blocks, where the recipe does not say otherwise (Jordan et al. 2024)."""
 
     rate: float = 0.02
@@ -91,10 +91,10 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 force_setattr(self, name, value)
 
     @property
-    def hidden(self) -> HiddenMatrices:
+    def hidden(self) -> MuonSettings:
         """What Muon does, with what is unset filled in."""
         given = {"rate": self.muon_rate, "decay": self.muon_decay, "momentum": self.momentum}
-        return HiddenMatrices(**{name: value for name, value in given.items() if value is not UNSET})
+        return MuonSettings(**{name: value for name, value in given.items() if value is not UNSET})
 
 
 class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,7 +213,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _words_per_token(self, place: float) -> float:
         corruption = at_place(self.corruption, place)
-        predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
+        predicting = (objective for objective in self.objectives if isinstance(objective, WordObjective))
         return max((objective.words_per_token(corruption) for objective in predicting), default=0.0)
 
 
@@ -228,14 +228,14 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
-        if isinstance(objective, ChecksModel):
+        if isinstance(objective, RestrictsModel):
             objective.check(recipe.model)
         if issubclass(objective.needs, FromText):
-            _refuse_corrupted(recipe, objective)
+            _reject_corruption(recipe, objective)
         elif objective.needs not in given:
-            raise RecipeError(_what_is_missing(recipe, objective))
+            raise RecipeError(_missing_targets(recipe, objective))
     needed = {objective.needs for objective in recipe.objectives}
-    if generator_of(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
+    if generator_config(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
         raise RecipeError(
             "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
         )
@@ -265,7 +265,7 @@ def _check_optimizer(recipe: Recipe) -> None:
         )
 
 
-def _refuse_corrupted(recipe: Recipe, objective: ObjectiveConfig) -> None:
+def _reject_corruption(recipe: Recipe, objective: ObjectiveConfig) -> None:
     if recipe.corruption is not None:
         raise RecipeError(
             f'{_tag(objective)} predicts the text as it is, but corruption "{_tag(recipe.corruption)}" changes it; '
@@ -273,7 +273,7 @@ def _refuse_corrupted(recipe: Recipe, objective: ObjectiveConfig) -> None:
         )
 
 
-def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
+def _missing_targets(recipe: Recipe, objective: ObjectiveConfig) -> str:
     """One line: what the objective needs, who does not give it, and which setting would."""
     needs: Any = objective.needs
     for part, union in (("packing", PackingConfig), ("corruption", CorruptionConfig)):

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, check_ranges
 from larvatus.data.labelled.records import Dataset, QuestionExample
-from larvatus.models.heads import AnsweringConfig
+from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.tasks.answers.answer import Decoding, words_at
 from larvatus.tasks.answers.passages import EmptyWindows
 
@@ -52,7 +52,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def answering_head(
     train: Dataset[QuestionExample], options: AnswerOptions, *, natural: Mapping[str, Any]
-) -> AnsweringConfig:
+) -> QuestionAnsweringConfig:
     """The head that the questions ask for."""
     impossible = sum(example.impossible for example in train)
     if len(train) == impossible:
@@ -65,7 +65,7 @@ def answering_head(
         )
     settings = dict(natural) if options.dropout is None else {**natural, "dropout": options.dropout}
     whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
-    return AnsweringConfig(
+    return QuestionAnsweringConfig(
         null=null,
         longest=options.longest,
         whole_words=whole,

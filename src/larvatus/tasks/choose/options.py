@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from larvatus.core.ranges import DropoutRate, check_ranges
 from larvatus.models.heads.head import Dense
-from larvatus.models.heads.multiple_choice import ChoosingConfig
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 
 
 class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,10 +31,10 @@ class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         check_ranges(self, "")
 
 
-def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> ChoosingConfig:
+def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> MultipleChoiceConfig:
     """`natural` is what the model's family has: its layer before the score and its way of pooling."""
     asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
     settings: dict[str, Any] = {**natural, **{name: value for name, value in asked.items() if value is not None}}
     if settings.get("dense") == "none":
         settings["dense_norm"] = False
-    return ChoosingConfig(mix=bool(options.mix), **settings)
+    return MultipleChoiceConfig(mix=bool(options.mix), **settings)

@@ -24,7 +24,7 @@ from larvatus.models.nn.rotary import Rotation
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class AttentionMask:
     window: int = 0  # tokens seen on either side; 0: the whole sequence
     causal: bool = False  # a token sees no token after it
     rotation: Rotation | None = None  # of queries and keys, by the places of the tokens in the layout's order
@@ -45,7 +45,7 @@ class Sight:
         return None if self.bias is None else self.bias[:, :length, :length]
 
 
-FULL = Sight()
+FULL = AttentionMask()
 """Every token sees all tokens of its sequence."""
 
 

@@ -23,14 +23,21 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import ranges
-from larvatus.models.nn.attention.attention_mask import FULL, Sight
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
 from larvatus.models.nn.attention.grouped import attention_weights, self_attention
-from larvatus.models.nn.attention.layout import Grouped, Padding, as_block, as_rows, filled_up, kind_of
+from larvatus.models.nn.attention.layout import (
+    GroupedLayout,
+    Padding,
+    length_class,
+    padding_if_needed,
+    to_block,
+    to_rows,
+)
 from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class CrossGroup:
     """Sequences that are read as one block."""
 
     count: int
@@ -49,36 +56,36 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class CrossGroups:
     """The groups of a batch. An object, so that a compiled model hands it on without looking inside."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CrossGroup, ...]
 
     @classmethod
-    def of(cls, asks: Ints, asked: Ints, *, padded: bool, device: torch.device) -> Blocks:
+    def of(cls, asks: Ints, asked: Ints, *, padded: bool, device: torch.device) -> CrossGroups:
         """From lengths of queries and of keys, sorted so that those of a block stand together."""
-        kinds = np.stack([kind_of(asks, padded=padded), kind_of(asked, padded=padded)], 1)
+        kinds = np.stack([length_class(asks, padded=padded), length_class(asked, padded=padded)], 1)
         ends = [*np.flatnonzero(np.any(kinds[1:] != kinds[:-1], axis=1)) + 1, len(kinds)]
         groups, start = [], 0
         for end in ends if len(kinds) else []:
             of_queries, of_keys = asks[start:end], asked[start:end]
-            queries = filled_up(of_queries, device)
-            keys = queries if asks is asked else filled_up(of_keys, device)
-            groups.append(Group(int(end - start), int(of_queries.max()), int(of_keys.max()), queries, keys))
+            queries = padding_if_needed(of_queries, device)
+            keys = queries if asks is asked else padding_if_needed(of_keys, device)
+            groups.append(CrossGroup(int(end - start), int(of_queries.max()), int(of_keys.max()), queries, keys))
             start = end
         return cls(tuple(groups))
 
 
 @uncompiled
-def within(layout: Grouped, *, padded: bool = False, device: torch.device | None = None) -> Blocks:
+def self_groups(layout: GroupedLayout, *, padded: bool = False, device: torch.device | None = None) -> CrossGroups:
     """Of sequences that look at themselves."""
     counts, sizes = np.array(layout.groups, np.int64).reshape(-1, 2).T
     lengths = np.repeat(sizes, counts)
-    return Blocks.of(lengths, lengths, padded=padded, device=device or torch.device("cpu"))
+    return CrossGroups.of(lengths, lengths, padded=padded, device=device or torch.device("cpu"))
 
 
 @dataclass(frozen=True, eq=False)
-class Paired:
+class DecoderLayout:
     """Sequences of a decoder, each with the one of the encoder that it reads, sorted by both lengths.
 
     >>> pairs = Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5]))
@@ -86,8 +93,8 @@ class Paired:
     [(1, 1, 4), (2, 2, 5)]
     """
 
-    itself: Blocks  # of the decoder's tokens to themselves
-    across: Blocks  # of the decoder's tokens to the encoder's
+    itself: CrossGroups  # of the decoder's tokens to themselves
+    across: CrossGroups  # of the decoder's tokens to the encoder's
     order: Tensor  # [N] the token of the decoder that stands at each place after sorting
     inverse: Tensor  # [N] the opposite
     read: Tensor  # [M] the token of the encoder that stands at each place
@@ -95,7 +102,7 @@ class Paired:
 
     @classmethod
     @uncompiled
-    def of(cls, lengths: Tensor, read: Tensor, *, padded: bool | None = None) -> Paired:
+    def of(cls, lengths: Tensor, read: Tensor, *, padded: bool | None = None) -> DecoderLayout:
         """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads.
 
         `padded`: blocks of sequences whose lengths nearly agree; by default on CUDA.
@@ -103,18 +110,18 @@ class Paired:
         device = lengths.device
         padded = device.type == "cuda" if padded is None else padded
         asks, asked = torch.stack([lengths, read]).cpu().numpy()
-        by_length = np.lexsort((asked, asks, kind_of(asked, padded=padded), kind_of(asks, padded=padded)))
-        order = _laid_out(asks, by_length)
+        by_length = np.lexsort((asked, asks, length_class(asked, padded=padded), length_class(asks, padded=padded)))
+        order = _reordered_tokens(asks, by_length)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
         order_N, inverse_N, read_M = (
-            torch.from_numpy(array).to(device) for array in (order, inverse, _laid_out(asked, by_length))
+            torch.from_numpy(array).to(device) for array in (order, inverse, _reordered_tokens(asked, by_length))
         )
         asks, asked = asks[by_length], asked[by_length]
         writing = asks[asks > 0]
         return cls(
-            itself=Blocks.of(writing, writing, padded=padded, device=device),
-            across=Blocks.of(asks, asked, padded=padded, device=device),
+            itself=CrossGroups.of(writing, writing, padded=padded, device=device),
+            across=CrossGroups.of(asks, asked, padded=padded, device=device),
             order=order_N,
             inverse=inverse_N,
             read=read_M,
@@ -122,22 +129,24 @@ class Paired:
         )
 
 
-def _laid_out(lengths: Ints, order: Ints) -> Ints:
+def _reordered_tokens(lengths: Ints, order: Ints) -> Ints:
     """The tokens of sequences that are laid end to end in another order."""
     starts = np.cumsum(lengths) - lengths
     return np.repeat(starts[order], lengths[order]) + ranges(lengths[order])
 
 
 @uncompiled
-def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
+def attend(
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL, *, dropout: float = 0.0
+) -> Tensor:
     """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
     out = []
     for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
         if not (group.asks and group.asked):  # nobody asks, or there is nothing to see
             out.append(torch.zeros_like(q))
             continue
-        q_BHLK = as_block(q, group.count, group.asks, group.queries).transpose(1, 2)
-        k_BHSK, v_BHSK = as_block(kv, group.count, group.asked, group.keys).permute(2, 0, 3, 1, 4)
+        q_BHLK = to_block(q, group.count, group.asks, group.queries).transpose(1, 2)
+        k_BHSK, v_BHSK = to_block(kv, group.count, group.asked, group.keys).permute(2, 0, 3, 1, 4)
         seen = sight.seen(group.asks, q.device)  # [L, L]
         if group.keys is not None:  # [B, 1, L or 1, S]
             real_B11S = group.keys.real[:, None, None]
@@ -145,18 +154,20 @@ def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, 
         y_BHLK = self_attention(
             q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=sight.bias_of(group.asks), scale=1.0
         )
-        out.append(as_rows(y_BHLK.transpose(1, 2), group.queries))
+        out.append(to_rows(y_BHLK.transpose(1, 2), group.queries))
     return torch.cat(out) if out else torch.zeros_like(q_NHK)
 
 
-def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks) -> Iterator[tuple[Group, Tensor, Tensor]]:
+def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups) -> Iterator[tuple[CrossGroup, Tensor, Tensor]]:
     """Queries and keys of each group, flat."""
     rows = [group.rows for group in blocks.groups]
     queries, keys = q_NHK.split([asks for asks, _ in rows]), kv_M2HK.split([asked for _, asked in rows])
     return zip(blocks.groups, queries, keys, strict=True)
 
 
-def attended(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL) -> list[Tensor]:
+def cross_attention_weights(
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL
+) -> list[Tensor]:
     """The weights by themselves, [H, queries, keys] of each sequence in the order of the groups. For looking inside.
 
     Blocks must be of sequences of one length.
@@ -204,7 +215,7 @@ class CrossAttention(nn.Module):
         kv_M2HK: Tensor = self.kv(x_MD).unflatten(-1, (2, self.heads, self.size))
         return kv_M2HK
 
-    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: Blocks, sight: Sight = FULL) -> Tensor:
+    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, sight, dropout=dropout)
         if sight.heads is not None:

@@ -43,13 +43,13 @@ class _Block:
 
 
 @dataclass(eq=False)
-class Cache:
+class KeyValueCache:
     blocks: list[_Block]
     order: Ints  # [B] the sequence that stands at each place, by length
     device: torch.device
 
     @classmethod
-    def of(cls, lengths: Ints, *, room: int, device: torch.device) -> Cache:
+    def of(cls, lengths: Ints, *, room: int, device: torch.device) -> KeyValueCache:
         """Empty, for prompts of these lengths, to which at most `room` tokens are added."""
         sizes, counts = np.unique(lengths, return_counts=True)
         blocks = [

@@ -40,12 +40,12 @@ from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class FlatLayout:
     edges: Tensor  # [B + 1] int32, where each sequence begins; the last entry is N
     limit: int  # no sequence is longer; constant over a phase of training, so that a compiled step never sees it change
 
     @classmethod
-    def of(cls, lengths: Tensor, *, limit: int) -> Packed:
+    def of(cls, lengths: Tensor, *, limit: int) -> FlatLayout:
         return cls(edges=F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32), limit=limit)
 
     def arrange(self, x: Tensor) -> Tensor:
@@ -56,14 +56,14 @@ class Packed:
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
+class GroupedLayout:
     groups: tuple[tuple[int, int], ...]  # (sequences, tokens of each), shortest first
     order: Tensor | None  # [N] the token that stands at each place after sorting; None when the batch came sorted
     inverse: Tensor | None  # [N] the opposite
 
     @classmethod
     @uncompiled
-    def of(cls, lengths: Tensor) -> Grouped:
+    def of(cls, lengths: Tensor) -> GroupedLayout:
         """Reads the lengths on the host."""
         host = lengths.detach().cpu().numpy()
         sizes, counts = np.unique(host, return_counts=True)
@@ -90,7 +90,7 @@ class Grouped:
         return x if self.inverse is None else x.index_select(0, self.inverse)
 
 
-Layout = Packed | Grouped
+TokenLayout = FlatLayout | GroupedLayout
 
 
 SHORT = 16
@@ -125,7 +125,7 @@ class Padding:
         return x.flatten(0, 1).index_select(0, self.places)
 
 
-def kind_of(lengths: Ints, *, padded: bool) -> Ints:
+def length_class(lengths: Ints, *, padded: bool) -> Ints:
     """What sequences of one block have in common: their length, or the power of two above it.
 
     >>> kind_of(np.array([0, 3, 16, 17, 100]), padded=True).tolist()
@@ -137,16 +137,16 @@ def kind_of(lengths: Ints, *, padded: bool) -> Ints:
     return np.where(lengths > 0, np.maximum(powers, SHORT), 0)
 
 
-def filled_up(lengths: Ints, device: torch.device) -> Padding | None:
+def padding_if_needed(lengths: Ints, device: torch.device) -> Padding | None:
     """None where lengths are equal, and nothing is to be filled up."""
     return None if len(lengths) == 0 or lengths.min() == lengths.max() else Padding.of(lengths, device)
 
 
-def as_block(x: Tensor, count: int, length: int, padding: Padding | None) -> Tensor:
+def to_block(x: Tensor, count: int, length: int, padding: Padding | None) -> Tensor:
     """[n, …] → [B, L, …]: a view where nothing is filled up."""
     return x.unflatten(0, (count, length)) if padding is None else padding.block(x)
 
 
-def as_rows(x: Tensor, padding: Padding | None) -> Tensor:
+def to_rows(x: Tensor, padding: Padding | None) -> Tensor:
     """The opposite."""
     return x.flatten(0, 1) if padding is None else padding.flat(x)

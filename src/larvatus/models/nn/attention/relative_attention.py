@@ -27,17 +27,17 @@ from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.grouped import attention_weights, self_attention
-from larvatus.models.nn.attention.layout import as_rows
-from larvatus.models.nn.attention.streams import Group, Streams
+from larvatus.models.nn.attention.layout import to_rows
+from larvatus.models.nn.attention.streams import StreamGroup, StreamLayout
 from larvatus.models.nn.linear import LoRALinear, full_weight
 from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
-class Surroundings:
+class RelativeContext:
     """What all layers are told of the tokens besides their vectors, in the order of the groups."""
 
-    streams: Streams
+    streams: StreamLayout
     distances_ED: Tensor  # sinusoids of the distances `longest` + remembered − 1 … −`longest`, falling
     reach: int  # the largest of them
     segments_N: Tensor
@@ -77,7 +77,7 @@ class RelativeAttention(nn.Module):
         self.to_segment = nn.Parameter(torch.empty(hidden))
         self.segments = nn.Parameter(torch.empty(2, heads, hidden // heads))  # s: of one segment, of another
 
-    def keys(self, kv_N: Tensor, memory_TD: Tensor | None, around: Surroundings) -> KeysAndValues:
+    def keys(self, kv_N: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
         """From keys and values of the tokens [N, 2D], which some queries' projection gave too."""
         memory = None
         if memory_TD is not None:
@@ -85,23 +85,23 @@ class RelativeAttention(nn.Module):
         distances_EHK = self._split(self.distances(around.distances_ED), 1)[:, 0]
         return KeysAndValues(self._split(kv_N, 2), memory, distances_EHK)
 
-    def content(self, h_ND: Tensor, memory_TD: Tensor | None, around: Surroundings) -> tuple[Tensor, KeysAndValues]:
+    def content(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> tuple[Tensor, KeysAndValues]:
         """Of all tokens: [N, D], and what the query stream of the same layer looks at."""
         qkv_N: Tensor = self.qkv(h_ND)
         keys = self.keys(qkv_N[:, self.hidden :], memory_TD, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
         return self._mixed(self._attend(q_NHK, keys, around, asked=False), around), keys
 
-    def keys_of(self, h_ND: Tensor, memory_TD: Tensor | None, around: Surroundings) -> KeysAndValues:
+    def keys_of(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
         """Where no query of the tokens themselves is needed: in the last layer of two streams."""
         return self.keys(F.linear(h_ND, full_weight(self.qkv)[self.hidden :]), memory_TD, around)
 
-    def query(self, g_MD: Tensor, keys: KeysAndValues, around: Surroundings) -> Tensor:
+    def query(self, g_MD: Tensor, keys: KeysAndValues, around: RelativeContext) -> Tensor:
         """Of the places asked at: [M, D]."""
         q_MHK = self._split(F.linear(g_MD, full_weight(self.qkv)[: self.hidden]), 1)[:, 0]
         return self._mixed(self._attend(q_MHK, keys, around, asked=True), around)
 
-    def weights(self, h_ND: Tensor, around: Surroundings) -> list[Tensor]:
+    def weights(self, h_ND: Tensor, around: RelativeContext) -> list[Tensor]:
         """The weights of attention of all tokens, [H, L, L] for each sequence in the order of the groups.
 
         Groups must be of sequences of one length.
@@ -122,7 +122,7 @@ class RelativeAttention(nn.Module):
         return isinstance(self.qkv, LoRALinear)
 
     @uncompiled
-    def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked: bool) -> Tensor:
+    def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Tensor:
         """Group by group; shapes differ from batch to batch, so a compiled model steps out of its graph here."""
         dropout = self.dropout if self.training else 0.0
         out = []
@@ -137,17 +137,17 @@ class RelativeAttention(nn.Module):
             if part.seen_BQS is not None:
                 y_BHQK = y_BHQK * sees_BQ1[:, None].to(y_BHQK.dtype)
             padding = part.group.queries if asked else part.group.tokens
-            out.append(as_rows(y_BHQK.transpose(1, 2), padding))
+            out.append(to_rows(y_BHQK.transpose(1, 2), padding))
         return torch.cat(out) if out else q_QHK
 
-    def _mixed(self, y_QHK: Tensor, around: Surroundings) -> Tensor:
+    def _mixed(self, y_QHK: Tensor, around: RelativeContext) -> Tensor:
         """The heads of each query put together: [Q, H, K] → [Q, D]."""
         if around.heads is not None:
             y_QHK = y_QHK * around.heads[:, None].to(y_QHK.dtype)
         mixed_QD: Tensor = self.out(y_QHK.flatten(-2))
         return mixed_QD
 
-    def _bias(self, part: Part, distances_EHK: Tensor, around: Surroundings) -> Tensor:
+    def _bias(self, part: GroupInputs, distances_EHK: Tensor, around: RelativeContext) -> Tensor:
         """What distance and segment add to the scores: [B, H, Q, S]."""
         group, q = part.group, part.q_BHQK
         first = around.reach - (group.remembered + group.length - 1)
@@ -193,10 +193,10 @@ def relative_shift(x_BHLE: Tensor, *, keys: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GroupInputs:
     """The sequences of a group."""
 
-    group: Group
+    group: StreamGroup
     q_BHQK: Tensor
     k_BHSK: Tensor
     v_BHSK: Tensor
@@ -205,7 +205,7 @@ class Part:
     seen_BQS: Tensor | None  # [B, Q or 1, S]; None: all is seen
 
 
-def by_group(q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked: bool) -> Iterator[Part]:
+def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Iterator[GroupInputs]:
     groups = around.streams.groups
     counts, sizes = [group.rows(asked=asked) for group in groups], [group.rows(asked=False) for group in groups]
     queries, tokens = torch.split(q_QHK, counts), torch.split(keys.tokens_N2HK, sizes)
@@ -225,7 +225,7 @@ def by_group(q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked:
         segment_BL = group.block(segments[number])
         order_BL = group.block(orders[number]) if orders is not None else None
         places_BQ = group.block(places[number], asked=True) if places is not None else None
-        yield Part(
+        yield GroupInputs(
             group=group,
             q_BHQK=group.block(queries[number], asked=asked).transpose(1, 2),
             k_BHSK=kv_2BHSK[0],
@@ -241,7 +241,7 @@ def _at(x_BL: Tensor, places_BQ: Tensor | None) -> Tensor:
     return x_BL if places_BQ is None else x_BL.gather(1, places_BQ)
 
 
-def _seen(order_BL: Tensor | None, places_BQ: Tensor | None, group: Group) -> Tensor | None:
+def _seen(order_BL: Tensor | None, places_BQ: Tensor | None, group: StreamGroup) -> Tensor | None:
     """Which keys each query sees: [B, Q or 1, S]; None: all. A place asked at does not see its own token."""
     seen_BQL = None if group.tokens is None else group.tokens.real[:, None]
     if order_BL is not None:
