@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import msgspec
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.models.heads.pooling import SummaryPool, summary_places
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -102,7 +102,7 @@ class FamilyHead:
     """Where no field says it; None: that of the encoder."""
 
 
-class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadConfig(Settings, tag_field="type"):
     """Settings of a head. Its `tag` is its name in files and in the names of parameters: ``classification``."""
 
     needs: ClassVar[Any]

@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.errors import RecipeError, UsageError
@@ -37,8 +36,8 @@ from larvatus.core.ranges import (
     LayersOrNone,
     Size,
     SizeOrNone,
-    check_ranges,
 )
+from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
 from larvatus.models.nn.dropout import Dropout
@@ -48,7 +47,7 @@ from larvatus.models.nn.relative_bias import RelativeBias
 from larvatus.models.nn.rms_norm import RMSNorm
 
 
-class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     layers: Layers = 12
     """Blocks of the encoder."""
     decoder_layers: LayersOrNone = 0
@@ -81,7 +80,7 @@ class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Id of the token with which the decoder begins: padding, as T5 has it."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if not self.head_size and self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))

@@ -24,11 +24,11 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.block import Block, NormOrder
@@ -40,7 +40,7 @@ from larvatus.models.nn.relative_bias import RelativeBias
 from larvatus.models.nn.rotary import rotation
 
 
-class TransformerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransformerSettings(Settings, path="model.", error=RecipeError):
     layers: Layers = 12
     """Blocks."""
     hidden: Size = 768
@@ -96,7 +96,7 @@ class TransformerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return True
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
@@ -188,9 +188,7 @@ def _check_relative(config: TransformerSettings) -> None:
         )
 
 
-class TransformerConfig(
-    TransformerSettings, tag_field="type", tag="transformer", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class TransformerConfig(TransformerSettings, tag_field="type", tag="transformer"):
     """What a recipe says of a transformer (`transformer_settings.py`), and what it builds."""
 
     def build(self, vocabulary: int) -> Transformer:

@@ -24,19 +24,19 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.predicted import OrderLabels, PairLabels, SequenceLabels
 from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 
-class PairClassifierConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PairClassifierConfig(Settings):
     pooler: bool = True
     """Through BERT's tanh pooler, as released; false: on the raw [CLS] vector, as the chapter writes it."""
     weight: Weight = 1.0
@@ -94,9 +94,7 @@ class PairClassifier(nn.Module):
         return loss
 
 
-class NextSentenceConfig(
-    PairClassifierConfig, tag_field="type", tag="next-sentence", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class NextSentenceConfig(PairClassifierConfig, tag_field="type", tag="next-sentence"):
     needs: ClassVar = PairLabels
 
     def build(self, model: EncoderConfig, vocabulary: int) -> NextSentence:
@@ -107,9 +105,7 @@ class NextSentence(PairClassifier):
     needs = PairLabels
 
 
-class SentenceOrderConfig(
-    PairClassifierConfig, tag_field="type", tag="sentence-order", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SentenceOrderConfig(PairClassifierConfig, tag_field="type", tag="sentence-order"):
     needs: ClassVar = OrderLabels
 
     def build(self, model: EncoderConfig, vocabulary: int) -> SentenceOrder:

@@ -26,13 +26,13 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.predicted import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.characters import WORDS
 from larvatus.data.text.word_targets import NextWords, PreviousWords
@@ -74,7 +74,7 @@ def sampled_cross_entropy(h_MP: Tensor, w_VP: Tensor, b_V: Tensor, ids_M: Tensor
     return (log_z_M - target_M).masked_fill(ids_M == IGNORE, 0.0).sum()
 
 
-class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordLMConfig(Settings):
     """What both have."""
 
     samples: SizeOrNone = 0
@@ -102,15 +102,11 @@ class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return WordLM(self)
 
 
-class ForwardLMConfig(
-    WordLMConfig, tag_field="type", tag="forward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ForwardLMConfig(WordLMConfig, tag_field="type", tag="forward-lm"):
     needs: ClassVar = NextWords
 
 
-class BackwardLMConfig(
-    WordLMConfig, tag_field="type", tag="backward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class BackwardLMConfig(WordLMConfig, tag_field="type", tag="backward-lm"):
     needs: ClassVar = PreviousWords
 
 

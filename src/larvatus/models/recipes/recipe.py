@@ -35,8 +35,8 @@ from larvatus.core.ranges import (
     Share,
     Size,
     Steps,
-    check_ranges,
 )
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of
 from larvatus.data.corruption import CorruptionConfig, at_place
@@ -57,7 +57,7 @@ class MuonSettings(NamedTuple):
     momentum: float = 0.95
 
 
-class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):
     """AdamW (Loshchilov & Hutter 2019), LAMB (You et al. 2020), Adafactor or Muon; norms and biases are not decayed."""
 
     rate: LearningRate = 1e-4
@@ -85,7 +85,7 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How much of their mean gradient stays at each step, looked ahead by (Nesterov); unset: 0.95."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "optimizer.", RecipeError)
+        super().__post_init__()
         if self.type == "muon":  # said in full, so that a saved recipe tells what a model was trained with
             for name, value in zip(("muon_rate", "muon_decay", "momentum"), self.hidden, strict=True):
                 force_setattr(self, name, value)
@@ -97,7 +97,7 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return MuonSettings(**{name: value for name, value in given.items() if value is not UNSET})
 
 
-class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScheduleConfig(Settings, path="schedule.", error=RecipeError):
     """Warm-up to the peak rate, then a way down."""
 
     type: Literal["linear", "cosine", "trapezoid", "constant", "inverse-square-root"] = "linear"
@@ -115,7 +115,7 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Steps as published; `--steps`, `--minutes` or `--epochs` say otherwise."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "schedule.", RecipeError)
+        super().__post_init__()
         if self.type == "trapezoid" and self.warmup + self.cooldown > 1:
             raise RecipeError(
                 f"schedule.warmup = {self.warmup:g} and schedule.cooldown = {self.cooldown:g} are more than the whole "
@@ -133,16 +133,13 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return max(1, round(self.warmup * steps), min(self.warmup_floor, steps // 4))
 
 
-class Phase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Phase(Settings, path="phases.", error=RecipeError):
     """A stretch of training at one sequence length."""
 
     length: Length = 512
     """Longest sequence, special tokens included."""
     share: PositiveShare = 1.0
     """Share of all steps."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "phases.", RecipeError)
 
 
 def steps_of_phases(phases: tuple[Phase, ...], steps: int) -> list[int]:
@@ -169,7 +166,7 @@ SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
 }
 
 
-class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Recipe(Settings, error=RecipeError):
     """A whole system, checked: what is here can be trained."""
 
     name: str
@@ -190,7 +187,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phases: tuple[Phase, ...] = (Phase(),)
 
     def __post_init__(self) -> None:
-        check_ranges(self, "", RecipeError)
+        super().__post_init__()
         _check_objectives(self)
         _check_characters(self)
         _check_optimizer(self)
