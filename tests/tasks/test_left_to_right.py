@@ -16,7 +16,7 @@ import torch
 import larvatus as lv
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.neighbours import NextTokens, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, made_from_text
 from larvatus.core.targets import ClassTargets
 from larvatus.data.text.delimiters import NAMES, delimited, is_delimited
 from larvatus.data.text.inputs import inputs

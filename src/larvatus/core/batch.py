@@ -1,6 +1,6 @@
 """`TokenBatch`, the currency of the house: the tokens of all sequences laid end to end. Nothing is padded.
 
-`TrainingBatch` adds what the objectives are to predict (kinds of targets: `core/predicted.py`). Both hold NumPy
+`TrainingBatch` adds what the objectives are to predict (kinds of targets: `core/pretraining_targets.py`). Both hold NumPy
 arrays while
 they are made (corpus, corruption) and torch tensors while they are used (nn, objectives): `batch.map(torch.from_numpy)`
 is the way between.

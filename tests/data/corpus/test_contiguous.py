@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, edges
-from larvatus.core.neighbours import NextTokens, PreviousTokens
+from larvatus.core.pretraining_targets import NextTokens, PreviousTokens
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import ContiguousConfig, pack
 from larvatus.data.text.frame import Frame

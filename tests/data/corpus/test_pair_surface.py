@@ -16,7 +16,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from larvatus.core import rng
 from larvatus.core.batch import edges
-from larvatus.core.predicted import OrderLabels, PairLabels
+from larvatus.core.pretraining_targets import OrderLabels, PairLabels
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents

@@ -41,7 +41,7 @@ from msgspec import Struct
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import Neighbours, Share, check_ranges
 from larvatus.data.corruption.masking import by_sequence_at_random
 from larvatus.data.corruption.replacement import MaskVocabulary, Text, draw

@@ -35,7 +35,7 @@ from msgspec import Struct
 from larvatus.core.arrays import Ints, Mapped, grown
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, Totals
+from larvatus.core.pretraining_targets import MaskedTokens, Totals
 from larvatus.core.ranges import PositiveShare, check_ranges
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
 from larvatus.data.corruption.replacement import MaskVocabulary, Text

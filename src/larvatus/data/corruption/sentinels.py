@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
-from larvatus.core.denoised import DenoisedText
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Factor, ShareBetween, check_ranges
 from larvatus.core.rng import random_bits

@@ -13,7 +13,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch
-from larvatus.core.predicted import PlacedTokens
+from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.data.text.characters import Lexicon
 
 A = TypeVar("A")

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.choice_targets import ChoiceTargets
-from larvatus.core.predicted import IGNORE
+from larvatus.core.targets import ChoiceTargets
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.ranges import DropoutRate, Temperature, Weight, check_ranges
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.models.heads.head import Head, HeadConfig, HeadOfFamily

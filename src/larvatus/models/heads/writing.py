@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.denoised import DenoisedText
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Count, Temperature, Weight, check_ranges
 from larvatus.models.heads.head import Head, HeadConfig

@@ -17,7 +17,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.denoised import DenoisedText
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig

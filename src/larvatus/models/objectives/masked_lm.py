@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.buckets import IGNORE

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import PlacedTokens
+from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.characters import WORDS

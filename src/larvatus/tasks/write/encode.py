@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
-from larvatus.core.denoised import DenoisedText
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.data.labelled.records import in_short
 from larvatus.data.text.surrogates import refuse_surrogates

@@ -13,7 +13,7 @@ from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.neighbours import FromText
+from larvatus.core.pretraining_targets import FromText
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig

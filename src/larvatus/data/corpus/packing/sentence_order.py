@@ -29,7 +29,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import OrderLabels
+from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.core.ranges import Share, check_ranges
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts

@@ -27,7 +27,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import PairLabels
+from larvatus.core.pretraining_targets import PairLabels
 from larvatus.core.ranges import Share, check_ranges
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts

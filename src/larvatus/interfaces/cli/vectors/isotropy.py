@@ -18,7 +18,7 @@ from rich.table import Table
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.outputs import check_outputs
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
 from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport
