@@ -27,7 +27,7 @@ from larvatus.data.corpus.packing import (
     check,
     pack,
 )
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 CLS, SEP, FIRST = 1, 2, 10
 FRAME = Frame.bert(CLS, SEP)

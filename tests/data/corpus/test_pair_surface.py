@@ -20,7 +20,7 @@ from larvatus.core.pretraining_targets import OrderLabels, PairLabels
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 from larvatus.data.text.sentences import split_sentences
 
 MARGIN = 0.02

@@ -26,7 +26,7 @@ from larvatus.data.corpus.packing import PackingConfig, dress_of, pack, planned
 from larvatus.data.corpus.packing.pieces import Pieces, Sizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.characters import Lexicon
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 
 class Corruption(Protocol):

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, processors
 
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.extend import Extension
-from larvatus.data.text.frame import Dress, Frame, read_frame
+from larvatus.data.text.template import Dress, Frame, read_frame
 from larvatus.data.text.tokenizer import Tokenizer
 
 START, DELIMITER, EXTRACT = "_start_", "_delimiter_", "_classify_"

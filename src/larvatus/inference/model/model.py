@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from larvatus.core.given_texts import checked_inputs, checked_texts
+from larvatus.core.text_inputs import checked_inputs, checked_texts
 from larvatus.core.tabular import ResultList
 from larvatus.core.version import VERSION
 from larvatus.data.text.other_language import warn_of_other_language

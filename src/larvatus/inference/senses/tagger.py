@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.given_texts import checked_texts
+from larvatus.core.text_inputs import checked_texts
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.core.tabular import ResultList, Tabular
 from larvatus.data.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError
-from larvatus.core.given_texts import checked_inputs, described
+from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.core.outputs import check_outputs
 from larvatus.core.signals import resumable
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun

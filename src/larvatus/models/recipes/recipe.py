@@ -20,7 +20,7 @@ from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of
 from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.characters import CharactersConfig
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
 from larvatus.models.network import ObjectiveConfig, generator_of
 from larvatus.models.nn.elmo import ElmoConfig

@@ -19,7 +19,7 @@ from larvatus.core.arrays import Ints
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):

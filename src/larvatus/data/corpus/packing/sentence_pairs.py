@@ -34,7 +34,7 @@ from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.exchange import Pairs, exchanged
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):

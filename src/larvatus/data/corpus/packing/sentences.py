@@ -15,7 +15,7 @@ import numpy as np
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SentencesConfig(msgspec.Struct, tag="sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ import numpy as np
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SingleSegmentConfig(msgspec.Struct, tag="single-segment", frozen=True, kw_only=True, forbid_unknown_fields=True):

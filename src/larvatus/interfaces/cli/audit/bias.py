@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.flags import Flag
-from larvatus.data.labelled.reading import TextFiles
+from larvatus.data.labelled.file_options import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
 from larvatus.evaluation.audit.bias.shown import Shown
 from larvatus.interfaces.api.auditing_bias import BiasSettings, audit_bias
