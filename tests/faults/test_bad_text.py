@@ -19,7 +19,7 @@ from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tagged import read_spans
 from larvatus.data.labelled.unlabelled import read_unlabelled
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.models.heads import ClassificationConfig

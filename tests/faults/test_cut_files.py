@@ -27,7 +27,7 @@ from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.data.text import lines, records
 from larvatus.data.text.archives import COMPRESSIONS, unpacked
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.evaluation.compare.word_similarity import evaluate_wic

@@ -6,7 +6,7 @@ import pytest
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.read import read_texts
-from larvatus.data.text.encodings import reading_in
+from larvatus.data.text.streams import reading_in
 from larvatus.interfaces.cli.main import run
 
 FILES = {

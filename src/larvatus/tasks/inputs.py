@@ -11,7 +11,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 

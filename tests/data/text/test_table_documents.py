@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.column_notes import column_notes_to
+from larvatus.data.text.columns import column_notes_to
 from larvatus.data.text.readers import ReadOptions, Skipped, list_files, read_documents
 
 ROWS = [

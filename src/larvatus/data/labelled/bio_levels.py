@@ -18,7 +18,7 @@ from larvatus.data.labelled.conll import SAMPLE, layout_of, read_conll
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import TaggedExample, shown
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_leniently, write_tags
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")

@@ -20,7 +20,7 @@ from itertools import chain, islice
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, TaggedExample, shown
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 
 Lines = Iterator[tuple[int, str]]
 

@@ -17,7 +17,7 @@ from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, TaggedExample, shown
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 
 Lines = Iterator[tuple[int, str]]
 

@@ -19,7 +19,7 @@ from larvatus.data.labelled.conllu import Sentence, located, pairs, sentences
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, shown
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Entity
 
 _BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<closed>\))?|(?<![^()])(?P<ended>[^()]++)\)")

@@ -10,8 +10,8 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.standoff import span_key
 from larvatus.data.labelled.tables import TableOptions, ending, open_table
 from larvatus.data.labelled.tagged import format_of
-from larvatus.data.text.column_names import WORDS, first_of
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.columns import WORDS, first_of
+from larvatus.data.text.streams import numbered_lines
 
 Task = Literal["classify", "tag"]
 

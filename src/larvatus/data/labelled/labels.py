@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from larvatus.data.labelled.records import Kind, Label
-from larvatus.data.text.header import is_number
+from larvatus.data.text.columns import is_number
 
 
 class BadLabel(Exception):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.records import Place, Row, nul_in, shown
 from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.growth import parquet_growth, take_batch, text_columns
+from larvatus.data.text.archives import parquet_growth, take_batch, text_columns
 from larvatus.data.text.records import open_seekable
 
 ROWS = 1_024

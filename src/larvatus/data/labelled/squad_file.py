@@ -22,7 +22,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.outputs import new_output
 from larvatus.data.labelled.records import QuestionExample, shown
 from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.encodings import HINT, as_utf_8
+from larvatus.data.text.streams import HINT, as_utf_8
 from larvatus.data.text.records import LONGEST_LINE, open_bytes
 
 MOST = 8 * LONGEST_LINE

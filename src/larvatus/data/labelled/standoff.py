@@ -24,8 +24,8 @@ from larvatus.data.labelled.relations import brat_relations, relation_records, r
 from larvatus.data.labelled.span_records import Span, SpanExample
 from larvatus.data.labelled.tables import Table
 from larvatus.data.text.archives import BROKEN, COMPRESSIONS
-from larvatus.data.text.encodings import as_utf_8
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import as_utf_8
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.readers import whole_folder
 from larvatus.data.text.records import LONGEST_LINE, open_bytes
 

@@ -23,9 +23,9 @@ from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Place, Row, nul_in, shown
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
-from larvatus.data.text.header import has_header
-from larvatus.data.text.json_records import json_records
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.columns import has_header
+from larvatus.data.text.streams import json_records
+from larvatus.data.text.streams import numbered_lines
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
 

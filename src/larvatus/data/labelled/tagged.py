@@ -26,8 +26,8 @@ from larvatus.data.labelled.spans_and_tags import to_tagged
 from larvatus.data.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
 from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.data.labelled.texts import Paths, names_of
-from larvatus.data.text.column_names import TAGS, WORDS, first_of
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.columns import TAGS, WORDS, first_of
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Scheme
 
 TagFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]

@@ -29,7 +29,7 @@ from larvatus.data.labelled.records import (
     type_name,
 )
 from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 Paths = str | Path | Sequence[str | Path]
 OF_WORDS = (".conll", ".conll03", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".bioes")

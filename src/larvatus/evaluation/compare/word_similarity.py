@@ -28,7 +28,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import Seed, ShareBetween, check_ranges
 from larvatus.core.rng import stream
 from larvatus.data.text.inflections import english_forms
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.layers import Layers

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import regex
 from torch import Tensor
 
-from larvatus.data.text.readable import readable_piece
+from larvatus.data.text.boundaries import readable_piece
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import ALONE, segment_words

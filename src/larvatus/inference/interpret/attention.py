@@ -24,7 +24,7 @@ from larvatus.core.batch import NO_WORD, TokenBatch, runs
 from larvatus.core.errors import UsageError
 from larvatus.core.tabular import Tabular
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.readable import readable_piece
+from larvatus.data.text.boundaries import readable_piece
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import PUNCTUATION
 from larvatus.models.nn.device import on_device

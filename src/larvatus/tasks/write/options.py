@@ -13,7 +13,7 @@ from msgspec import Struct
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, check_ranges
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 
 def words_given(words: Sequence[str]) -> dict[str, Any]:

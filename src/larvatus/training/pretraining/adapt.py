@@ -24,8 +24,8 @@ from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.text.counting import count_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import Extension, counted, extend
-from larvatus.data.text.new_words import Chosen, frequent_units, listed_units
-from larvatus.data.text.readable import readable_piece
+from larvatus.data.text.extend import Chosen, frequent_units, listed_units
+from larvatus.data.text.boundaries import readable_piece
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.origin import Origin

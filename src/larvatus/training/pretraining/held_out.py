@@ -18,7 +18,7 @@ from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
 from larvatus.data.corruption import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import printable
-from larvatus.data.text.readable import readable_piece, readable_pieces
+from larvatus.data.text.boundaries import readable_piece, readable_pieces
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces import api
 from larvatus.interfaces.api.text import Read

@@ -1,4 +1,9 @@
-"""The tokens that make a text a question to a left-to-right model (Radford et al. 2018, figure 1): start, delimiter,
+"""Sentinels: special tokens that stand for hidden spans of a text (T5), by their names and ids.
+
+>>> sentinel_name(0)
+'<extra_id_0>'
+
+The tokens that make a text a question to a left-to-right model (Radford et al. 2018, figure 1): start, delimiter,
 extract.
 
     _start_ text _classify_                                one text
@@ -11,16 +16,27 @@ dresses texts with them, so that whoever loads the tokenizer does as in training
 
 from __future__ import annotations
 
-from typing import Any
-
+from itertools import count, takewhile
 import numpy as np
+from larvatus.core.arrays import Ints
+from larvatus.data.text.tokenizer import Tokenizer
+from typing import Any
 import tokenizers
 from tokenizers import AddedToken, processors
-
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.extend import Extension
 from larvatus.data.text.template import Dress, Frame, read_frame
-from larvatus.data.text.tokenizer import Tokenizer
+
+
+def sentinel_name(number: int) -> str:
+    return f"<extra_id_{number}>"
+
+
+def sentinel_ids(tokenizer: Tokenizer) -> Ints:
+    """Ids of the first sentinel, the second …; none in vocabularies without them."""
+    ids = (tokenizer.id(sentinel_name(number)) for number in count())
+    return np.array(list(takewhile(lambda index: index is not None, ids)), dtype=np.int64)
+
 
 START, DELIMITER, EXTRACT = "_start_", "_delimiter_", "_classify_"
 NAMES = (START, DELIMITER, EXTRACT)
