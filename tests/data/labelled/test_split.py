@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupShuffleSplit, StratifiedShuffleSplit
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.groups import with_groups
+from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.read import read_questions, read_tagged, read_texts
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, TaggedExample, TextExample
 from larvatus.data.labelled.span_records import SpannedWords

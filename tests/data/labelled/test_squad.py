@@ -20,7 +20,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.labelled.squad import golds_of, read_questions, with_unique_ids
-from larvatus.data.labelled.squad_file import read_predictions, squad_document, write_predictions, write_squad
+from larvatus.data.labelled.squad import read_predictions, squad_document, write_predictions, write_squad
 
 PASSAGE = "Mt. Sanitas is in Sunshine Canyon. The Canyon is deep."
 Write = Callable[..., str]

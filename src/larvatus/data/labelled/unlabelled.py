@@ -15,7 +15,7 @@ from typing import Literal
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns, find_columns
-from larvatus.data.labelled.guess import guess_task
+from larvatus.data.labelled.tagged import guess_task
 from larvatus.data.labelled.problems import fault
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample, shown
 from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table

@@ -16,7 +16,7 @@ from typing import Any
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.labels import BadLabel
+from larvatus.data.labelled.texts import BadLabel
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.records import Dataset, Place, Row, in_short
