@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from larvatus.data.labelled.conllu import Sentence, sentences
-from larvatus.data.labelled.conllu import read_brackets
+from larvatus.data.labelled.conllu import Sentence, read_brackets, sentences
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import Relation, SpannedWords

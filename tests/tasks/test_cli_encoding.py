@@ -5,7 +5,7 @@ import json
 import pytest
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.read import read_texts
+from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.streams import reading_in
 from larvatus.interfaces.cli.main import run
 

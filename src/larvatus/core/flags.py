@@ -13,16 +13,14 @@ field_words(FillBody)["joint"]          # 'Fill several blanks together; else ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 import ast
 import inspect
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-
+from typing import Any
 
 PANEL_OF_STRUCT = "the panel of the struct"
 

@@ -21,13 +21,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import aside_of, new_file, remove, saying_what_is_full
 from larvatus.core.regular_files import walk
-from importlib.util import find_spec
-from larvatus.core.errors import UsageError
-
 
 WAY = "choose another name, or replace it with --overwrite"
 RUN = ("checkpoints", "metrics.jsonl", "plan.json")

@@ -26,20 +26,15 @@ B sequences, M tokens to write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
-import numpy as np
-from larvatus.core.arrays import Ints, Mapped, grown
-from larvatus.core.errors import UsageError
-from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
-from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, edges
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
-from larvatus.core.batch import edges
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
+import numpy as np
+
+from larvatus.core.arrays import Ints, Mapped, grown
+from larvatus.core.batch import TokenBatch, TrainingBatch, edges
+from larvatus.core.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
 IGNORE = -100

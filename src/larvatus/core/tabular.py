@@ -21,9 +21,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
-from larvatus.core.errors import UsageError
-from typing import Any
 
+from larvatus.core.errors import UsageError
 
 Row = dict[str, Any]
 

@@ -1,12 +1,8 @@
-"""What fine-tuning is to predict: kinds of targets beside those of pretraining (`core/pretraining_targets.py`), in NumPy or
-torch.
+"""Targets of fine-tuning, in NumPy or torch. Those of pretraining are in `core/pretraining_targets.py`.
 
-ClassTargets    what a text is                     AnswerSpans    where an answer stands
-WordTags        a tag for each word                WordSpans      spans of words, nested ones too, and relations
-
-Which ending of each example is right: what a head for multiple choice learns from.
-
-ChoiceTargets(windows=np.array([1, 1, 2]), endings=np.array([3]), labels=np.array([2]))     # the third, in two windows
+ClassTargets    the label of a text                AnswerSpans    the span of an answer in a passage
+WordTags        a tag for each word                WordSpans      spans of words, also nested, and their relations
+ChoiceTargets   the correct ending of an example   (multiple choice)
 """
 
 from __future__ import annotations
@@ -14,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic
+
 import numpy as np
+
 from larvatus.core.arrays import Ints, Mapped
 from larvatus.core.batch import A, edges
-from dataclasses import dataclass
 
 
 @dataclass(frozen=True, eq=False)

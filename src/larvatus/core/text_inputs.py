@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-from larvatus.core.errors import UsageError
-from larvatus.core.errors import DataError
 
+from larvatus.core.errors import DataError, UsageError
 
 DEEPEST = 2
 """Levels of lists inside one input: a context with its endings."""

@@ -23,12 +23,11 @@ The tokenizers library notices a fork by itself and continues without its thread
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-import ctypes
 import weakref
 from typing import Protocol
-
 
 SETTINGS = {
     "OMP_WAIT_POLICY": "passive",  # of any OpenMP: sleep at once

@@ -21,8 +21,8 @@ from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
 from larvatus.data.corpus.remote import is_address, mirrored
 from larvatus.data.text.documents import ReadOptions
-from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.inference.vectors.passages import PassageOptions
 from larvatus.models.bundle.packaged import NAME as PACKAGED
 from larvatus.training.engine.settings import (

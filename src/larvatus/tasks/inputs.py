@@ -10,8 +10,8 @@ from msgspec import Struct
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
-from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 

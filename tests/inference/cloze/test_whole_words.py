@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.data.text.counting import count_words
 from larvatus.data.text.boundaries import readable_piece
+from larvatus.data.text.counting import count_words
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.inference.cloze.whole_words import abbreviations, allowed_tokens, needs_period, without_periods

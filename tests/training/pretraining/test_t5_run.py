@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 import larvatus as lv
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.data.corpus import Corpus, build_corpus
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import packed_length

@@ -25,8 +25,8 @@ from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
-from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Factor, ShareBetween, check_ranges
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random

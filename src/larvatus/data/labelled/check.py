@@ -26,23 +26,20 @@ Faults of reading come before these: an answer that is not at its character, a p
 from __future__ import annotations
 
 import hashlib
-from typing import Any
-from larvatus.data.labelled.records import AnyExample, Dataset, in_short
-from larvatus.data.labelled.report import Findings
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-import numpy as np
-from larvatus.data.labelled.records import in_short
-from larvatus.data.labelled.report import Findings, many
-from larvatus.data.text.words import segment_words
-from larvatus.core.ranges import digits
-from larvatus.data.labelled.records import Dataset, QuestionExample, QuestionPlace, in_short
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.records import AnyExample, Dataset, QuestionExample, QuestionPlace, in_short
 from larvatus.data.labelled.report import Findings, Level, Report, many
 from larvatus.data.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
-
+from larvatus.data.text.words import segment_words
 
 Examples = Dataset[Any]
 _First = tuple[AnyExample, str]

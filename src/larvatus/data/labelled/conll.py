@@ -21,19 +21,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, TaggedExample, shown
-from larvatus.data.text.streams import numbered_lines
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from larvatus.data.labelled.records import TaggedExample, shown
 from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_leniently, write_tags
-
 
 Lines = Iterator[tuple[int, str]]
 

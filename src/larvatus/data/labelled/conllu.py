@@ -19,21 +19,18 @@ is the type. It closes with the number alone. Mentions of a sentence may nest an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+
 from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, TaggedExample, shown
-from larvatus.data.text.streams import numbered_lines
-import re
-from collections.abc import Iterable, Iterator
-from larvatus.core.errors import DataError
-from larvatus.data.labelled.records import Place, shown
 from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Entity
-
 
 Lines = Iterator[tuple[int, str]]
 

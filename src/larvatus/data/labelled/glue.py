@@ -20,25 +20,20 @@ prediction, so one with an empty text is kept. The server takes a zip of all fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, TextExample
-from larvatus.data.labelled.tables import ENDINGS, ending, open_table
-from larvatus.data.labelled.texts import read_texts
-from larvatus.data.text.archives import COMPRESSIONS
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from larvatus.core.outputs import new_output
 from larvatus.data.labelled.columns import Columns, find_columns
-from larvatus.data.labelled.records import Place, TextExample
-from larvatus.data.labelled.tables import TableOptions, ending, open_table
-
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_table
+from larvatus.data.labelled.texts import read_texts
+from larvatus.data.text.archives import COMPRESSIONS
 
 Split = Literal["train", "dev"]
 MRPC_DEV = 408

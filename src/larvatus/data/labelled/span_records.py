@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
-from larvatus.core.errors import DataError
-from larvatus.data.labelled.records import AnyExample, Place, some_of
-from larvatus.data.text.align import join_words
-from larvatus.data.text.tag_schemes import Entity
+
 import numpy as np
+
+from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import TaggedExample
+from larvatus.data.labelled.records import AnyExample, Place, TaggedExample, some_of
+from larvatus.data.text.align import join_words
 from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, read_leniently, write_tags
 from larvatus.data.text.words import segment_words
 

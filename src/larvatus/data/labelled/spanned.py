@@ -30,8 +30,8 @@ from larvatus.data.labelled.conll import read_levels
 from larvatus.data.labelled.conllu import read_brackets
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, shown
-from larvatus.data.labelled.standoff import renumbered
 from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords
+from larvatus.data.labelled.standoff import renumbered
 from larvatus.data.labelled.tagged import format_of, read_spans
 from larvatus.data.labelled.texts import Paths, names_of
 from larvatus.data.text.tag_schemes import Entity

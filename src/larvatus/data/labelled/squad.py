@@ -19,29 +19,27 @@ write_predictions(Path("predictions.json"), {"56be…": "Denver Broncos"})
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 import json
 import lzma
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
 import msgspec
 import zstandard
+
 from larvatus.core.errors import DataError
 from larvatus.core.outputs import new_output
-from larvatus.data.labelled.records import QuestionExample, shown
-from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.streams import HINT, as_utf_8
-from larvatus.data.text.records import LONGEST_LINE, open_bytes
-import dataclasses
-from collections import Counter
-from collections.abc import Container, Iterator, Mapping
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, shown
 from larvatus.data.labelled.tables import TableOptions, ending, open_table
 from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
-
+from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.streams import HINT, LONGEST_LINE, as_utf_8, open_bytes
 
 MOST = 8 * LONGEST_LINE
 """Bytes of a file that is read whole."""

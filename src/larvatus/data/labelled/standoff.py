@@ -20,27 +20,22 @@ whose span was set aside as a fault (`Problems`) is set aside with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-from larvatus.core.errors import DataError
-from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import Place
-from larvatus.data.labelled.span_records import Relation
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from larvatus.core.errors import DataError
 from larvatus.core.ranges import digits
+from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, Row, shown
-from larvatus.data.labelled.span_records import Span, SpanExample
+from larvatus.data.labelled.span_records import Relation, Span, SpanExample
 from larvatus.data.labelled.tables import Table
 from larvatus.data.text.archives import BROKEN, COMPRESSIONS
-from larvatus.data.text.streams import as_utf_8
-from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.readers import whole_folder
-from larvatus.data.text.records import LONGEST_LINE, open_bytes
+from larvatus.data.text.streams import LONGEST_LINE, as_utf_8, numbered_lines, open_bytes
 
-
-_HEADS, _TAILS, _LABELS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
+_HEADS, _TAILS, _KINDS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
 
 
 def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place: Place) -> tuple[Relation, ...]:
@@ -62,7 +57,7 @@ def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place:
 def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place) -> Relation:
     if isinstance(given, dict):
         parts: list[Any] = [
-            next((given[key] for key in keys if key in given), None) for keys in (_HEADS, _TAILS, _LABELS)
+            next((given[key] for key in keys if key in given), None) for keys in (_HEADS, _TAILS, _KINDS)
         ]
     else:
         parts = list(given) if isinstance(given, list) else []

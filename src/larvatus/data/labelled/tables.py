@@ -17,25 +17,21 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Literal
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from larvatus.core.errors import DataError
-from larvatus.data.labelled.records import Place, Row, nul_in, shown
-from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.archives import parquet_growth, take_batch, text_columns
-from larvatus.data.text.records import open_seekable
-from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Literal
-from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.text.archives import COMPRESSIONS
-from larvatus.data.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
-from larvatus.data.text.columns import has_header
-from larvatus.data.text.streams import json_records
-from larvatus.data.text.streams import numbered_lines
 
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.records import Place, Row, nul_in, shown
+from larvatus.data.text.archives import BROKEN, COMPRESSIONS, parquet_growth, take_batch, text_columns
+from larvatus.data.text.columns import has_header
+from larvatus.data.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
+from larvatus.data.text.streams import json_records, numbered_lines, open_seekable
 
 ROWS = 1_024
 """Rows held at a time."""

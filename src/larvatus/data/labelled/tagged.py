@@ -12,32 +12,24 @@ Whether a file holds labelled texts or tagged words, told by its name and its fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
-from larvatus.core.errors import DataError
+
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.columns import named_column
 from larvatus.data.labelled.conll import Lines, read_conll
 from larvatus.data.labelled.conllu import read_conllu
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, TaggedExample, shown
-from larvatus.data.labelled.span_records import SpanExample
-from larvatus.data.labelled.span_records import to_tagged
+from larvatus.data.labelled.span_records import SpanExample, to_tagged
 from larvatus.data.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
 from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.data.labelled.texts import Paths, names_of
 from larvatus.data.text.columns import TAGS, WORDS, first_of
 from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Scheme
-from itertools import islice
-from typing import Literal
-from larvatus.core.errors import UsageError
-from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.standoff import span_key
-from larvatus.data.labelled.tables import TableOptions, ending, open_table
-from larvatus.data.text.columns import WORDS, first_of
-
 
 TagFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]
 _ENDINGS: dict[str, TagFormat] = {

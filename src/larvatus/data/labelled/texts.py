@@ -13,14 +13,13 @@ is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-from larvatus.data.labelled.records import Kind, Label
-from larvatus.data.text.columns import is_number
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.columns import Columns, Found, find_columns
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import (
@@ -36,7 +35,7 @@ from larvatus.data.labelled.records import (
     type_name,
 )
 from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
-from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.columns import is_number
 
 
 class BadLabel(Exception):

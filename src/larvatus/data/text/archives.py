@@ -25,14 +25,14 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from typing import IO, Protocol
-import zstandard
-from larvatus.core.errors import DataError
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, Protocol
+
 import pyarrow as pa
 import pyarrow.compute as pc
+import zstandard
 
+from larvatus.core.errors import DataError
 
 CHUNK = 1 << 16
 """Bytes that are unpacked at a time, about."""

@@ -19,17 +19,20 @@ Tokens for people: byte-level vocabularies write `daÃŁ` for *daß*, in a lette
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 import numpy.typing as npt
 import regex
+
 from larvatus.core.arrays import Bools
 from larvatus.data.text.words import ALONE, EXTENDS, segment_words
-from collections.abc import Iterable
-from larvatus.data.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from larvatus.data.text.tokenizer import Tokenizer
 
 
 Style = Literal["##", "</w>", "▁", "Ġ", "##bytes"]

@@ -23,21 +23,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
+
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import TokenBatch, edges
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.core.ranges import Count, Size, check_ranges
 from larvatus.data.text.boundaries import byte_alphabet
-from typing import ClassVar, TypeVar
-from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch
-from larvatus.core.pretraining_targets import PlacedTokens
-
 
 BEGIN, PAD, END, UNKNOWN = range(4)
 BYTES = 4

@@ -23,18 +23,16 @@ Text is read several times by some jobs, and from many files alike: files with t
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import digits
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
 
 PAIRS = (
     ("premise", "hypothesis"),

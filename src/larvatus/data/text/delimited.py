@@ -19,17 +19,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from larvatus.data.text.records import LONGEST_LINE
-from collections.abc import Iterator
 from itertools import chain
+
 from larvatus.core.errors import DataError
 from larvatus.core.files import as_text
-from larvatus.data.text.columns import note_column
+from larvatus.data.text.columns import SampledRows, chosen_column, document_column, has_header, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.columns import has_header
 from larvatus.data.text.records import BadRecord, Faults, decoded, document_of, lines_of
-from larvatus.data.text.columns import SampledRows, chosen_column, document_column
-
+from larvatus.data.text.streams import LONGEST_LINE
 
 MOST_COLUMNS = 4_096
 """Each is looked at to find out what it holds."""

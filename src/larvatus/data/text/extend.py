@@ -33,24 +33,23 @@ byte-level BPE (after a space; ``word`` at the beginning of a text is another), 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-import tokenizers
-from larvatus.core.errors import ArtefactError
-from larvatus.data.text.tokenizer import Tokenizer
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 import regex
-from larvatus.core.errors import DataError, UsageError
+import tokenizers
+
+from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.regular_files import read_named
 from larvatus.data.text.boundaries import byte_alphabet
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import ALONE, segment_words
-
 
 Units = Mapping[str, tuple[int, ...]]
 """Units to add, with the ids of their old pieces."""

@@ -21,25 +21,25 @@ the file's name has no such part, its folder's name is read in the same way. A n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+
 import msgspec
 import numpy as np
 import tokenizers
+
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor, Here
 from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import list_files, read_documents
 from larvatus.data.text.sentences import Mode, is_language, split_sentences
-from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import TokenizerConfig, Words, learn_vocabulary, pipeline, train_vocabulary
-import re
-from pathlib import PurePath
-
 
 Repeats = Callable[[Mapping[str, int]], Mapping[str, float]]
 """From the sentences of each language to how often its text is to count."""

@@ -26,24 +26,19 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
+
 import fsspec
+import msgspec
+
 from larvatus.core import regular_files
-from larvatus.core.errors import DataError
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
 from larvatus.data.text import records
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.columns import note, note_blank_rows
-from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.streams import asking
 from larvatus.data.text.delimited import read_delimited
-from collections.abc import Iterator
-import msgspec
-from larvatus.core.errors import UsageError
-from larvatus.data.text.columns import note_blank_rows
-from larvatus.data.text.documents import ReadOptions, Skipped
-from larvatus.data.text.streams import UTF_8, encoding_in_use
-from larvatus.data.text.streams import numbered_lines
-
+from larvatus.data.text.documents import Document, ReadOptions, Skipped
+from larvatus.data.text.streams import UTF_8, asking, encoding_in_use, numbered_lines
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 

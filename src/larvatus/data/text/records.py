@@ -14,39 +14,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import IO, Any
-import fsspec
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
-from larvatus.core.regular_files import open_named
-from larvatus.data.text.archives import BROKEN, unpacked
-from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.streams import HINT, UTF_8, recoded
-from larvatus.data.text.archives import parquet_growth, take_batch, text_columns
-from larvatus.data.text.streams import json_records
-from larvatus.data.text.sentences import is_language
-from larvatus.data.text.streams import asking
 from larvatus.core.text_inputs import refuse_surrogates
-from itertools import chain
-from typing import Any
-from larvatus.core.errors import DataError
-from larvatus.data.text.columns import note_column
-from larvatus.data.text.documents import ReadOptions
-from larvatus.data.text.archives import Growth, take_batch
-from larvatus.data.text.columns import SampledRows, chosen_column, document_column
-
-
-LONGEST_LINE = 256 * 2**20
-"""Bytes of a line; a longer one is no text."""
+from larvatus.data.text.archives import BROKEN, Growth, parquet_growth, take_batch, text_columns
+from larvatus.data.text.columns import SampledRows, chosen_column, document_column, note_column
+from larvatus.data.text.documents import Document, ReadOptions, Skipped
+from larvatus.data.text.sentences import is_language
+from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, recoded
 
 LONGEST_DOCUMENT = 16 * 2**20
 """Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
@@ -99,37 +84,6 @@ def open_text(name: str, options: ReadOptions) -> Iterator[IO[bytes]]:
     """The same as UTF-8, whatever the encoding of the file."""
     with open_bytes(name) as stream:
         yield recoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
-
-
-@contextmanager
-def open_bytes(name: str) -> Iterator[IO[bytes]]:
-    """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        with asking(name) if "://" in name else nullcontext():
-            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
-    except (OSError, ValueError) as fault:
-        raise DataError(f"{name} cannot be opened: {fault}") from fault
-    with raw:
-        yield unpacked(raw, name)
-
-
-@contextmanager
-def open_seekable(name: str) -> Iterator[IO[bytes]]:
-    """The same for formats that are read from their end: what is no plain file is first unpacked to one."""
-    with open_bytes(name) as stream:
-        if stream.seekable():
-            yield stream
-            return
-        with tempfile.TemporaryFile() as whole:
-            try:
-                shutil.copyfileobj(stream, whole)
-            except OSError as fault:
-                raise DataError(f"{name} cannot be unpacked: {fault}") from fault
-            whole.seek(0)
-            yield whole
 
 
 def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:

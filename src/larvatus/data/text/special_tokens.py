@@ -17,15 +17,17 @@ dresses texts with them, so that whoever loads the tokenizer does as in training
 from __future__ import annotations
 
 from itertools import count, takewhile
-import numpy as np
-from larvatus.core.arrays import Ints
-from larvatus.data.text.tokenizer import Tokenizer
 from typing import Any
+
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, processors
+
+from larvatus.core.arrays import Ints
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.extend import Extension
 from larvatus.data.text.template import Dress, Frame, read_frame
+from larvatus.data.text.tokenizer import Tokenizer
 
 
 def sentinel_name(number: int) -> str:

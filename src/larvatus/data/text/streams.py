@@ -30,19 +30,24 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import IO
-from larvatus.core.errors import DataError, UsageError
-from larvatus.core.errors import DataError, LarvatusError
-from larvatus.core.errors import DataError
-from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.records import LONGEST_LINE, open_bytes
 import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from itertools import chain, islice
+from typing import IO
 
+import fsspec
 
+from larvatus.core.errors import DataError, LarvatusError, UsageError
+from larvatus.core.regular_files import open_named
+from larvatus.data.text.archives import BROKEN, unpacked
+
+LONGEST_LINE = 256 * 2**20
+"""Bytes of a line; a longer one is no text."""
 UTF_8 = "utf-8"
 HINT = "--encoding latin-1 (or cp1252, utf-16, …)"
 NO_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem")
@@ -129,6 +134,37 @@ def asking(address: str) -> Iterator[None]:
 def _line(fault: Exception) -> str:
     words = str(getattr(fault, "strerror", None) or fault).strip() or type(fault).__name__
     return words.partition("\n")[0][:300]
+
+
+@contextmanager
+def open_bytes(name: str) -> Iterator[IO[bytes]]:
+    """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with asking(name) if "://" in name else nullcontext():
+            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
+    except (OSError, ValueError) as fault:
+        raise DataError(f"{name} cannot be opened: {fault}") from fault
+    with raw:
+        yield unpacked(raw, name)
+
+
+@contextmanager
+def open_seekable(name: str) -> Iterator[IO[bytes]]:
+    """The same for formats that are read from their end: what is no plain file is first unpacked to one."""
+    with open_bytes(name) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        with tempfile.TemporaryFile() as whole:
+            try:
+                shutil.copyfileobj(stream, whole)
+            except OSError as fault:
+                raise DataError(f"{name} cannot be unpacked: {fault}") from fault
+            whole.seek(0)
+            yield whole
 
 
 def numbered_lines(name: str) -> Iterator[tuple[int, str]]:

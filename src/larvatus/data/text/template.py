@@ -25,17 +25,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 import tokenizers
 from tokenizers import processors
 from tokenizers.models import WordLevel
+
 from larvatus.core.arrays import Integers, Ints
-from larvatus.core.errors import ArtefactError
-from collections.abc import Sequence
-from larvatus.core.arrays import Ints
 from larvatus.core.batch import NO_WORD, TokenBatch
-from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.core.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from larvatus.data.text.tokenizer import Tokenizer
 
 
 MOST_SPECIALS = 16

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.text_inputs import checked_texts
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.text_inputs import checked_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.senses.build import embed_instances
 from larvatus.inference.senses.inventory import SenseInventory

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError
-from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.core.outputs import check_outputs
 from larvatus.core.signals import resumable
+from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import Pair, pair_of, read_pairs
 from larvatus.inference.cloze.masked_copies import Method

@@ -17,8 +17,8 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
 from larvatus.models.nn.buckets import IGNORE

@@ -19,8 +19,7 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.data.corruption import CorruptionConfig
-from larvatus.data.text.characters import WORDS
-from larvatus.data.text.characters import NextWords, PreviousWords
+from larvatus.data.text.characters import WORDS, NextWords, PreviousWords
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.elmo import LETTERS, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig

@@ -13,8 +13,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import FromText, from_text_of
-from larvatus.core.pretraining_targets import ReplacedTokens
+from larvatus.core.pretraining_targets import FromText, ReplacedTokens, from_text_of
 from larvatus.core.ranges import Size, check_ranges
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of

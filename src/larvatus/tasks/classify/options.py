@@ -15,8 +15,8 @@ from msgspec import UNSET, Struct
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
-from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.summary import SUMMARIES
 from larvatus.models.heads.trunk import Dense

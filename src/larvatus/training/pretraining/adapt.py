@@ -21,11 +21,10 @@ from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import UsageError
 from larvatus.core.files import sha256
 from larvatus.data.corpus import Corpus, is_corpus
+from larvatus.data.text.boundaries import readable_piece
 from larvatus.data.text.counting import count_words
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.extend import Extension, counted, extend
-from larvatus.data.text.extend import Chosen, frequent_units, listed_units
-from larvatus.data.text.boundaries import readable_piece
+from larvatus.data.text.extend import Chosen, Extension, counted, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.origin import Origin

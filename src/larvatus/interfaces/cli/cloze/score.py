@@ -28,8 +28,7 @@ from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.boundaries import readable_piece
-from larvatus.data.text.readers import has_columns, matching
-from larvatus.data.text.readers import single_texts
+from larvatus.data.text.readers import has_columns, matching, single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS

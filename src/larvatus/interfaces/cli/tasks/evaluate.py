@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs
-from larvatus.core.outputs import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.glue import PUBLISHED, glue_task

@@ -33,8 +33,7 @@ from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
-from larvatus.data.labelled.squad import unique_id
-from larvatus.data.labelled.squad import write_predictions
+from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.data.text.readers import matching
 from larvatus.interfaces.api.task_settings import PredictSettings

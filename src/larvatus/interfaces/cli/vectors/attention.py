@@ -22,8 +22,7 @@ from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.outputs import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
 from larvatus.core.ranges import Count, check_ranges
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.outputs import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
 from larvatus.core.ranges import Count, SmallSeed, check_ranges
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.languages import path_of
