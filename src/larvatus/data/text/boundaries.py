@@ -12,17 +12,15 @@ in ``</w>``, or holds two words, of which it belongs to the first. extends: it b
 
 Where a piece cannot tell (half a UTF-8 character, an unknown in a style that does not mark words), or the normaliser
 rewrites words (`disturbing`), the text is *unsure* and the caller asks the aligner.
-
-Tokens for people: byte-level vocabularies write `daÃŁ` for *daß*, in a letter for each byte.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +28,6 @@ import regex
 
 from larvatus.core.arrays import Bools
 from larvatus.data.text.words import ALONE, EXTENDS, segment_words
-
-if TYPE_CHECKING:
-    from larvatus.data.text.tokenizer import Tokenizer
-
 
 Style = Literal["##", "</w>", "▁", "Ġ", "##bytes"]
 """How a vocabulary marks words: WordPiece, GPT's BPE, SentencePiece, byte-level BPE, single bytes."""
@@ -146,24 +140,3 @@ def _body(piece: str, style: Style, alphabet: dict[str, int]) -> tuple[str, bool
         return None
     body = text.lstrip()
     return body, text != body, text.rstrip() != text and body != ""
-
-
-_BYTES = byte_alphabet()
-SPACE = "Ġ"
-
-
-def readable_piece(piece: str, tokenizer: Tokenizer) -> str:
-    """A token as the vocabulary has it, with bytes decoded; the mark of a space before it stays.
-
-    A part of a character is shown by its bytes: `\\xc3`. What is no byte-level token is as it was.
-    """
-    if tokenizer.kind != "byte-bpe" or not all(char in _BYTES for char in piece):
-        return piece  # of another kind, or a special token with a character that no byte has
-    if (index := tokenizer.id(piece)) is not None and index in tokenizer.special_ids:
-        return piece
-    mark, rest = (SPACE, piece[len(SPACE) :]) if piece.startswith(SPACE) else ("", piece)
-    return mark + bytes(_BYTES[char] for char in rest).decode("utf-8", errors="backslashreplace")
-
-
-def readable_pieces(pieces: Iterable[str], tokenizer: Tokenizer) -> list[str]:
-    return [readable_piece(piece, tokenizer) for piece in pieces]

@@ -26,7 +26,7 @@ import torch
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
-from larvatus.data.text.template import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
 from larvatus.evaluation.audit.bias.reader import Reader
 from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, percent
