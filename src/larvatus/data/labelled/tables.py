@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larvatus.core.errors import DataError
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Place, Row, nul_in, shown
 from larvatus.data.text.archives import BROKEN, COMPRESSIONS, parquet_growth, take_batch, text_columns
@@ -126,7 +127,7 @@ ENDINGS: dict[str, Format] = {
 }
 
 
-class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TableOptions(Settings):
     format: Format | None = None
     """None: by the file's name, then by its first line."""
     header: bool | None = None
