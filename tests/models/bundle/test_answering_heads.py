@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
