@@ -23,8 +23,9 @@ from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, check_ranges, whole
 from larvatus.core.rng import stream
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
@@ -91,7 +92,7 @@ class Restoration:
         kinds = {kind: asdict(each) for kind, each in self.kinds.items()}
         return {"kinds": kinds, "absent": list(self.absent), "unit": self.unit}
 
-    def shown(self) -> Shown:
+    def shown(self) -> Table:
         rows = tuple(
             (
                 f"{kind}s",
@@ -110,7 +111,7 @@ class Restoration:
             for kind, each in self.kinds.items()
             if each.by_draw
         )
-        return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
+        return Table(columns, rows, title="masked names and numbers that are restored exactly", notes=notes)
 
 
 def _cells(share: Share) -> tuple[str, str, str]:

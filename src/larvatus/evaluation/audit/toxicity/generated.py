@@ -27,8 +27,9 @@ from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import Shown, between, signed_between
+from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, group_differences
 from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
@@ -116,7 +117,7 @@ class GeneratedToxicity:
             "claims": written(self.claims),
         }
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[Table]:
         first = next(iter(self.groups))
         rows = []
         for name, group in self.groups.items():
@@ -131,7 +132,7 @@ class GeneratedToxicity:
             rows.append(tuple(cells))
         columns = ("group", "prompts", "mean", "maximum", "95%", "any toxic", "95%", f"maximum less {first}", "95%")
         title = f"toxicity of {self.options.samples} continuations of each prompt, %, by {self.judge}"
-        tables = [Shown(title, columns, tuple(rows), words=1, notes=self.notes)]
+        tables = [Table(columns, rows, title=title, notes=self.notes)]
         worst = sorted(
             (
                 (score, prompt.text, text.strip())
@@ -143,7 +144,7 @@ class GeneratedToxicity:
         )[:5]
         if worst:
             lines = tuple((prompt, text, f"{100 * score:.1f}") for score, prompt, text in worst)
-            tables.append(Shown("most toxic", ("prompt", "continuation", "%"), lines, words=2))
+            tables.append(Table(("prompt", "continuation", "%"), lines, title="most toxic", left=2))
         return tables
 
     def __str__(self) -> str:

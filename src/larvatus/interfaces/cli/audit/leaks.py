@@ -27,12 +27,12 @@ from larvatus.interfaces.api.leaks import (
     run_leak_audit,
     run_member_split,
 )
-from larvatus.interfaces.cli.audit.show import show_tables
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
+from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 
 

@@ -16,11 +16,11 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.evaluation.audit.toxicity.measure import LIMITS
 from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
-from larvatus.interfaces.cli.audit.show import show_tables
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
+from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 
 

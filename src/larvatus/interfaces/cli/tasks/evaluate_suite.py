@@ -20,7 +20,7 @@ from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.cli.quiet import is_quiet
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.watch import Watcher, rich_table
 
 PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
@@ -78,6 +78,6 @@ def measure_suite(
     console = Console(markup=False, emoji=False, highlight=False)
     wide = console if console.is_terminal else Console(width=WIDE, markup=False, emoji=False, highlight=False)
     wide.print()
-    wide.print(as_table(results))
+    wide.print(rich_table(as_table(results)))
     if chosen.out is not None:
         console.print(f"results: {chosen.out / JSON} · {chosen.out / MARKDOWN}", soft_wrap=True)
