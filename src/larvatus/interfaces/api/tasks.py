@@ -83,9 +83,7 @@ def finetune(
     task_named(task)
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
-    run_keywords, others = _split_run(settings)
-    columns, others = split_columns({"device": str(loaded.device), **others})
-    request = RunRequest(columns=columns, errors=errors, **run_keywords)
+    request, others = _split_request({"device": str(loaded.device), **settings}, errors)
     job = job_of(task, others)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
     watcher = Watcher.on_stream(quiet=quiet or followed or not launch().main)
@@ -116,13 +114,12 @@ class RunRequest:
     overwrite: bool = False
 
 
-def _split_run(keywords: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
-    """Keywords of `RunRequest`, and the others."""
-    names = {"group", "curve", "resume", "overwrite"} & keywords.keys()
-    return (
-        {name: keywords[name] for name in names},
-        {name: value for name, value in keywords.items() if name not in names},
-    )
+def _split_request(keywords: Mapping[str, object], errors: Errors) -> tuple[RunRequest, dict[str, object]]:
+    """The request, and the keywords of the job."""
+    columns, others = split_columns(keywords)
+    names = {"group", "curve", "resume", "overwrite"} & others.keys()
+    given: dict[str, Any] = {name: others.pop(name) for name in names}
+    return RunRequest(columns=columns, errors=errors, **given), others
 
 
 def job_from(
