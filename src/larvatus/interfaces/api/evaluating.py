@@ -15,10 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, overload
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table, render_text
 from larvatus.core.tabular import ResultList, Tabular, data_frame
 from larvatus.data.corpus import BuildOptions
@@ -49,14 +47,11 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords
 
 
-class HeldOutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeldOutSettings(Settings):
     """How much validation text is read."""
 
     tokens: Annotated[int, BUDGETS["tokens"]] = 1_048_576
     """Most tokens to read in all, shared equally between languages."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 COLUMNS = {

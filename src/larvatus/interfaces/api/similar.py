@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag, PathName
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-class VectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VectorSettings(Settings):
     """Which vectors are compared."""
 
     layers: str | None = None

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from msgspec import Struct
-
 from larvatus.core import files
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.part import Subject
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 JSON, MARKDOWN = "suite.json", "suite.md"
 
 
-class SuiteRunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SuiteRunSettings(Settings):
     """Where a suite is measured, and what becomes of results that stand in `out`."""
 
     resume: bool = False

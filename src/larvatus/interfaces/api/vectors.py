@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import CountOrNone, check_ranges
+from larvatus.core.ranges import CountOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
 from larvatus.inference.model import Model, load
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EmbedFilesKeywords
 
 
-class EmbedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbedSettings(Settings):
     """Which vectors are written, and how."""
 
     unit: Unit = "sentence"
@@ -51,9 +51,6 @@ class EmbedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Go on with a run that was interrupted."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def embed_files(

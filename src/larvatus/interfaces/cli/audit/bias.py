@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.reading import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
 from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
@@ -23,7 +22,7 @@ Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, witho
 """Of --test."""
 
 
-class BiasSets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BiasSets(Settings):
     """What a model is held against: one or more of these."""
 
     pairs: Annotated[str | None, Flag(metavar="FILE")] = None

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.leaks.report import LIMITS
 from larvatus.interfaces.api.leaks import (
@@ -36,7 +36,7 @@ from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 
 
-class LeakSources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeakSources(Settings):
     """What is held against the model."""
 
     canaries: Annotated[Path | None, Flag(metavar="DIR")] = None

@@ -10,10 +10,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.evaluation.audit.toxicity.measure import LIMITS
 from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
@@ -24,7 +23,7 @@ from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 
 
-class ToxicitySources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToxicitySources(Settings):
     """What is asked, and of which models."""
 
     prompts: Annotated[Path | None, Flag(metavar="FILE")] = None

@@ -26,7 +26,7 @@ PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
 
 
-class OfSuite(SuiteSettings, frozen=True, kw_only=True):
+class OfSuite(SuiteSettings):
     """A suite of measurements, and where its results go."""
 
     suite: SuiteName | None = None
