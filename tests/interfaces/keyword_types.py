@@ -17,8 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from larvatus.core.field_words import field_words
-from larvatus.core.flags import ASSIGNMENTS, PATH
+from larvatus.core.flags import ASSIGNMENTS, PATH, field_words
 from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
