@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Struct
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from larvatus.core.flags import Flag
-from larvatus.data.labelled.reading import TextFiles
+from larvatus.core.settings import Settings
+from larvatus.data.labelled.file_options import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
-from larvatus.evaluation.audit.bias.shown import Shown
-from larvatus.interfaces.api.auditing_bias import BiasSettings, audit_bias
+from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, ModelName
 from larvatus.interfaces.cli.quiet import Quiet
-from larvatus.interfaces.cli.tasks.evaluate_tables import console
+from larvatus.interfaces.cli.tables import show_report, wide_console
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
 """Of --test."""
 
 
-class BiasSets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BiasSets(Settings):
     """What a model is held against: one or more of these."""
 
     pairs: Annotated[str | None, Flag(metavar="FILE")] = None
@@ -62,35 +56,22 @@ def bias(
 
     Every figure comes by category, and with what the set does not measure. Nothing here shows that a model is fair.
     """
-    given = {name: value for name, value in keywords(sets).items() if value}
+    sources = (sets.pairs, sets.stereoset, sets.winobias, sets.templates, sets.associations, sets.test)
+    given = {name: source for name, source in zip(PARTS, sources, strict=True) if source}
     loaded = machine.load(model)
     with Counting("sentences") as count:
-        report = audit_bias(
+        report = run_bias_audit(
             loaded,
-            **given,
-            **keywords(chosen),
-            **columns,
+            given,
+            sets.swaps,
+            columns,
+            chosen,
             progress=lambda what, done, total: count.say(f"{done:,} of {total:,} {what}"),
         )
     if json:
         print(as_json(report.to_dict()), end="")
         return
-    out = console()
-    for part in report.shown():
-        _show(out, part)
+    out = wide_console()
+    show_report(out, report.shown())
     if chosen.out is not None:
         out.print(f"\nwritten: {chosen.out}", markup=False, soft_wrap=True)
-
-
-def _show(out: Console, part: Shown) -> None:
-    if isinstance(part, str):
-        out.print(escape(part), soft_wrap=True)
-        return
-    table = Table(box=None, pad_edge=False)
-    for at, name in enumerate(part.columns):
-        table.add_column(escape(name), justify="left" if at == 0 else "right")
-    for row in part.rows:
-        table.add_row(*map(escape, row))
-    if part.apart:
-        out.print()
-    out.print(table)

@@ -22,14 +22,13 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
-from larvatus.data.labelled.squad_file import write_predictions
-from larvatus.data.text.encodings import reading_in
+from larvatus.data.labelled.squad import write_predictions
+from larvatus.data.text.streams import reading_in
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.evaluating import (
     TaskScores,
@@ -46,11 +45,11 @@ from larvatus.interfaces.cli.left_out import say_counts
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.numbers import TOKENS
 from larvatus.interfaces.cli.options import READING, MixedText
+from larvatus.interfaces.cli.tables import wide_console
 from larvatus.interfaces.cli.tasks.columns import Columns
 from larvatus.interfaces.cli.tasks.evaluate_suite import PANEL as SUITE
 from larvatus.interfaces.cli.tasks.evaluate_suite import OfSuite, measure_suite
 from larvatus.interfaces.cli.tasks.evaluate_tables import (
-    console,
     show_comparison,
     show_evaluation,
     show_glue,
@@ -289,7 +288,7 @@ def _on_task(work: OnTask) -> None:
 
 
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
-    out = console()
+    out = wide_console()
     for each in scores:
         show_evaluation(out, each.evaluation)
         if each.mix is not None:
