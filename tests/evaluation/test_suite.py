@@ -38,6 +38,7 @@ from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.models.bundle.contents import digest_of
 from larvatus.models.bundle.directory import load_bundle
+from larvatus.training.engine.watch import rich_table
 from larvatus.training.pretraining.held_out import held_out_batches
 from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
@@ -136,7 +137,7 @@ def test_a_model_without_a_masked_head_is_measured_on_the_rest_and_says_so(measu
     cells = {row.figures["model"].id: row.reasons for row in results.rows() if "model" in row.figures}
     assert cells["blimp"] == {"beside": "no masked head"}
     stream = io.StringIO()
-    Console(file=stream, width=400).print(as_table(results))
+    Console(file=stream, width=400).print(rich_table(as_table(results)))
     assert "no masked head" in stream.getvalue()
     assert "senseval3, semeval2007, semeval2013: not measured, the files are missing" in as_markdown(results)
 

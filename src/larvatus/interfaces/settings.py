@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
+from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.remote import is_address, mirrored
 from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.encodings import UTF_8, check_encoding
@@ -47,7 +48,7 @@ Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
 
 
-class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextSettings(Settings):
     """How text is read."""
 
     language: str = "en"
@@ -70,6 +71,7 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Licence of the text, for the datasheet."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.encoding is not None:
             check_encoding(self.encoding)
         if self.text is not None and not self.text:
@@ -107,7 +109,7 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-class BudgetSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BudgetSettings(Settings):
     """How long to train: one of these."""
 
     steps: Steps | None = None
@@ -119,15 +121,12 @@ class BudgetSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: Annotated[int, BUDGETS["tokens"]] | None = None
     """Train on this many tokens."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
     @property
     def budget(self) -> Budget:
         return Budget(**msgspec.structs.asdict(self))
 
 
-class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MachineSettings(Settings):
     """What may differ between machines and must not change the result."""
 
     device: str = "auto"
@@ -149,9 +148,6 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rank_timeout: Annotated[float, SILENCE] = SILENT_S
     """Of several processes: seconds of silence after which one counts as lost."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
     @property
     def runtime(self) -> Runtime:
         chosen = msgspec.structs.asdict(self)
@@ -159,7 +155,7 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return replace(Runtime.here(**chosen), rank_timeout=rank_timeout)
 
 
-class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PretrainSettings(Settings):
     """What is trained, from what, and how it is watched over."""
 
     size: str | None = None
@@ -191,11 +187,8 @@ class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parallel: Parallel = "auto"
     """Under torchrun: all weights in each process, a part in each, or a part where memory is short."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
-
-class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompareSettings(Settings):
     """What is compared."""
 
     size: str | None = None
@@ -219,11 +212,8 @@ class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     then_examples: Annotated[Count, Flag(metavar="N", panel=THEN)] | None = None
     """Learn from so many examples of a set at most, drawn at random, the same for all."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
-
-class BenchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BenchSettings(Settings):
     """What is measured of a machine."""
 
     recipe: str | None = None
@@ -249,11 +239,8 @@ class BenchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     largest: Count | None = None
     """With --grow: the largest length, batch, number of layers, or times that the text is repeated."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
-
-class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VocabularySettings(Settings):
     """What kind of vocabulary."""
 
     kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"], Flag("--type")] = "wordpiece"
@@ -268,9 +255,6 @@ class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Share of the documents that are counted, drawn at random."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 S = TypeVar("S", bound=Struct)

@@ -18,7 +18,7 @@ from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, steps_of_phases
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.watch import Watcher, rich_table
 from larvatus.training.pretraining.budget import steps_wanted
 from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.monitor import Monitor
@@ -94,7 +94,7 @@ def test_recipes_with_the_same_tokenizer_settings_share_vocabulary_and_shards(co
 def test_the_table_has_every_measure_of_every_recipe(compared):
     out, results = compared
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(as_table(results))
+    console.print(rich_table(as_table(results)))
     said = console.export_text()
     lines = {line[:26].strip(): line[26:].split() for line in said.splitlines() if line.startswith("  ")}
     assert said.startswith("the same budget for all: 4 steps")

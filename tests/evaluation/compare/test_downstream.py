@@ -26,7 +26,7 @@ from larvatus.evaluation.compare.values import Value
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.fit.loop import FineTuning
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.watch import Watcher, rich_table
 from tests.evaluation.conftest import BERT, SMALL
 
 QUIET = Watcher()
@@ -188,7 +188,7 @@ def test_scores_are_those_of_fine_tuning_alone(compared, sets):
 def test_the_table_the_plot_and_the_file_have_them(compared, tmp_path):
     out, results = compared
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(tuned_table(results))
+    console.print(rich_table(tuned_table(results)))
     said = console.export_text()
     rows = {row.name: row for row in results.tuned_rows()}
     assert list(rows) == ["reviews accuracy", "tags accuracy", "average"]
@@ -198,7 +198,7 @@ def test_the_table_the_plot_and_the_file_have_them(compared, tmp_path):
     assert "over 2 seeds" in said
     assert "reviews 18 and 9" in said
     plain = Console(width=200, record=True, file=io.StringIO())
-    plain.print(as_table(results))
+    plain.print(rich_table(as_table(results)))
     assert "reviews" not in plain.export_text()
     kept = json.loads((out / "results.json").read_text())
     assert kept == json.loads(json.dumps(as_dict(results)))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.training.engine import watch
-from larvatus.training.engine.watch import Cell, Column, Metrics, Table, Watcher
+from larvatus.training.engine.watch import Metrics, Watcher, rich_table
 
 
 def console(*, terminal: bool = False) -> Console:
@@ -65,6 +66,6 @@ def test_a_table_is_printed_by_any_console() -> None:
         notes=[Cell("note: few", style="yellow")],
     )
     here = console()
-    here.print(table)
+    here.print(rich_table(table))
     words = [line.split() for line in here.export_text().splitlines()]
     assert words == [["by", "[x]"], ["loss"], ["before"], ["group"], ["new", "1.5"], ["note:", "few"]]

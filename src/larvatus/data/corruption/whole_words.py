@@ -26,9 +26,7 @@ from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
 _TWO_32 = float(1 << 32)
 
 
-class WholeWordConfig(
-    ReplacementConfig, tag_field="type", tag="whole-words", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class WholeWordConfig(ReplacementConfig, tag_field="type", tag="whole-words"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
     def hide(self, text: Text) -> Hidden:

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from larvatus.core.errors import DataError
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.parquet import parquet_rows
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Place, Row, nul_in, shown
@@ -42,7 +43,7 @@ ENDINGS: dict[str, Format] = {
 }
 
 
-class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TableOptions(Settings):
     format: Format | None = None
     """None: by the file's name, then by its first line."""
     header: bool | None = None

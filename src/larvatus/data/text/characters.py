@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import tokenizers
@@ -27,7 +26,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import TokenBatch, edges
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Count, Size, check_ranges
+from larvatus.core.ranges import Count, Size
+from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
 
 BEGIN, PAD, END, UNKNOWN = range(4)
@@ -41,7 +41,7 @@ LONGEST = 255
 """Bytes of a word that may be predicted; longer ones were cut when they were counted."""
 
 
-class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CharactersConfig(Settings, path="tokenizer.", error=RecipeError, tag="characters"):
     size: Size = 793_471
     """Pieces at most: 516 symbols, and the words that are predicted; any other is predicted as <unk>."""
     lowercase: bool = False
@@ -50,7 +50,7 @@ class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=Tr
     """A word must occur this often to be predicted."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
+        super().__post_init__()
         if self.size <= WORDS:
             raise RecipeError(
                 f"tokenizer.size = {self.size} leaves no word to predict: {WORDS} symbols come first; set 2000 or more"

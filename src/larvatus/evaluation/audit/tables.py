@@ -1,39 +1,8 @@
-"""Tables of an audit: rows of words that a terminal, a notebook and a page lay out as they like.
-
->>> print(Shown("exposure", ("repeats", "bits"), (("1", "2.1"), ("16", "13.3"))))
-exposure
-repeats  bits
-      1   2.1
-     16  13.3
-"""
+"""Shares, intervals and spreads as the tables of an audit print them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Shown:
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int = 0
-    """How many columns, the first, hold words and not numbers: those are set to the left."""
-    notes: tuple[str, ...] = ()
-    """What a reader of the figures should know."""
-
-    def __str__(self) -> str:
-        table = [self.columns, *self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(len(self.columns))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column < self.words else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in table
-        ]
-        return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])
 
 
 def percent(share: float | None) -> str:

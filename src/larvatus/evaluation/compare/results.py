@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from larvatus.core import notebook
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular
 from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult, tuned_rows
 from larvatus.evaluation.compare.values import Better, Kind, Row, Value
 from larvatus.evaluation.compare.yardstick import YardstickScore
 
 
-class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObjectiveScore(Settings):
     """One objective on held-out text, with the recipe's own masks."""
 
     loss: float
@@ -29,7 +28,7 @@ class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     count: int
 
 
-class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Point(Settings):
     """A held-out evaluation on the way."""
 
     step: int
@@ -47,7 +46,7 @@ class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - self.loss / self.guess
 
 
-class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunResult(Settings):
     """One contestant trained from one seed."""
 
     label: str
@@ -88,7 +87,7 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
-class Results(Tabular, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Results(Tabular, Settings):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.evaluation.compare.results import Results
 from larvatus.evaluation.compare.tuned import AVERAGE, GROUP, SetFacts
 from larvatus.evaluation.compare.values import Kind, Row, Value
-from larvatus.training.engine.watch import Cell, Column, Table
 
 
 def as_table(results: Results) -> Table:

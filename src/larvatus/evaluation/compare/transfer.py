@@ -21,13 +21,13 @@ from typing import Any
 
 from larvatus.core import notebook
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.core.tabular import Tabular, flat
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.text.language_names import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
-from larvatus.tasks.evaluation.shown import Shown, Table
 from larvatus.tasks.held_out import known_metric
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
@@ -113,7 +113,7 @@ class Transfer(Tabular):
         rows = self.to_dict()["languages"]
         return [flat({name: value for name, value in row.items() if name != "notes"}) for row in rows]
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         """For people."""
         yield self._table()
         yield f"\n{self._summary()}"
@@ -123,7 +123,7 @@ class Transfer(Tabular):
 
     def _repr_html_(self) -> str:
         table = self._table()
-        return notebook.table(table.columns, table.rows, title=self.model, note=self._summary())
+        return notebook.table([head.name for head in table.heads], table.rows, title=self.model, note=self._summary())
 
     def _table(self) -> Table:
         guesses = {language: self.majority(language) for language in self.evaluations}
@@ -142,7 +142,7 @@ class Transfer(Tabular):
             )
             guess = guesses[language]
             rows.append((*cells, "–" if guess is None else _number(guess)) if guessed else cells)
-        return Table((*columns, "majority") if guessed else columns, tuple(rows), apart=False)
+        return Table((*columns, "majority") if guessed else columns, tuple(rows))
 
     def _summary(self) -> str:
         if self.source is None:

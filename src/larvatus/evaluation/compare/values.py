@@ -11,15 +11,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
-
+from larvatus.core.settings import Settings
 from larvatus.metrics.student_t import NORMAL_95, t_quantile
 
 Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
 
 
-class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Value(Settings):
     mean: float
     deviation: float | None = None
     """Standard deviation over seeds (n − 1); None for a single seed."""
@@ -54,7 +53,7 @@ class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Row(Settings):
     """One measure of all contestants."""
 
     name: str

@@ -31,10 +31,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges
+from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.inputs import framed
 from larvatus.data.text.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ ROWS_AT_ONCE = 32  # bounds the M × V matrix of log-probabilities
 UNICODE = math.log(0x110000)
 
 
-class YardstickScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class YardstickScore(Settings):
     """One model on the yardstick."""
 
     loss: float

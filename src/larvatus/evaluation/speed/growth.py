@@ -22,6 +22,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.documents import Document
 from larvatus.data.text.embedded import embedded_documents
@@ -34,7 +35,6 @@ from larvatus.evaluation.speed.timing import peak_bytes, take_turns
 from larvatus.evaluation.speed.training import OurTraining
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Cell, Column, Table
 
 Dimension = Literal["length", "batch", "layers", "corpus"]
 UNITS = {"length": "tokens of a sequence", "batch": "sequences of a step", "layers": "layers", "corpus": "tokens"}

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.evaluation.speed.ceiling import Ceiling
-from larvatus.training.engine.watch import Cell, Column, Table
 
 
 class Machine(Struct, frozen=True, kw_only=True):

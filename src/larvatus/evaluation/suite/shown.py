@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from larvatus.core.tables import Cell, Column, Table, escaped
 from larvatus.evaluation.suite.cells import cells_of, heads_of
 from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
-from larvatus.training.engine.watch import Cell, Column, Table
 
 
 def as_table(results: SuiteResults) -> Table:
@@ -34,25 +34,10 @@ def as_table(results: SuiteResults) -> Table:
 
 def as_markdown(results: SuiteResults) -> str:
     """For a page of documentation: the table, what must be known of it, and the commands."""
-    roles, heads = list(results.labels), heads_of(results.labels)
-    lines = ["| " + " | ".join(map(_escaped, heads)) + " |", "|" + " --- |" * len(heads)]
-    for row in results.rows():
-        cells = [_escaped(cell) for cell in cells_of(row, results.labels)]
-        if row.first is not None and row.first.detail:
-            cells[0] = f"… {cells[0].strip()}"
-        if row.best is not None:
-            place = 2 + roles.index(row.best)
-            cells[place] = f"**{cells[place]}**"
-        lines.append("| " + " | ".join(cells) + " |")
-    lines.append("")
-    lines += [f"- {_escaped(line)}" for line, _ in _notes(results)]
-    lines += ["", "Commands:", ""]
-    lines += [f"    {record.command}" for record in _records(results)]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
+    table = as_table(results)
+    notes = [f"- {escaped(line)}" for line, _ in _notes(results)]
+    commands = [f"    {record.command}" for record in _records(results)]
+    return "\n".join([table.markdown(), "", *notes, "", "Commands:", "", *commands]) + "\n"
 
 
 def _records(results: SuiteResults) -> list[Record]:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.languages import held_out_text, open_text
@@ -31,14 +30,11 @@ from larvatus.models.bundle.directory import check_model_directory
 from larvatus.training.engine.settings import BUDGETS
 
 
-class ImportanceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImportanceSettings(Settings):
     """How much text is read."""
 
     tokens: Annotated[int, BUDGETS["tokens"]] = 32_768
     """Read no more."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def head_importance(

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.files import sha256
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
 from larvatus.evaluation.audit.bias.pairs import drawn_pairs, read_crows, score_crows
@@ -43,7 +43,7 @@ MOST_PAIRS = whole(2, 10_000_000)
 PARTS = ("crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps")
 
 
-class BiasSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BiasSettings(Settings):
     """How figures and their intervals are found, and where they go."""
 
     samples: Annotated[int, SAMPLES] = 1000
@@ -62,9 +62,6 @@ class BiasSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A directory for JSON: bias.json, and a file for each set."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def resampling(self) -> Resampling:

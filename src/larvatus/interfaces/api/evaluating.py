@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, overload
 
 from larvatus.core.errors import UsageError
+from larvatus.core.tables import Table, render_text
 from larvatus.core.tabular import ResultList, Tabular, data_frame
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.corpus import Corpus as Shards
@@ -35,7 +36,6 @@ from larvatus.models.nn.layer_mix import LearntMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.shown import Table, as_text
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
 from larvatus.tasks.scoring import head_of
@@ -106,7 +106,7 @@ class TextScores(Tabular):
     def __str__(self) -> str:
         rows = self.rows(each=len(self.by_language) > 1)
         cells = tuple(tuple(form.format(row[name]) for name, form in COLUMNS.items()) for row in rows)
-        return as_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells, apart=False)])
+        return render_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells)])
 
     def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
         """A row for each language, if asked for, then one for all."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from larvatus.core import notebook
+from larvatus.core.tables import render_text
 from larvatus.inference.model import Model
-from larvatus.tasks.evaluation.shown import as_text
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.fit.summary import result_parts
 
@@ -27,7 +27,7 @@ class FineTunedModel(Model):
         made.metric = tuned.metric
         held_out = f", scored on {len(tuned.dev):,}" if tuned.dev is not None else ""
         made._read = f"fine-tuned on {len(tuned.train):,} examples{held_out}"
-        made._table = as_text(result_parts(tuned))
+        made._table = render_text(result_parts(tuned))
         return made
 
     def __str__(self) -> str:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
-
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs, new_output, write_output
-from larvatus.core.ranges import Count, Seed, ShareBetween, check_ranges, whole
+from larvatus.core.ranges import Count, Seed, ShareBetween, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
 from larvatus.evaluation.audit.drawn import DrawnTexts, drawn_texts
@@ -41,7 +40,7 @@ Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
 
 
-class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeakSettings(Settings):
     """How leaks are looked for."""
 
     documents: Count = 1_000
@@ -66,9 +65,6 @@ class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of all draws and masks."""
     device: Annotated[str, Flag(offered=False)] = "auto"
     """Where models are loaded: auto, cpu or cuda."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def audit_leaks(
@@ -282,16 +278,13 @@ def _paths(given: Texts | None) -> list[str]:
     return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
 
 
-class SplitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SplitSettings(Settings):
     """How documents are split."""
 
     share: ShareBetween = 0.5
     """Share of the documents that are to be trained on."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def split_members(

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
 from larvatus.core.given_texts import checked_inputs, described
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import Pair, pair_of, read_pairs
@@ -24,7 +23,7 @@ from larvatus.interfaces.settings import structs_of
 from larvatus.metrics.minimal_pairs import PairAccuracies
 
 
-class PairSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PairSettings(Settings):
     """How sentences are scored."""
 
     method: Method = "original"

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from larvatus.core.errors import ArtefactError
+from larvatus.core.settings import Settings
 from larvatus.inference.model import Model, load
 from larvatus.inference.senses.build import build_senses as mean_of_tagged
 from larvatus.inference.senses.inventory import SenseInventory
@@ -24,7 +23,7 @@ from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.interfaces.settings import structs_of
 
 
-class SenseVectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SenseVectorSettings(Settings):
     """What sense vectors are means of."""
 
     layers: str = "last"

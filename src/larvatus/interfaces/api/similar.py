@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
@@ -29,7 +29,7 @@ from larvatus.interfaces.settings import TextSettings, structs_of
 ALL = "all"
 
 
-class VectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VectorSettings(Settings):
     """Which vectors are compared."""
 
     layers: str | None = None

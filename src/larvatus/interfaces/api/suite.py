@@ -12,10 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from larvatus.core import files
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.part import Subject
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
@@ -32,7 +31,7 @@ from larvatus.training.engine.watch import Watcher
 JSON, MARKDOWN = "suite.json", "suite.md"
 
 
-class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunSettings(Settings):
     """Where a suite is measured, and what becomes of results that stand in `out`."""
 
     resume: bool = False

@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
-
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.ranges import Count, Seed, check_ranges, whole
+from larvatus.core.ranges import Count, Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.audit.drawn import drawn_texts
 from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
@@ -33,7 +32,7 @@ from larvatus.interfaces.settings import TextSettings, structs_of
 from larvatus.models.generation.generator import can_generate
 
 
-class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToxicitySettings(Settings):
     """How prompts are filled and judged."""
 
     words: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -62,7 +61,7 @@ class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where models are loaded: auto, cpu or cuda."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if (self.words is None) == (self.judge is None):
             raise UsageError("who judges? give a list of words (--words FILE) or a classifier (--judge MODEL)")
         if self.label is not None and self.judge is None:

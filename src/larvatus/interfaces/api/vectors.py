@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import CountOrNone, check_ranges
+from larvatus.core.ranges import CountOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
 from larvatus.inference.model import Model, load
@@ -25,7 +25,7 @@ from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Un
 from larvatus.interfaces.settings import TextSettings, structs_of
 
 
-class EmbedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbedSettings(Settings):
     """Which vectors are written, and how."""
 
     unit: Unit = "sentence"
@@ -48,9 +48,6 @@ class EmbedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Go on with a run that was interrupted."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def embed_files(

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Range, check_ranges, whole
+from larvatus.core.ranges import Range, whole
+from larvatus.core.settings import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 LIMITS = "Limits of a request"
@@ -26,7 +25,7 @@ Threads = Annotated[int, whole(1, 1_024)]
 Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
-class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServeSettings(Settings):
     """How a server listens, what it refuses, and how much it does at once."""
 
     host: str = "127.0.0.1"
@@ -65,7 +64,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Read requests as JSON lines from standard input and write responses to standard output, without a socket."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         check_binding(self.host, self.key_file)
         check_names(self.host_allowed)
 

@@ -10,10 +10,9 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import LearningRate, Seed, check_ranges, whole
+from larvatus.core.ranges import LearningRate, Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Errors
 
 MOST_BYTES = 2_000_000
@@ -23,7 +22,7 @@ LONGEST_NAME = 40
 EPOCHS, BATCH = whole(1, 1_000), whole(1, 1_024)
 
 
-class LearnOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnOptions(Settings):
     """Training options; None for the defaults of `larvatus finetune`."""
 
     epochs: Annotated[int, EPOCHS] | None = None
@@ -32,16 +31,13 @@ class LearnOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     trained: Literal["all", "head", "last2", "lora"] | None = None
     seed: Seed | None = None
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
     def settings(self) -> dict[str, Any]:
         """The options that are set, as keywords of `larvatus.finetune`."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in named.items() if value is not None}
 
 
-class LearnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnFile(Settings):
     """A small file of labelled examples, as text."""
 
     text: str
@@ -71,7 +67,7 @@ class LearnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError("the file is empty; give labelled examples")
 
 
-class LearnRequest(LearnFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnRequest(LearnFile):
     """A file, with the model to fine-tune on it."""
 
     model: str | None = None
@@ -79,7 +75,7 @@ class LearnRequest(LearnFile, frozen=True, kw_only=True, forbid_unknown_fields=T
     choices: LearnOptions = LearnOptions()
 
 
-class LearnJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnJob(Settings):
     """The job of the training process."""
 
     task: str

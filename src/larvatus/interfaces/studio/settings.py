@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.interfaces.serve.settings import Port, ServeSettings, check_names, is_loopback
 
 TAUGHT = "studio"
@@ -43,7 +41,7 @@ class Folders:
         return self.runs / EXAMPLES
 
 
-class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StudioSettings(Settings):
     """Address of the studio, and its folder of runs."""
 
     host: str = "127.0.0.1"
@@ -62,7 +60,7 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Print the address without opening a browser."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         check_names(self.host_allowed)
         if not is_loopback(self.host):
             raise UsageError(

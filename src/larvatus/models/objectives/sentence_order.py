@@ -15,9 +15,7 @@ from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 
 
-class SentenceOrderConfig(
-    PairClassifierConfig, tag_field="type", tag="sentence-order", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SentenceOrderConfig(PairClassifierConfig, tag_field="type", tag="sentence-order"):
     needs: ClassVar = OrderLabels
 
     def build(self, model: EncoderConfig, vocabulary: int) -> SentenceOrder:

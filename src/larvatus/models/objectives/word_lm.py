@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.predicted import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.characters import WORDS
 from larvatus.data.text.word_targets import NextWords, PreviousWords
@@ -29,7 +29,7 @@ from larvatus.models.objectives.loss import Loss
 from larvatus.models.objectives.sampled_softmax import sampled_cross_entropy
 
 
-class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordLMConfig(Settings):
     """What both have."""
 
     samples: SizeOrNone = 0
@@ -57,15 +57,11 @@ class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return WordLM(self)
 
 
-class ForwardLMConfig(
-    WordLMConfig, tag_field="type", tag="forward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ForwardLMConfig(WordLMConfig, tag_field="type", tag="forward-lm"):
     needs: ClassVar = NextWords
 
 
-class BackwardLMConfig(
-    WordLMConfig, tag_field="type", tag="backward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class BackwardLMConfig(WordLMConfig, tag_field="type", tag="backward-lm"):
     needs: ClassVar = PreviousWords
 
 

@@ -15,7 +15,8 @@ from msgspec import Struct
 from larvatus.core.errors import RecipeError
 from larvatus.core.neighbours import FromText, from_text_of
 from larvatus.core.predicted import ReplacedTokens
-from larvatus.core.ranges import Size, check_ranges
+from larvatus.core.ranges import Size
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of
 from larvatus.data.corruption import CorruptionConfig, at_place
@@ -38,7 +39,7 @@ SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
 }
 
 
-class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Recipe(Settings, error=RecipeError):
     """A whole system, checked: what is here can be trained."""
 
     name: str
@@ -59,7 +60,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phases: tuple[Phase, ...] = (Phase(),)
 
     def __post_init__(self) -> None:
-        check_ranges(self, "", RecipeError)
+        super().__post_init__()
         _check_objectives(self)
         _check_characters(self)
         _check_optimizer(self)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
 from larvatus.models.bundle.directory import Bundle
@@ -28,7 +29,6 @@ from larvatus.tasks.answers.held_out import HeldOutQuestions
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import Shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class AnswerEvaluation(Evaluation):
         """Answers by the ids of their questions, as official scorers read them."""
         return {example.id: text for example, text in zip(self.data, self.answers, strict=True)}
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         none = sum(not text for text in self.answers)
         yield f"\nscored by the rules of SQuAD {self.version}; {none:,} of {len(self.data):,} questions not answered"
         if self.threshold is not None:

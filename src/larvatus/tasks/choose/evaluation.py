@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Floats, Ints
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of, softmax
 from larvatus.models.bundle.directory import Bundle
@@ -23,7 +24,6 @@ from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.evaluation.evaluated import Calibration, Evaluation, Paired, Reading, plain_metrics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_words
-from larvatus.tasks.evaluation.shown import Shown, Table
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,14 @@ class ChoiceEvaluation(Evaluation):
             "read": self.reading.to_dict(),
         }
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield Table(
             ("endings", "examples", "accuracy", "chance"),
             tuple(
                 (str(size), f"{row.examples:,}", f"{row.accuracy:.4f}", f"{row.chance:.4f}")
                 for size, row in self.by_endings.items()
             ),
+            blank_before=True,
         )
         yield from self.calibration.shown()
 

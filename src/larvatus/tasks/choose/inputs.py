@@ -15,7 +15,7 @@ from larvatus.data.labelled.reading import Column, TableFiles
 from larvatus.tasks.inputs import Input, PlainTexts
 
 
-class ChoiceFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChoiceFiles(TableFiles):
     """Tables of contexts with endings."""
 
     things: ClassVar[str] = "choices"
@@ -29,7 +29,7 @@ class ChoiceFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Column of the right ending: its number from 0, letter or text; default: guessed."""
 
 
-class ContextAndEndings(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContextAndEndings(PlainTexts):
     ending: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
     """An ending to choose from, for one TEXT; give two or more."""
 

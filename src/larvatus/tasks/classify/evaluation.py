@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.errors import UsageError
+from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of
 from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_class, multi_label
@@ -43,7 +44,7 @@ from larvatus.tasks.evaluation.evaluated import (
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes
-from larvatus.tasks.evaluation.shown import Shown, classes, confusion_rows
+from larvatus.tasks.evaluation.shown import classes, confusion_rows
 
 Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
 
@@ -87,7 +88,7 @@ class TextEvaluation(Evaluation):
             "read": self.reading.to_dict(),
         }
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         if self.by_class:
             yield from classes("class", self.by_class)
         if self.confusion is not None:

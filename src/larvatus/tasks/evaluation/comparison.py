@@ -22,11 +22,12 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tables import ReportPart, Table, render_text
 from larvatus.core.tabular import Tabular
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number
+from larvatus.tasks.evaluation.shown import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +71,9 @@ class ModelComparison(Tabular):
         return notebook.table(("metric", self.first, self.second, "difference", "p"), rows)
 
     def __str__(self) -> str:
-        return as_text(self.parts())
+        return render_text(self.parts())
 
-    def parts(self) -> Iterator[Shown]:
+    def parts(self) -> Iterator[ReportPart]:
         """All that `print` and `larvatus evaluate --against` show."""
         yield f"this ({self.second}) less the other ({self.first})"
         rows = []
@@ -80,7 +81,7 @@ class ModelComparison(Tabular):
             signed = f"{each.difference:+.4f}" if not math.isnan(each.difference) else "–"
             interval = f"{number(each.low)} to {number(each.high)}"
             rows.append((name, number(each.first), number(each.second), signed, interval, number(each.p)))
-        yield Table(("metric", "other", "this", "difference", "95% interval", "p"), tuple(rows), apart=False)
+        yield Table(("metric", "other", "this", "difference", "95% interval", "p"), tuple(rows))
         yield "p by approximate randomisation; interval by the paired bootstrap"
         if (pair := self.mcnemar) is not None:
             yield (

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.arrays import Ints
+from larvatus.core.tables import ReportPart, Table, render_text
 from larvatus.core.tabular import Tabular
 from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
@@ -22,7 +23,7 @@ from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.models.bundle.claims import Claim
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number, reliability_rows
+from larvatus.tasks.evaluation.shown import number, reliability_rows
 from larvatus.tasks.read.sequences import Sequences
 
 
@@ -76,7 +77,7 @@ class Calibration:
         """Expected calibration error."""
         return self.reliability.ece
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield (
             f"\ncalibration: ECE {self.ece:.4f} · NLL {self.nll:.4f} · Brier {self.brier:.4f} "
             f"(temperature {self.temperature:.3g})"
@@ -144,14 +145,14 @@ class Evaluation(Tabular, ABC):
         return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
     def __str__(self) -> str:
-        return as_text(self.parts())
+        return render_text(self.parts())
 
-    def parts(self) -> Iterator[Shown]:
+    def parts(self) -> Iterator[ReportPart]:
         """All that `print` and `larvatus evaluate` show."""
         yield f"{self.model} on {self.data.describe()}"
         rows = ((name, each.value, each.low, each.high) for name, each in self.metrics.items())
         cells = tuple((name, number(value), f"{number(low)} to {number(high)}") for name, value, low, high in rows)
-        yield Table(("metric", "score", "95% interval"), cells, apart=False)
+        yield Table(("metric", "score", "95% interval"), cells)
         yield from self.shown()
         yield f"\n{self.reading}"
 
@@ -164,7 +165,7 @@ class Evaluation(Tabular, ABC):
         return [{"metric": name, **row} for name, row in plain_metrics(self.metrics).items()]
 
     @abstractmethod
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         """For people: what stands between the table of metrics and the line on what was read."""
 
     @abstractmethod

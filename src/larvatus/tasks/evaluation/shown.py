@@ -7,10 +7,11 @@ yield "threshold 0.5"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from larvatus.core.arrays import Ints
+from larvatus.core.tables import ReportPart, Table
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.metrics.entities import EntityErrors
@@ -20,44 +21,6 @@ MOST_ROWS = 30
 MOST_COLUMNS = 12
 """Classes of a confusion matrix that is shown whole; of a larger one the most frequent confusions are."""
 CONFUSIONS = 10
-
-
-class Table(NamedTuple):
-    """Columns after the first are numbers."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    apart: bool = True
-    """Whether a blank line stands before it."""
-
-
-Shown = str | Table
-"""A line, or a table."""
-
-
-def as_text(parts: Iterable[Shown]) -> str:
-    """Lines and tables as `print` shows them: words to the left, numbers to the right.
-
-    >>> print(as_text(["on 2 examples", Table(("metric", "score"), (("accuracy", "0.5000"),), apart=False)]))
-    on 2 examples
-    metric     score
-    accuracy  0.5000
-    """
-    lines: list[str] = []
-    for part in parts:
-        if isinstance(part, str):
-            lines.append(part)
-            continue
-        rows = [part.columns, *part.rows]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(part.columns))]
-        lines += [""] if part.apart else []
-        lines += ["  ".join(_justified(row, widths)).rstrip() for row in rows]
-    return "\n".join(lines)
-
-
-def _justified(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    first, *numbers = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in numbers)]
 
 
 def number(value: float) -> str:
@@ -76,7 +39,7 @@ class Confusion(Protocol):
     def share(self) -> float: ...
 
 
-def classes(name: str, rows: Mapping[str, F1]) -> Iterator[Shown]:
+def classes(name: str, rows: Mapping[str, F1]) -> Iterator[ReportPart]:
     """Precision, recall and F1 of each."""
     shown = list(rows.items())[:MOST_ROWS]
     yield Table(
@@ -85,12 +48,13 @@ def classes(name: str, rows: Mapping[str, F1]) -> Iterator[Shown]:
             (label, f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", f"{score.support:,}")
             for label, score in shown
         ),
+        blank_before=True,
     )
     if len(rows) > len(shown):
         yield f"… and {len(rows) - len(shown):,} more (--json has all)"
 
 
-def entity_errors(what: str, wrong: EntityErrors) -> Iterator[Shown]:
+def entity_errors(what: str, wrong: EntityErrors) -> Iterator[ReportPart]:
     yield (
         f"\n{what}: {wrong.boundary:,} with wrong boundaries, {wrong.type:,} of the wrong type, "
         f"{wrong.both:,} both; {wrong.missed:,} missed, {wrong.spurious:,} spurious"
@@ -99,16 +63,17 @@ def entity_errors(what: str, wrong: EntityErrors) -> Iterator[Shown]:
 
 def confusion_rows(
     counts: Ints, labels: Sequence[str], confused: Sequence[Confusion], *, pairs: bool = False
-) -> Iterator[Shown]:
+) -> Iterator[ReportPart]:
     """The whole matrix of a few classes; of many, and where `pairs` are asked for, the most frequent confusions."""
     if len(labels) <= MOST_COLUMNS and not pairs:
         rows = zip(labels, counts.tolist(), strict=True)
         cells = tuple((label, *(f"{count:,}" if count else "·" for count in row)) for label, row in rows)
-        yield Table(("gold ↓ answer →", *labels), cells)
+        yield Table(("gold ↓ answer →", *labels), cells, blank_before=True)
     elif confused:
         yield Table(
             ("gold", "taken for", "times", "of its gold"),
             tuple((pair.gold, pair.found, f"{pair.count:,}", f"{pair.share:.1%}") for pair in confused[:CONFUSIONS]),
+            blank_before=True,
         )
     else:
         yield ""
@@ -124,5 +89,4 @@ def reliability_rows(bins: Reliability) -> Table:
             for low, high, count, sure, right in rows
             if count
         ),
-        apart=False,
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from larvatus.tasks.evaluation.shown import Shown, Table
+from larvatus.core.tables import ReportPart, Table
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.scoring import head_of
 
 
-def result_parts(tuned: Tuned) -> Iterator[Shown]:
+def result_parts(tuned: Tuned) -> Iterator[ReportPart]:
     """Scores on held-out examples, how the weights were chosen, and calibration; nothing where none were held out."""
     if tuned.scores is not None:
         many = len(tuned.runs) > 1
@@ -20,7 +20,7 @@ def result_parts(tuned: Tuned) -> Iterator[Shown]:
             rows.append((f"{name} *" if name == tuned.metric else name, f"{value:.4f}", *spread))
         yield "held out"
         columns = ("metric", "kept", *(("mean of seeds", "deviation") if many else ()))
-        yield Table(columns, tuple(rows), apart=False)
+        yield Table(columns, tuple(rows))
         run = next(run for run in tuned.runs if run.seed == tuned.kept)
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch

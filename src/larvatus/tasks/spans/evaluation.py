@@ -22,6 +22,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import BINARY, binary
@@ -33,7 +34,7 @@ from larvatus.models.heads.spans import Decoding
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, class_rows, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities
-from larvatus.tasks.evaluation.shown import Shown, classes, entity_errors
+from larvatus.tasks.evaluation.shown import classes, entity_errors
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.sequences import SpanSequences
 from larvatus.tasks.spans.spans import spanned_texts, spans_head
@@ -60,7 +61,7 @@ class SpanEvaluation(Evaluation):
     gold_spans: list[set[tuple[int, int, str]]]
     found_spans: list[set[tuple[int, int, str]]]
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield from classes("type", self.by_type)
         yield from classes("depth", {str(depth): score for depth, score in self.by_depth.items()})
         yield from entity_errors("spans", self.errors)

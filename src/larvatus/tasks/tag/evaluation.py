@@ -20,6 +20,7 @@ import numpy as np
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities, read_leniently
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability
@@ -39,7 +40,7 @@ from larvatus.tasks.evaluation.evaluated import (
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_tags, resampled_words
-from larvatus.tasks.evaluation.shown import Shown, classes, confusion_rows, entity_errors
+from larvatus.tasks.evaluation.shown import classes, confusion_rows, entity_errors
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
 from larvatus.tasks.tag.tag import decode, tag_probabilities, tagged_words, tagger_of, words_read
@@ -101,7 +102,7 @@ class TagEvaluation(Evaluation):
             "read": self.reading.to_dict(),
         }
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         if self.errors is not None:
             yield from classes("type", self.by_type)
             yield from entity_errors("entities", self.errors)

@@ -23,7 +23,7 @@ ANSWERS = ("answers", "answer")
 SOURCES = ("source", "sourcetext", "input", "inputtext", "article", "dialogue", "prompt")
 
 
-class WritingFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WritingFiles(FileOptions):
     """Tables of texts and of what is to be written for them, or SQuAD's JSON."""
 
     things: ClassVar[str] = "texts to write"

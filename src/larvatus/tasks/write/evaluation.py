@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.writing import Writing, WritingConfig
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import Shown, Table
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.scoring import head_as
 from larvatus.tasks.write.encode import encode_texts
@@ -68,7 +68,7 @@ class WritingEvaluation(Evaluation):
             "read": self.reading.to_dict(),
         }
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         if self.other:
             yield f"\n{self.other:,} of {len(self.data):,} answers are none of the labels; they count as wrong"
         if self.unfinished:
@@ -76,7 +76,7 @@ class WritingEvaluation(Evaluation):
         wrong = np.flatnonzero(~self.right)[:SHOWN].tolist()
         if wrong:
             rows = tuple((str(self.data.examples[n].place), self.golds[n][0][:60], self.answers[n][:60]) for n in wrong)
-            yield Table(("place", "right", "written"), rows)
+            yield Table(("place", "right", "written"), rows, blank_before=True)
 
     def paired(self, other: WritingEvaluation) -> Paired:
         first, second = (_rows(evaluation, self.classes) for evaluation in (self, other))

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TextColumn
@@ -27,6 +26,7 @@ from rich.text import Text
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.files import append_bytes
+from larvatus.core.tables import Table
 
 
 class Watcher:
@@ -53,7 +53,7 @@ class Watcher:
         self._console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False, emoji=False)
 
     def show(self, table: Table) -> None:
-        self._console.print(table)
+        self._console.print(rich_table(table))
 
     @contextmanager
     def counter(self, words: str) -> Iterator[Callable[[str], None]]:
@@ -158,33 +158,13 @@ def _tensorboard(run: Path) -> Any:
     return SummaryWriter(str(run / "tensorboard"))
 
 
-class Cell(NamedTuple):
-    text: str
-    style: str = ""
-    """In words: dim, bold green, yellow."""
-
-
-class Column(NamedTuple):
-    name: str
-    right: bool = True
-    """Whether its cells stand to the right, as numbers do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table for people, with what a reader must know below it. Any `rich` console prints it."""
-
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    notes: Sequence[Cell] = ()
-
-    def __rich__(self) -> Group:
-        table = RichTable(box=None, pad_edge=False, title=Text(self.title), title_justify="left")
-        for column in self.columns:
-            table.add_column(
-                Text(column.name), justify="right" if column.right else "left", no_wrap=True, vertical="bottom"
-            )
-        for row in self.rows:
-            table.add_row(*(Text(cell.text, style=cell.style) for cell in row))
-        return Group(table, *(Text(note.text, style=note.style) for note in self.notes))
+def rich_table(table: Table, *, wrap: bool = False) -> Group:
+    """A table and its notes for a `rich` console; `wrap` lets long cells break on narrow terminals."""
+    shown = RichTable(box=None, pad_edge=False, title=Text(table.title) if table.title else None, title_justify="left")
+    for column in table.heads:
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        shown.add_column(Text(column.name), justify=justify, no_wrap=not wrap, vertical="top" if wrap else "bottom")
+    for row in table.cells:
+        shown.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+    notes = [Text(note) if isinstance(note, str) else Text(note.text, style=note.style) for note in table.notes]
+    return Group(shown, *notes)

@@ -23,12 +23,12 @@ from torch import nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.predicted import MaskedTokens
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.corruption import WholeWordConfig
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Cell, Column, Table
 from larvatus.training.pretraining.evaluation import HeldOut, evaluate
 from larvatus.training.pretraining.held_out import held_out, held_out_batches
 from larvatus.training.pretraining.prepare import Domain

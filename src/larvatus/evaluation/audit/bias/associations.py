@@ -25,9 +25,10 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table
+from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
 from larvatus.evaluation.audit.units import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
@@ -101,7 +102,7 @@ class AssociationResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"Association tests: {self.source}, vectors of layers {self.layers}"
         columns = ("test", "targets", "attributes", "vectors", "words", "d", "95%", "p", "d by sentence")
         rows = [
@@ -118,7 +119,7 @@ class AssociationResult:
             )
             for each in self.tests
         ]
-        yield Table(columns, tuple(rows), apart=False)
+        yield Table(columns, tuple(rows))
         yield "d: effect size, −2 to 2; p: two-sided, by permutation of the target words"
         yield f"{resampled(self.unit)}; attribute words and sentences are fixed"
         yield from (f"note: {limit}" for limit in self.limits)

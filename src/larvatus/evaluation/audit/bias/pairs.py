@@ -28,12 +28,13 @@ import numpy as np
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import random_bits
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.tables import TableOptions, open_table
 from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import CROWS_PAIRS, NO_AUL
 from larvatus.evaluation.audit.bias.reader import Reader
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, number, percent
+from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import PAIRS, resampled
 from larvatus.metrics.bootstrap import Interval
 
@@ -95,13 +96,13 @@ class CrowsResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"CrowS-Pairs: {self.source}"
         for name, scores in self.scores.items():
             yield f"\n{name}: {SAID[name]}"
             rows = [_row(category, score) for category, score in scores.by_category.items()]
             columns = ("bias type", "pairs", "neutral", "sent_more preferred %", "95%", "difference, nats", "95%")
-            yield Table(columns, (*rows, _row("all", scores.overall)), apart=False)
+            yield Table(columns, (*rows, _row("all", scores.overall)))
             yield " · ".join(f"{direction} pairs: {value:.1f}%" for direction, value in scores.by_direction.items())
         yield resampled(self.unit)
         if "aul" not in self.scores:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from larvatus.core.outputs import write_output
+from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.version import VERSION
 from larvatus.evaluation.audit.bias.limits import GENERAL
-from larvatus.evaluation.audit.bias.shown import Shown
 from larvatus.models.bundle.claims import Claim, written
 
 REPORT = "bias.json"
@@ -32,7 +32,7 @@ class Part(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
-    def shown(self) -> Iterator[Shown]: ...
+    def shown(self) -> Iterator[ReportPart]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BiasReport:
         parts = {name: part.to_dict() for name, part in self.parts.items()}
         return {**self.head, "parts": parts, "claims": written(self.claims)}
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         """Lines and tables for people."""
         yield f"bias audit of {self.model}"
         for part in self.parts.values():
@@ -101,23 +101,9 @@ class BiasReport:
         return self
 
     def __str__(self) -> str:
-        lines = []
-        for shown in self.shown():
-            lines += [shown] if isinstance(shown, str) else _aligned([shown.columns, *shown.rows])
-        return "\n".join(lines)
+        return render_text(self.shown())
 
 
 def as_json(value: Any) -> str:
     """Indented; what is not a number (an interval of one example) is null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]

@@ -12,9 +12,6 @@ import numpy.typing as npt
 
 from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
-from larvatus.tasks.evaluation.shown import Shown, Table
-
-__all__ = ["Resampling", "Shown", "Table", "mean_of", "number", "percent", "span"]
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,11 @@ import torch
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.inputs import inputs
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
 from larvatus.evaluation.audit.bias.reader import Reader
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, percent
+from larvatus.evaluation.audit.bias.shown import Resampling, percent
 from larvatus.evaluation.audit.bias.stereoset_file import KINDS, StereoExample
 from larvatus.evaluation.audit.units import TERMS, resampled
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
@@ -67,13 +68,13 @@ class StereoResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"StereoSet: {self.source}"
         for kind, methods in self.scores.items():
             for method, categories in methods.items():
                 yield f"\n{kind}, {method}: {SAID[method]}"
                 columns = ("bias type", "examples", "targets", "lms", "95%", "ss", "95%", "icat", "95%")
-                yield Table(columns, tuple(_row(name, score) for name, score in categories.items()), apart=False)
+                yield Table(columns, tuple(_row(name, score) for name, score in categories.items()))
         yield resampled(self.unit)
         if not any("aul" in methods for methods in self.scores.values()):
             yield f"note: {NO_AUL}"

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import AnyExample, Dataset, TextExample
 from larvatus.evaluation.audit.bias.limits import SWAPS
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, number, percent, span
+from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
 from larvatus.evaluation.audit.bias.swap_words import Swapped, Swapper
 from larvatus.evaluation.audit.units import TEXTS, resampled
 from larvatus.metrics.bootstrap import Interval
@@ -84,7 +85,7 @@ class SwapResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"Counterfactual swaps: {self.source}, {self.texts:,} texts"
         columns = (
             "category",
@@ -110,7 +111,7 @@ class SwapResult:
                     *right,
                 )
             )
-        yield Table(columns, tuple(rows), apart=False)
+        yield Table(columns, tuple(rows))
         for name, each in self.categories.items():
             yield from _words(name, each)
         yield resampled(self.unit)
@@ -119,7 +120,7 @@ class SwapResult:
         yield from (f"note: {limit}" for limit in self.limits)
 
 
-def _words(name: str, category: CategoryChange) -> Iterator[Shown]:
+def _words(name: str, category: CategoryChange) -> Iterator[ReportPart]:
     rows = []
     for each in category.words[:MOST_WORDS]:
         label, most = max(each.by_label.items(), key=lambda item: abs(item[1].value))
@@ -127,7 +128,7 @@ def _words(name: str, category: CategoryChange) -> Iterator[Shown]:
         moved = f"{each.moved.value:.3f}"
         rows.append((f"{each.word} → {each.partner}", f"{each.texts:,}", changed, moved, label, *number(most)))
     columns = (f"{name}: words", "texts", "changed %", "moved", "label that moves most", "by", "95%")
-    yield Table(columns, tuple(rows))
+    yield Table(columns, tuple(rows), blank_before=True)
     for example in category.examples[:MOST_SHOWN]:
         yield f"  {example['before']} → {example['after']}: {example['swapped']:.160}"
 

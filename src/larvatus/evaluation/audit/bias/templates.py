@@ -31,9 +31,10 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.evaluation.audit.bias.limits import TEMPLATES
 from larvatus.evaluation.audit.bias.reader import Reader
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, number
+from larvatus.evaluation.audit.bias.shown import Resampling, number
 from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
 from larvatus.evaluation.audit.units import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
@@ -108,7 +109,7 @@ class TemplateResult:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "unit": self.unit}
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"Templates: {self.source}"
         columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "group asked", "95%")
         rows = [
@@ -122,7 +123,7 @@ class TemplateResult:
             )
             for each in self.differences
         ]
-        yield Table(columns, tuple(rows), apart=False)
+        yield Table(columns, tuple(rows))
         for unit in dict.fromkeys(each.unit for each in self.differences):
             yield f"{resampled(unit)}; the words of a group are fixed"
         for each in self.differences:

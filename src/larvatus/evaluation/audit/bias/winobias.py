@@ -27,10 +27,11 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Bools, Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.lines import numbered_lines
 from larvatus.evaluation.audit.bias.limits import WINOBIAS
 from larvatus.evaluation.audit.bias.reader import Reader
-from larvatus.evaluation.audit.bias.shown import Resampling, Shown, Table, number, percent
+from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
@@ -126,7 +127,7 @@ class WinoResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[ReportPart]:
         yield f"WinoBias through blanks: {self.source}"
         columns = ("sentences about", "blanks", "occupations", "pro right %", "anti right %", "gap", "95%")
         rows = [
@@ -142,7 +143,7 @@ class WinoResult:
             )
             for name, score in self.scores.items()
         ]
-        yield Table((*columns, "log-odds", "95%", "corrected", "95%"), tuple(rows), apart=False)
+        yield Table((*columns, "log-odds", "95%", "corrected", "95%"), tuple(rows))
         share, interval = percent(self.preferred_male)
         yield f"the male pronoun is preferred in {share}% of all blanks (95% {interval})"
         yield resampled(self.unit)

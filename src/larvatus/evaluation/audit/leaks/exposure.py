@@ -21,19 +21,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.leaks.extraction import written_verbatim
 from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import Shown, between
+from larvatus.evaluation.audit.tables import between
 from larvatus.evaluation.audit.units import CANARIES, resampled
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
@@ -49,7 +50,7 @@ UNKNOWN = 1 / math.log(2)
 How = Literal["exact", "sampled", "extrapolated"]
 
 
-class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExposureOptions(Settings):
     """How ranks are found."""
 
     exact: Annotated[int, whole(1, 10**7)] = 10_000
@@ -58,9 +59,6 @@ class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Secrets drawn from a larger one."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ class Exposures:
             "canaries": [asdict(canary) for canary in self.canaries],
         }
 
-    def shown(self) -> Shown:
+    def shown(self) -> Table:
         rows = tuple(
             (
                 f"{repeats:,}",
@@ -148,7 +146,7 @@ class Exposures:
         if any(canary.extracted is not None for canary in self.canaries):
             columns += ("extracted",)
             notes.append("extracted: canaries whose secret the model writes itself, by greedy decoding")
-        return Shown(title, columns, rows, notes=tuple(notes))
+        return Table(columns, rows, title=title, left=0, notes=tuple(notes))
 
 
 def exposures(

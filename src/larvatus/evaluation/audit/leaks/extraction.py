@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import check_ranges, whole
+from larvatus.core.ranges import whole
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.leaks.restoration import Share, difference_interval
-from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
 from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.models.generation.blank_prompts import BlankPrompts
@@ -38,16 +39,13 @@ class TooShort(DataError):
     """Documents with fewer tokens than prefix and suffix have together."""
 
 
-class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExtractionOptions(Settings):
     """How much of a document is given, and how much is expected."""
 
     prefixes: tuple[Tokens, ...] = (USUAL,)
     """Tokens of a document that the model is given: each number is tried."""
     suffix: Tokens = USUAL
     """Tokens after them that it has to write exactly."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @classmethod
     def fitting(cls, model: Model, prefixes: tuple[int, ...], suffix: int | None) -> ExtractionOptions:
@@ -113,7 +111,7 @@ class Extraction:
             "examples": list(self.examples),
         }
 
-    def shown(self) -> Shown:
+    def shown(self) -> Table:
         rows = tuple(
             (
                 f"{prefix:,}",
@@ -135,7 +133,8 @@ class Extraction:
             training, held_out = self.short
             notes += (f"left out, with too few tokens: {training:,} training and {held_out:,} held-out documents",)
         notes += ("unit: documents, each asked once for every prefix",)
-        return Shown(f"documents whose next {self.suffix} tokens the model writes verbatim", columns, rows, notes=notes)
+        title = f"documents whose next {self.suffix} tokens the model writes verbatim"
+        return Table(columns, rows, title=title, left=0, notes=notes)
 
 
 def _cells(share: Share, run: float) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ import numpy as np
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.leaks.blind import blind
 from larvatus.evaluation.audit.masked_loss import Energies, EnergyOptions, energies
-from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval, percentiles
@@ -96,7 +97,7 @@ class Membership:
             **({"by_draw": {name: list(values) for name, values in self.by_draw.items()}} if self.by_draw else {}),
         }
 
-    def shown(self) -> Shown:
+    def shown(self) -> Table:
         rows = [_row(f"by {name}", each) for name, each in self.attacks.items()]
         rows += [_row(f"blind: {name}", each) for name, each in self.blind.items()]
         title = (
@@ -104,7 +105,7 @@ class Membership:
             f"{self.held_out:,} held-out (loss {self.loss_of_held_out:.3f})"
         )
         columns = ("", "AUC", "95%", "TPR at 1% FPR", "95%", "TPR at 0.1% FPR", "95%")
-        return Shown(title, columns, tuple(rows), words=1, notes=self.notes)
+        return Table(columns, rows, title=title, notes=self.notes)
 
 
 def _row(name: str, each: Curve) -> tuple[str, ...]:

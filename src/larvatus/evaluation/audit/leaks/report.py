@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.leaks.exposure import Exposures
 from larvatus.evaluation.audit.leaks.extraction import Extraction
 from larvatus.evaluation.audit.leaks.membership import Membership
 from larvatus.evaluation.audit.leaks.restoration import Restoration
-from larvatus.evaluation.audit.tables import Shown
 from larvatus.models.bundle.claims import Claim, written
 
 LIMITS = (
@@ -50,7 +50,7 @@ class LeakReport:
         }
         return {name: part for name, part in parts.items() if part is not None}
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[Table]:
         """Tables for people."""
         return [part.shown() for part in self._parts().values()]
 

@@ -17,14 +17,15 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import regex
-from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.tables import Shown, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
@@ -41,7 +42,7 @@ SAMPLES = 1_000
 _AT_ONCE = 256
 
 
-class RestorationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RestorationOptions(Settings):
     """What is masked."""
 
     spans: Annotated[int, whole(1, 1_000)] = 3
@@ -50,9 +51,6 @@ class RestorationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Tokens of a name or number at most."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Restoration:
         kinds = {kind: asdict(each) for kind, each in self.kinds.items()}
         return {"kinds": kinds, "absent": list(self.absent), "unit": self.unit}
 
-    def shown(self) -> Shown:
+    def shown(self) -> Table:
         rows = tuple(
             (
                 f"{kind}s",
@@ -110,7 +108,7 @@ class Restoration:
             for kind, each in self.kinds.items()
             if each.by_draw
         )
-        return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
+        return Table(columns, rows, title="masked names and numbers that are restored exactly", notes=notes)
 
 
 def _cells(share: Share) -> tuple[str, str, str]:

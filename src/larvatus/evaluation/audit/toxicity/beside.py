@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.arrays import Doubles
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.bias.pairs import DIGITS, CrowsPair, score_crows
 from larvatus.evaluation.audit.bias.reader import Reader
 from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.masked_loss import EnergyOptions, energies
 from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import Shown, signed_between
+from larvatus.evaluation.audit.tables import signed_between
 from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicity
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, Toxicity
 from larvatus.inference.model import Model
@@ -67,7 +68,7 @@ class BeforeAfter:
             "unit": "prompts, texts or pairs, each with both its values",
         }
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[Table]:
         rows = tuple(
             (
                 change.what,
@@ -82,7 +83,7 @@ class BeforeAfter:
         title = f"{self.before.model} → {self.after.model}, by {self.before.judge}"
         columns = ("", "of", "before", "after", "difference", "95%")
         notes = ("95% intervals: pairs of values resampled, one of each prompt, text or pair", *self.before.notes)
-        return [Shown(title, columns, rows, words=1, notes=notes)]
+        return [Table(columns, rows, title=title, notes=notes)]
 
     def __str__(self) -> str:
         return "\n\n".join([*(str(table) for table in self.shown()), f"note: {LIMITS}"])

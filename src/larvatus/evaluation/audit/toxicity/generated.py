@@ -21,14 +21,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import Shown, between, signed_between
+from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, group_differences
 from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
@@ -51,7 +52,7 @@ Samples = Annotated[int, whole(1, 1_000)]
 Tokens = Annotated[int, whole(1, 10_000)]
 
 
-class GeneratedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GeneratedOptions(Settings):
     """How prompts are continued."""
 
     samples: Samples = 25
@@ -60,9 +61,6 @@ class GeneratedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Tokens of a continuation at most."""
     seed: Seed = 0
     """Seed of sampling and resampling."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class GeneratedToxicity:
             "claims": written(self.claims),
         }
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[Table]:
         first = next(iter(self.groups))
         rows = []
         for name, group in self.groups.items():
@@ -131,7 +129,7 @@ class GeneratedToxicity:
             rows.append(tuple(cells))
         columns = ("group", "prompts", "mean", "maximum", "95%", "any toxic", "95%", f"maximum less {first}", "95%")
         title = f"toxicity of {self.options.samples} continuations of each prompt, %, by {self.judge}"
-        tables = [Shown(title, columns, tuple(rows), words=1, notes=self.notes)]
+        tables = [Table(columns, rows, title=title, notes=self.notes)]
         worst = sorted(
             (
                 (score, prompt.text, text.strip())
@@ -143,7 +141,7 @@ class GeneratedToxicity:
         )[:5]
         if worst:
             lines = tuple((prompt, text, f"{100 * score:.1f}") for score, prompt, text in worst)
-            tables.append(Shown("most toxic", ("prompt", "continuation", "%"), lines, words=2))
+            tables.append(Table(("prompt", "continuation", "%"), lines, title="most toxic", left=2))
         return tables
 
     def __str__(self) -> str:

@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import Shown, between, signed_between
+from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
 from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES, resampled
@@ -39,16 +40,13 @@ LIMITS = (
 _AT_ONCE = 64
 
 
-class ToxicityOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToxicityOptions(Settings):
     """How blanks are filled."""
 
     top: Annotated[int, whole(1, 1_000)] = 20
     """Words of each blank that are judged, the likeliest."""
     seed: Seed = 0
     """Of resampling."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class Toxicity:
             "claims": written(self.claims),
         }
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[Table]:
         first = next(iter(self.groups))
         rows = []
         for name, group in self.groups.items():
@@ -137,10 +135,10 @@ class Toxicity:
             )
         columns = ("group", "prompts", f"top {self.top}", "weighted", "95%", f"less {first}", "95%")
         notes = (f"{resampled(PROMPTS)}; of differences {TEMPLATES}", *self.notes)
-        tables = [Shown(f"toxic fills, %, by {self.judge}", columns, tuple(rows), words=1, notes=notes)]
+        tables = [Table(columns, rows, title=f"toxic fills, %, by {self.judge}", notes=notes)]
         if self.worst:
             worst = tuple((prompt, word, f"{100 * weight:.2f}") for prompt, word, weight in self.worst)
-            tables.append(Shown("what weighs most", ("prompt", "word", "%"), worst, words=2))
+            tables.append(Table(("prompt", "word", "%"), worst, title="what weighs most", left=2))
         return tables
 
     def __str__(self) -> str:

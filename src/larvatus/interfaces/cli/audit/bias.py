@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Struct
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.reading import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
-from larvatus.evaluation.audit.bias.shown import Shown
 from larvatus.interfaces.api.auditing_bias import BiasSettings, audit_bias
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, ModelName
 from larvatus.interfaces.cli.quiet import Quiet
-from larvatus.interfaces.cli.tasks.evaluate_tables import console
+from larvatus.interfaces.cli.tables import show_report, wide_console
 from larvatus.interfaces.cli.text.counting import Counting
 from larvatus.interfaces.settings import keywords
 
@@ -28,7 +23,7 @@ Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, witho
 """Of --test."""
 
 
-class BiasSets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BiasSets(Settings):
     """What a model is held against: one or more of these."""
 
     pairs: Annotated[str | None, Flag(metavar="FILE")] = None
@@ -75,22 +70,7 @@ def bias(
     if json:
         print(as_json(report.to_dict()), end="")
         return
-    out = console()
-    for part in report.shown():
-        _show(out, part)
+    out = wide_console()
+    show_report(out, report.shown())
     if chosen.out is not None:
         out.print(f"\nwritten: {chosen.out}", markup=False, soft_wrap=True)
-
-
-def _show(out: Console, part: Shown) -> None:
-    if isinstance(part, str):
-        out.print(escape(part), soft_wrap=True)
-        return
-    table = Table(box=None, pad_edge=False)
-    for at, name in enumerate(part.columns):
-        table.add_column(escape(name), justify="left" if at == 0 else "right")
-    for row in part.rows:
-        table.add_row(*map(escape, row))
-    if part.apart:
-        out.print()
-    out.print(table)

@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.leaks.report import LIMITS
 from larvatus.interfaces.api.leaks import IN, OUT, LeakSettings, SplitSettings, audit_leaks, split_members
-from larvatus.interfaces.cli.audit.show import show_tables
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
+from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 from larvatus.interfaces.settings import keywords
 
 
-class LeakSources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeakSources(Settings):
     """What is held against the model."""
 
     canaries: Annotated[Path | None, Flag(metavar="DIR")] = None

@@ -10,22 +10,21 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.evaluation.audit.toxicity.measure import LIMITS
 from larvatus.interfaces.api.toxicity import ToxicitySettings, audit_toxicity
-from larvatus.interfaces.cli.audit.show import show_tables
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
+from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
 from larvatus.interfaces.settings import keywords
 
 
-class ToxicitySources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToxicitySources(Settings):
     """What is asked, and of which models."""
 
     prompts: Annotated[Path | None, Flag(metavar="FILE")] = None

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,6 +21,7 @@ from rich.text import Text
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.row_files import check_row_file, json_lines
@@ -49,7 +49,7 @@ from larvatus.metrics.minimal_pairs import PairAccuracies
 LINES_AT_ONCE = 256
 
 
-class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreSettings(Settings):
     """What is scored, how, and where it goes."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()

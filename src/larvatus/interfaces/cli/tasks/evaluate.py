@@ -46,11 +46,11 @@ from larvatus.interfaces.cli.left_out import say_counts
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.numbers import TOKENS
 from larvatus.interfaces.cli.options import READING, MixedText
+from larvatus.interfaces.cli.tables import wide_console
 from larvatus.interfaces.cli.tasks.columns import Columns
 from larvatus.interfaces.cli.tasks.evaluate_suite import PANEL as SUITE
 from larvatus.interfaces.cli.tasks.evaluate_suite import OfSuite, measure_suite
 from larvatus.interfaces.cli.tasks.evaluate_tables import (
-    console,
     show_comparison,
     show_evaluation,
     show_glue,
@@ -289,7 +289,7 @@ def _on_task(work: OnTask) -> None:
 
 
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
-    out = console()
+    out = wide_console()
     for each in scores:
         show_evaluation(out, each.evaluation)
         if each.mix is not None:

@@ -20,12 +20,13 @@ from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, evaluate_suite
 from larvatus.interfaces.cli.quiet import is_quiet
+from larvatus.training.engine.watch import rich_table
 
 PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
 
 
-class OfSuite(SuiteSettings, frozen=True, kw_only=True):
+class OfSuite(SuiteSettings):
     """A suite of measurements, and where its results go."""
 
     suite: SuiteName | None = None
@@ -81,6 +82,6 @@ def measure_suite(
     console = Console(markup=False, emoji=False, highlight=False)
     wide = console if console.is_terminal else Console(width=WIDE, markup=False, emoji=False, highlight=False)
     wide.print()
-    wide.print(as_table(results))
+    wide.print(rich_table(as_table(results)))
     if chosen.out is not None:
         console.print(f"results: {chosen.out / JSON} · {chosen.out / MARKDOWN}", soft_wrap=True)

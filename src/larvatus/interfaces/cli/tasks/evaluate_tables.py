@@ -9,56 +9,34 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from larvatus.core.tables import Table
 from larvatus.data.labelled.glue import PUBLISHED, GlueTask
 from larvatus.evaluation.compare.transfer import Transfer
 from larvatus.interfaces.api.evaluating import COLUMNS
+from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.tasks.evaluation.comparison import ModelComparison
 from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.evaluation.shown import Shown
-
-WIDE = 200  # where there is no terminal whose width must be kept
-
-
-def console() -> Console:
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
 
 
 def show_evaluation(out: Console, evaluation: Evaluation) -> None:
-    for part in evaluation.parts():
-        show_part(out, part)
-
-
-def show_part(out: Console, part: Shown) -> None:
-    if isinstance(part, str):
-        out.print(escape(part), soft_wrap=True, highlight=False)
-        return
-    table = _table(*map(escape, part.columns))
-    for row in part.rows:
-        table.add_row(*map(escape, row))
-    if part.apart:
-        out.print()
-    out.print(table)
+    show_report(out, evaluation.parts())
 
 
 def show_comparison(out: Console, comparison: ModelComparison) -> None:
     out.print()
-    for part in comparison.parts():
-        show_part(out, part)
+    show_report(out, comparison.parts())
 
 
 def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
     """Ours beside those of the paper, in percent."""
-    table = _table("", *(f"{name}\n{task.metrics[0]}" for name, task, _ in scores))
-    table.add_row(
-        "here (dev)", *(_percent(evaluation.metrics[task.metrics[0]].value) for _, task, evaluation in scores)
-    )
+    systems = {"here (dev)": [_percent(each.metrics[task.metrics[0]].value) for _, task, each in scores]}
     for system, published in PUBLISHED.items():
-        table.add_row(system, *(_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores))
+        systems[system] = [_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores]
+    columns = ["", *(f"{name}\n{task.metrics[0]}" for name, task, _ in scores)]
+    table = Table(columns, [[system, *row] for system, row in systems.items()])
     out.print()
-    out.print(table)
+    show_part(out, table)
     out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
 
 
@@ -67,10 +45,9 @@ def show_transfer(table: Transfer, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
         return
-    out = console()
+    out = wide_console()
     out.print(escape(f"{table.model}: {table.metric} by language"))
-    for part in table.shown():
-        show_part(out, part)
+    show_report(out, table.shown())
 
 
 TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility": "fert."}
@@ -78,23 +55,12 @@ TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility":
 
 def show_text(model: str, rows: Sequence[Mapping[str, Any]], *, generator: bool) -> None:
     """Scores of held-out text, a row for each language."""
-    table = Table(title=escape(model), title_justify="left", box=None, pad_edge=False)
-    for name in COLUMNS:
-        title = TITLES.get(name, name.replace("_", " "))
-        table.add_column(title, justify="left" if name == "language" else "right")
-    for row in rows:
-        table.add_row(*(escape(form.format(row[name])) for name, form in COLUMNS.items()))
+    columns = [TITLES.get(name, name.replace("_", " ")) for name in COLUMNS]
+    cells = [[form.format(row[name]) for name, form in COLUMNS.items()] for row in rows]
     out = Console(highlight=False)
-    out.print(table)
+    show_part(out, Table(columns, cells, title=model))
     if generator:
         out.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left")
-    return table
 
 
 def _percent(share: float) -> str:

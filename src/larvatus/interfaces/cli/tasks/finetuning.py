@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from larvatus.core.errors import printable
 from larvatus.interfaces.cli.quiet import is_quiet
-from larvatus.interfaces.cli.tasks.evaluate_tables import show_part
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.fit.summary import result_parts
 from larvatus.tasks.registry import task_of

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.reading import TextFiles
 from larvatus.inference.model import load
 from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt, read_texts_of
@@ -38,7 +38,7 @@ from larvatus.tasks.prompt.words import words_given
 from larvatus.training.engine.watch import Watcher
 
 
-class PromptSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptSettings(Settings):
     """What is asked of which model."""
 
     texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="TEXT")] = ()

@@ -25,7 +25,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.watch import Watcher, rich_table
 
 
 @from_structs
@@ -56,10 +56,10 @@ def bench(
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if isinstance(result, Growth):
         console.print(f"{result.machine.name}: {result.machine.device}, {result.machine.precision}")
-        console.print(table(result))
+        console.print(rich_table(table(result)))
         return
     for line in lines(result):
         console.print(line)
     for each in tables(result):
         console.print()
-        console.print(each)
+        console.print(rich_table(each))

@@ -18,6 +18,7 @@ from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.cli.options import MACHINE
 from larvatus.interfaces.cli.quiet import is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
+from larvatus.training.engine.watch import rich_table
 
 PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept
@@ -42,10 +43,10 @@ def show(results: Results, out: Path, *, as_json: bool) -> None:
         wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
         if not is_quiet():
             wide.print()
-        wide.print(as_table(results))
+        wide.print(rich_table(as_table(results)))
         if (tuned := tuned_table(results)) is not None:
             wide.print()
-            wide.print(tuned)
+            wide.print(rich_table(tuned))
     results_and_plot = f"results: {out / 'results.json'}{_plot(out, results)}"
     console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -24,7 +23,8 @@ from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, write_output
 from larvatus.core.plots import check_can_draw
-from larvatus.core.ranges import Count, check_ranges
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.inference.interpret.attention import TextAttention, check_head
@@ -62,7 +62,7 @@ app = typer.Typer(
 PAGES = (".html", ".htm")
 
 
-class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadSettings(Settings):
     """What is looked at, and where it is drawn."""
 
     corpus: tuple[str, ...] = ()
@@ -81,9 +81,6 @@ class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Passages of the corpus."""
     length: Annotated[int, PASSAGE] = 128
     """Tokens of a passage, at most."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 FilesAlone = Annotated[TextSettings, Panel(READING, without=("language", "sentences", "language_field", "licence"))]

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import COUNT_OR_NONE, Weight, check_ranges
+from larvatus.core.ranges import COUNT_OR_NONE, Weight
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
@@ -53,7 +53,7 @@ Senses = Annotated[str, typer.Option("--senses", metavar="DIR", help="Sense vect
 EVERY = "synset,hypernym,lexname,first-sense"
 
 
-class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LadderSettings(Settings):
     """How a sense is chosen."""
 
     backoff: str = EVERY
@@ -64,9 +64,6 @@ class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One sense per discourse: a lemma has the same in all of a document."""
     prior: Weight = 0.0
     """Weight of log P(sense | lemma) beside the cosine."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def options(self) -> TagOptions:

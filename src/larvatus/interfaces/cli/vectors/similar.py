@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import DataError, UsageError, printable
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import ShareBetween, check_ranges, digits
+from larvatus.core.ranges import ShareBetween, digits
 from larvatus.core.regular_files import read_named
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
@@ -61,7 +61,7 @@ app = typer.Typer(
 )
 
 
-class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuerySettings(Settings):
     """Which word instance, and where others are looked for."""
 
     word: str | None = None
@@ -78,9 +78,6 @@ class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Write the cosines or the nearest instances here: .jsonl, .csv, .tsv or .parquet."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 Vectors = Annotated[VectorSettings, Panel()]
@@ -197,7 +194,7 @@ def index(
         chat(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
-class JudgementSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JudgementSettings(Settings):
     """Which vectors are held against people's judgements."""
 
     layers: tuple[str, ...] = ()
@@ -208,9 +205,6 @@ class JudgementSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     train: ShareBetween = 0.5
     """WiC: share of the pairs that the threshold is fitted on."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @app.command("evaluate")

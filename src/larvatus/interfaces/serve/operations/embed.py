@@ -24,7 +24,7 @@ from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
 from larvatus.interfaces.serve.served_model import ServedModel
 
 
-class EmbedBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbedBody(Body):
     """Texts, or lists of words, and the units that get a vector."""
 
     texts: str | tuple[str | tuple[str, ...], ...]
@@ -95,7 +95,7 @@ def with_coverage(vectors: Vectors) -> dict[str, Any]:
 Length = Annotated[int, Meta(ge=1)]
 
 
-class EmbeddingsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbeddingsBody(Body):
     """The body that clients of OpenAI's embeddings API send."""
 
     input: str | tuple[str, ...]

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import did_you_mean
+from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.standardise.standardise import Standardiser
 from larvatus.interfaces.serve.cost import RequestCost, windowed
@@ -35,14 +36,14 @@ DEEPEST = 32
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 
 
-class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Body(Settings):
     """Fields of every body."""
 
     model: str | None = None
     """Name of a model, from /v1/models; by default the first that supports the operation."""
 
 
-class TextsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextsBody(Body):
     texts: str | tuple[str, ...]
     """One text, or a list of texts."""
 

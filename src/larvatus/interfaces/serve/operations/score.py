@@ -16,7 +16,7 @@ from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.models.masked_prediction import find_predictor
 
 
-class ScoreBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreBody(TextsBody):
     """Texts to score."""
 
     method: Method = "original"

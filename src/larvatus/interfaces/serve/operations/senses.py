@@ -37,7 +37,7 @@ NEAREST = 20
 Number = Annotated[int, Meta(ge=1, le=64)]
 
 
-class SensesBody(InstancesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SensesBody(InstancesBody):
     """Texts, each with a word between stars, and the number of clusters."""
 
     clusters: Number | None = None

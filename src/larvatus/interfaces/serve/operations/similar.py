@@ -17,7 +17,7 @@ from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
 from larvatus.interfaces.serve.served_model import ServedModel
 
 
-class InstancesBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InstancesBody(Body):
     """Texts with one marked word each, and the vectors of these words."""
 
     texts: tuple[str, ...]

@@ -1,0 +1,46 @@
+"""Tables and reports on a terminal: the plain records of `core/tables.py`, printed by `rich`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+
+from larvatus.core.errors import printable
+from larvatus.core.tables import ReportPart, Table
+from larvatus.training.engine.watch import rich_table
+
+WIDE = 200
+"""Characters of a line where there is no terminal whose width must be kept."""
+
+
+def wide_console() -> Console:
+    """A console of the terminal's width, or of `WIDE` where the output is no terminal."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
+
+
+def show_part(out: Console, part: ReportPart) -> None:
+    """Print a line or a table of a report."""
+    if isinstance(part, str):
+        out.print(escape(part), soft_wrap=True, highlight=False)
+        return
+    if part.blank_before:
+        out.print()
+    out.print(rich_table(part, wrap=True))
+
+
+def show_report(out: Console, parts: Iterable[ReportPart]) -> None:
+    for part in parts:
+        show_part(out, part)
+
+
+def show_tables(tables: Iterable[Table], notes: Iterable[str] = ()) -> None:
+    """Print tables as plain text, uncut however wide, each with its notes below it; then the notes on all of them."""
+    for table in tables:
+        for line in str(table).split("\n"):
+            print(printable(line))
+        print()
+    for note in notes:
+        print(printable(f"note: {note}"))
