@@ -198,7 +198,7 @@ def test_one_at_a_time_and_stopping_saves(taught, order):
     assert learner.stop()["phase"] == "stopping"
     state = follow(learner, "stopped", "failed")
     assert (state["phase"], state["resumable"]) == ("stopped", True)
-    with pytest.raises(UsageError, match="no training is under way"):
+    with pytest.raises(UsageError, match="no training is running"):
         learner.stop()
     assert learner.resume()["phase"] == "training"
 
