@@ -22,8 +22,8 @@ from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Shar
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.remote import is_address, mirrored
 from larvatus.data.text.documents import ReadOptions
-from larvatus.data.text.encodings import UTF_8, check_encoding
 from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.inference.vectors.passages import PassageOptions
 from larvatus.models.bundle.packaged import NAME as PACKAGED
 from larvatus.training.engine.settings import (

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share
 from larvatus.data.corruption.masking import MaskingConfig
 from larvatus.data.corruption.replacement import Hidden, Text

@@ -36,7 +36,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges
 from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.inputs import framed
+from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import Passage, Yardstick
 from larvatus.inference.cloze.blanks import window

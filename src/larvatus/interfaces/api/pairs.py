@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.errors import UsageError
-from larvatus.core.given_texts import checked_inputs, described
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
+from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import Pair, pair_of, read_pairs
 from larvatus.inference.cloze.masked_copies import Method

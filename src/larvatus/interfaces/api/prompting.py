@@ -12,8 +12,8 @@ from typing import Any, overload
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.file_options import FileOptions, TextFiles
 from larvatus.data.labelled.in_memory import Examples
-from larvatus.data.labelled.reading import FileOptions, TextFiles
 from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.data.labelled.tables import ENDINGS, ending
 from larvatus.data.labelled.texts import names_of

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.core.forking import reset_after_fork
+from larvatus.core.threads import reset_after_fork
 from larvatus.interfaces.serve.errors import Cancelled, Closing, QueueFull
 from larvatus.interfaces.serve.forward_pass import BatchPart, EncoderJob, joined_states
 from larvatus.interfaces.serve.requests import OperationRequest, RequestFuture, ResponseRate, WorkUnit, run_items

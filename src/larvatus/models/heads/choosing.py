@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.choice_targets import ChoiceTargets
-from larvatus.core.predicted import IGNORE
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.ranges import DropoutRate, Temperature, Weight
+from larvatus.core.targets import ChoiceTargets
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.models.heads.head import Head, HeadConfig, HeadOfFamily
 from larvatus.models.heads.summary import SUMMARIES, SummaryPool, summary_tokens

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError, UsageError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Count, Temperature, Weight
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.core.predicted import PairLabels
+from larvatus.core.pretraining_targets import PairLabels
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import SequenceLabels
+from larvatus.core.pretraining_targets import SequenceLabels
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.models.nn.buckets import IGNORE

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.core.predicted import OrderLabels
+from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import SpanTargets
+from larvatus.core.pretraining_targets import SpanTargets
 from larvatus.core.ranges import Size, Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig

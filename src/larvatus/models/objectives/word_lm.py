@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import PlacedTokens
+from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
-from larvatus.data.text.characters import WORDS
-from larvatus.data.text.word_targets import NextWords, PreviousWords
+from larvatus.data.text.characters import WORDS, NextWords, PreviousWords
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.elmo import LETTERS, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig

@@ -13,15 +13,14 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.neighbours import FromText, from_text_of
-from larvatus.core.predicted import ReplacedTokens
+from larvatus.core.pretraining_targets import FromText, ReplacedTokens, from_text_of
 from larvatus.core.ranges import Size
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of
 from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.characters import CharactersConfig
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
 from larvatus.models.network import ObjectiveConfig, generator_of
 from larvatus.models.nn.elmo import ElmoConfig

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.reading import TextFiles
+from larvatus.data.labelled.file_options import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
 from larvatus.interfaces.api.auditing_bias import BiasSettings, audit_bias
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import UsageError
+from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.data.labelled.reading import FileOptions
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
 from larvatus.interfaces.api.tasks import prepare_finetuning
 from larvatus.interfaces.cli.from_struct import Panel, from_structs

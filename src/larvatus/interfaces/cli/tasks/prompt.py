@@ -19,7 +19,7 @@ from rich.table import Table
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.reading import TextFiles
+from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load
 from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt, read_texts_of
 from larvatus.interfaces.api.task_settings import TuningMachine

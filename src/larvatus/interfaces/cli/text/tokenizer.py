@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import printable
-from larvatus.data.text.readable import readable_piece, readable_pieces
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces import api
 from larvatus.interfaces.api.text import Read
@@ -102,7 +101,7 @@ def show(
     for row in rows:
         word = "" if row["word"] is None else str(row["word"])
         table.add_row(
-            str(row["token"]), str(row["id"]), _escaped(readable_piece(row["piece"], tokenizer)), word,
+            str(row["token"]), str(row["id"]), _escaped(tokenizer.readable(row["piece"])), word,
             _escaped(row["word_text"] or ""),
             f"{row['start']}–{row['end']}", _escaped(row["text"]),
         )  # fmt: skip
@@ -122,7 +121,7 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
     print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
     if commonest:
-        print("commonest: " + " ".join(readable_pieces(commonest, tokenizer)))
+        print("commonest: " + " ".join(map(tokenizer.readable, commonest)))
 
 
 def _escaped(text: str) -> str:

@@ -21,8 +21,7 @@ from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file

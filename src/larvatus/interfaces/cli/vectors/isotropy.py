@@ -17,8 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.outputs import check_outputs
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
 from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport
