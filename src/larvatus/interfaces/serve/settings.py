@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import Range, whole
 from larvatus.core.settings import Settings
 
@@ -34,11 +34,11 @@ class ServeSettings(Settings):
     """Port; 0 for any free one."""
     host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
     """Another name or address that requests may give as their Host, such as that of a container; repeatable."""
-    key_file: Annotated[str | None, Flag("--key-file", metavar="FILE")] = None
+    key_file: Annotated[PathName | None, Flag("--key-file", metavar="FILE")] = None
     """File of keys, one per line; requests need one of them (Authorization: Bearer KEY)."""
-    senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
+    senses: Annotated[PathName | None, Flag("--senses", metavar="DIR")] = None
     """Sense vectors of larvatus senses build, for /v1/senses to name WordNet's senses."""
-    wordnet: Annotated[str | None, Flag("--wordnet", metavar="DIR")] = None
+    wordnet: Annotated[PathName | None, Flag("--wordnet", metavar="DIR")] = None
     """Folder of WordNet's files, for --senses; by default Debian's."""
     max_body: Annotated[Bytes, Flag("--max-body", panel=LIMITS)] = 4 * 2**20
     """Bytes of a request's body."""
