@@ -6,7 +6,6 @@ import hmac
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import larvatus as lv
 from larvatus.core.errors import OtherLanguageWarning, UsageError
 from larvatus.interfaces.serve.middleware.keys import KeyRing
 from larvatus.interfaces.serve.settings import check_binding
+from tests import warm
 from tests.interfaces.serve.running import Running
 from tests.patience import WATCHDOG_S
 
@@ -258,9 +258,7 @@ class Started:
         generous = ("--max-tokens", "1000000", "--timeout", "600")  # a busy machine refuses nothing either
         command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--port", "0", *generous]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-            )
+            self.process = warm.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
     def __enter__(self):
         latest = time.monotonic() + WATCHDOG_S
