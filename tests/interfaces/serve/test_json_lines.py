@@ -62,10 +62,10 @@ def test_answers_are_those_of_the_model_in_the_order_of_the_lines(server: Server
 
 
 def test_lines_are_put_together_in_passes(server: Server) -> None:
-    before = server.served.passes.counts.passes
+    before = server.batcher.counts.passes
     lines = [{"route": "embed", "texts": "the river"}] * 60
     assert all("results" in answer for answer in answers(server, *lines))
-    assert server.served.passes.counts.passes - before < 40
+    assert server.batcher.counts.passes - before < 40
 
 
 def test_bad_lines_are_answered_with_an_error_and_the_next_is_read(server: Server) -> None:
