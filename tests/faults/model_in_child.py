@@ -21,10 +21,11 @@ import numpy as np
 import torch
 
 import larvatus as lv
-from larvatus.core import forking
+from larvatus.core import threads
 from larvatus.core.errors import LarvatusError
+from tests.patience import WATCHDOG_S
 
-LIMIT_S = 120.0
+LIMIT_S = min(120.0, WATCHDOG_S)
 """For a call of milliseconds, on a machine however busy."""
 TEXT = "the river bank was wide and deep . " * 12
 CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -44,7 +45,7 @@ def main(folder: Path, how: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)
     if how == "old":
-        forking._end_pool = lambda path: False  # type: ignore[assignment]  # a runtime that cannot end its pool
+        threads._end_pool = lambda path: False  # type: ignore[assignment]  # a runtime that cannot end its pool
     torch.ones(2**22).exp_()  # a parallel loop, whatever the size of the model
     if how == "compiled":
         compiled = torch.compile(lambda x: (x.exp() + 1).sum())

@@ -9,8 +9,8 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone
 from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 

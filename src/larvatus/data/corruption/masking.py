@@ -13,7 +13,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bits, Ints
 from larvatus.core.batch import ranges
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption.replacement import ReplacementConfig
 
 _PLACES = 1 << 16  # sequences, and tokens, that 16 bits each can tell apart

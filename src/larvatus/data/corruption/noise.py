@@ -40,7 +40,7 @@ import numpy as np
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import Neighbours, Share
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random

@@ -34,7 +34,7 @@ import numpy as np
 from larvatus.core.arrays import Ints, Mapped, grown
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, Totals
+from larvatus.core.pretraining_targets import MaskedTokens, Totals
 from larvatus.core.ranges import PositiveShare
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random

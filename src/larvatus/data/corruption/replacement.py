@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import PositiveShare, Share
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import Settings

@@ -2,7 +2,7 @@
 
     the chef [MASK] the meal        the corruption hides "cooked" and draws u for it
     the chef  ate   the meal        the generator puts the word at u of its distribution (see
-    `models/objectives/sampling.py`)
+    `models/objectives/linear_cross_entropy.py`)
 
 Tokens are chosen as in `masking.py`. As in the authors' release 85% of them are masked and 15% kept; all are sampled.
 The draw of a token belongs to (seed, epoch, item, place) like everything else here, so a sample depends on the
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share
 from larvatus.data.corruption.masking import MaskingConfig
 from larvatus.data.corruption.replacement import Hidden, Text

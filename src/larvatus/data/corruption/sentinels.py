@@ -24,8 +24,8 @@ import numpy as np
 
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Factor, ShareBetween
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import Settings

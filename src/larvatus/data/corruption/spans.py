@@ -41,7 +41,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Bits, Bools, Doubles, Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.ranges import PositiveShare, Run
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import budgets

@@ -18,7 +18,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.batch import edges
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random
 from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text

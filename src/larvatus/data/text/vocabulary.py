@@ -34,8 +34,8 @@ from larvatus.data.text.characters import (
     word_counts,
 )
 from larvatus.data.text.counting import count_words, covered_characters
-from larvatus.data.text.frame import Frame
-from larvatus.data.text.sentinels import sentinel_name
+from larvatus.data.text.special_tokens import sentinel_name
+from larvatus.data.text.template import Frame
 from larvatus.data.text.tokenizer import SpecialTokens, Tokenizer
 from larvatus.data.text.unigram import learn_unigram
 

@@ -29,7 +29,7 @@ from larvatus.core.ranges import Seed, ShareBetween
 from larvatus.core.rng import stream
 from larvatus.core.settings import Settings
 from larvatus.data.text.inflections import english_forms
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.layers import Layers

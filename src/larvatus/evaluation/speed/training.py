@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.evaluation.speed.subject import Subject
 from larvatus.models.network import Network
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.ranks import Ranks
@@ -68,7 +68,7 @@ class OurTraining(Training):
     ) -> None:
         super().__init__(batches)
         self.network = self.model = subject.network.to(runtime.device)
-        set_recomputing(self.model, recomputes(subject, runtime))
+        set_activation_checkpointing(self.model, recomputes(subject, runtime))
         self.optimizer = build_optimizer(self.model, subject.recipe.optimizer)
         self.stepper = Stepper(
             subject.network,

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import Tabular
-from larvatus.data.text.cells import as_cell
+from larvatus.core.tabular import Tabular, as_cell
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
 from larvatus.inference.maps.instances import Found, Instance

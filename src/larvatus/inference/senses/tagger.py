@@ -19,10 +19,10 @@ import numpy as np
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.given_texts import checked_texts
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.text_inputs import checked_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.senses.build import embed_instances
 from larvatus.inference.senses.inventory import SenseInventory

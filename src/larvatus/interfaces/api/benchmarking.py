@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -20,15 +20,18 @@ from larvatus.evaluation.speed.growth import Growth, grow_corpus, grow_training
 from larvatus.evaluation.speed.measure import Plan, measure, worker_counts
 from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
-from larvatus.interfaces.settings import BenchSettings, MachineSettings, structs_of
+from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.adapt import adapted_recipe
 from larvatus.training.pretraining.memory import check_memory
 from larvatus.training.pretraining.parent import ParentModel
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BenchKeywords
 
 LOWER = "lower --tokens or --length, or take a smaller --size"
 SHORTEST = 128
@@ -37,7 +40,9 @@ TIMES = (1, 3, 10, 30, 100)
 """How often a corpus is repeated."""
 
 
-def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: Any) -> Benchmark | Growth:
+def bench(
+    recipe: str | Path | None = None, *, quiet: bool = True, **settings: Unpack[BenchKeywords]
+) -> Benchmark | Growth:
     """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
 
     Args:
@@ -57,12 +62,12 @@ def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: A
         ['training, full rows', 'training, ragged rows', 'embedding sentences']
     """
     named = {} if recipe is None else {"recipe": str(recipe)}
-    chosen, machine = structs_of({**settings, **named}, BenchSettings, MachineSettings, of="bench")
+    chosen, machine = read_settings({**settings, **named}, BenchSettings, MachineSettings, function="bench")
     return run_bench(chosen, machine, Reporter.on_stream(quiet=quiet, stderr=True))
 
 
 def run_bench(chosen: BenchSettings, machine: MachineSettings, reporter: Reporter) -> Benchmark | Growth:
-    """As `bench`, told in structs; progress goes to the reporter."""
+    """Run `bench` from structs; progress goes to the reporter."""
     if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
         raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
     if chosen.largest is not None and chosen.grow is None:
@@ -71,7 +76,7 @@ def run_bench(chosen: BenchSettings, machine: MachineSettings, reporter: Reporte
     tokens = chosen.tokens or (65_536 if runtime.cuda else 4_096)
     if machine.microbatch is None:
         runtime = dataclasses.replace(runtime, microbatch=max(tokens, 8))
-    with saying_what_to_lower(LOWER), tempfile.TemporaryDirectory() as folder:
+    with explain_out_of_memory(LOWER), tempfile.TemporaryDirectory() as folder:
         if chosen.grow is not None:
             return _grown(chosen, runtime, tokens, Path(folder), reporter)
         subject = _subject(chosen, runtime, tokens, Path(folder), reporter)

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.data.labelled.reading import Column, TableFiles
+from larvatus.data.labelled.file_options import Column, TableFiles
 from larvatus.tasks.inputs import Input, PlainTexts
 
 

@@ -16,11 +16,11 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight
 from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import SUMMARIES
-from larvatus.models.heads.trunk import Dense
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.pooling import SUMMARIES
 from larvatus.tasks.classify.classify import Merge
 
 

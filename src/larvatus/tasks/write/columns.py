@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns, find_columns, named_column
-from larvatus.data.labelled.reading import Column, FileOptions
+from larvatus.data.labelled.file_options import Column, FileOptions
 from larvatus.data.labelled.tables import Table, TableOptions
-from larvatus.data.text.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
+from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")

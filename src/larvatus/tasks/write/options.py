@@ -12,7 +12,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 
 def words_given(words: Sequence[str]) -> dict[str, Any]:

@@ -37,15 +37,13 @@ from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corruption import check_mask
 from larvatus.data.text.counting import count_words
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.extend import Extension, counted, extend
-from larvatus.data.text.new_words import Chosen, frequent_units, listed_units
-from larvatus.data.text.readable import readable_piece
+from larvatus.data.text.extend import Chosen, Extension, counted, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import TokenizerConfig
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag
-from larvatus.models.recipes import Recipe, edited_recipe, read_recipe, recipe_names, recipe_of, recipe_table
+from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import (
@@ -165,7 +163,7 @@ def _nearest(bundle: Bundle) -> str:
     for name in recipe_names():
         table = recipe_table(read_recipe(name))
         try:
-            recipe_of(_of_this_model(table, bundle), where=name)
+            parse_recipe(_of_this_model(table, bundle), where=name)
         except RecipeError:  # it cannot be trained with this model: two segments wanted, and it has none
             continue
         distances.append((_distance(read_recipe(name), bundle), name))
@@ -264,7 +262,7 @@ class ParentVocabulary:
                 reporter.say("no word is to be added: the vocabulary stays as it is")
             return None
         extension = extend(tokenizer, list(units))
-        shown = ", ".join(readable_piece(unit, tokenizer).lstrip("Ġ▁") for unit in islice(units, 8))
+        shown = ", ".join(tokenizer.readable(unit).lstrip("Ġ▁") for unit in islice(units, 8))
         others = len(extension.parts) - len(units)
         on_the_way = f" and {others:,} pieces that they need" if others > 0 else ""
         reporter.say(

@@ -24,17 +24,16 @@ from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.neighbours import FromText
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import FromText, MaskedTokens
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
 from larvatus.data.corruption import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.models.objectives import PredictsWords
+from larvatus.models.objectives import WordObjective
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
 
@@ -152,7 +151,7 @@ def _without_usual(result: dict[str, Any]) -> dict[str, Any]:
 
 def _predicts_words(model: Network) -> str:
     """The objective whose words are compared with the unigram guess: masked-lm, or the first that predicts words."""
-    predicting = [name for name, head in model.heads.items() if isinstance(head.config, PredictsWords)]
+    predicting = [name for name, head in model.heads.items() if isinstance(head.config, WordObjective)]
     return MASKED_LM if MASKED_LM in predicting or not predicting else predicting[0]
 
 

@@ -25,8 +25,8 @@ import torch
 
 from larvatus.core.errors import RecipeError
 from larvatus.models.network import Network
+from larvatus.models.nn.device import format_bytes, memory_of
 from larvatus.models.nn.encoder_base import ModelConfig
-from larvatus.models.nn.memory import in_words, memory_of
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.parallel import BYTES_TRAINED, gather_tensors, shard, should_shard
@@ -49,20 +49,20 @@ def check_memory(recipe: Recipe, runtime: Runtime, vocabulary: int = 0, *, shard
         pieces = f" and {vocabulary:,} pieces" if vocabulary else ""
         raise RecipeError(
             f"{model.layers:,} layers of {model.hidden:,}, {model.max_positions:,} positions{pieces} need at least "
-            f"{in_words(weights)} to be trained, more than the {in_words(most)} of memory here; lower model.layers, "
-            "model.hidden, model.max_positions or tokenizer.size"
+            f"{format_bytes(weights)} to be trained, more than the {format_bytes(most)} of memory here; lower "
+            "model.layers, model.hidden, model.max_positions or tokenizer.size"
         )
     tokens = min(runtime.microbatch, step) // 2  # sequences are not cut, so a pass may have fewer than it could
     kept = 2 * tokens * model.kept_numbers  # in bf16
     if weights + kept > most:
         raise RecipeError(
-            f"a pass over {min(runtime.microbatch, step):,} tokens needs at least {in_words(weights + kept)}, more "
-            f"than the {in_words(most)} of memory here; lower --microbatch"
+            f"a pass over {min(runtime.microbatch, step):,} tokens needs at least {format_bytes(weights + kept)}, more "
+            f"than the {format_bytes(most)} of memory here; lower --microbatch"
         )
     if (read := 3 * 8 * step) > (room := memory_of("cpu")):  # ids, words and segments
         raise RecipeError(
-            f"a step of {step:,} tokens needs at least {in_words(read)}, more than the {in_words(room)} of memory "
-            "here; lower batch or phases.length"
+            f"a step of {step:,} tokens needs at least {format_bytes(read)}, more than the {format_bytes(room)} of "
+            "memory here; lower batch or phases.length"
         )
 
 

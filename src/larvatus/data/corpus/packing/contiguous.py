@@ -19,7 +19,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces
-from larvatus.data.text.frame import Dress, Frame
+from larvatus.data.text.template import Dress, Frame
 
 
 class ContiguousConfig(Settings, tag="contiguous"):

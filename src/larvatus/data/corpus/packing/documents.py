@@ -13,7 +13,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class DocumentsConfig(Settings, tag="documents"):

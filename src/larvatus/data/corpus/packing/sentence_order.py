@@ -28,14 +28,14 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import OrderLabels
+from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.core.ranges import Share
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens

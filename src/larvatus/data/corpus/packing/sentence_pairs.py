@@ -26,7 +26,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import PairLabels
+from larvatus.core.pretraining_targets import PairLabels
 from larvatus.core.ranges import Share
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
@@ -34,7 +34,7 @@ from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.exchange import Pairs, exchanged
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sentence-pairs"):

@@ -15,7 +15,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SentencesConfig(Settings, tag="sentences"):

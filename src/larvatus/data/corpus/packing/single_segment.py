@@ -16,7 +16,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 class SingleSegmentConfig(Settings, tag="single-segment"):

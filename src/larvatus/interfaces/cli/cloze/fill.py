@@ -20,8 +20,7 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.readers import matching
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import matching, single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import Panel, from_structs

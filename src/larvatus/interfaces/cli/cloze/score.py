@@ -27,9 +27,7 @@ from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.text.readable import readable_piece
-from larvatus.data.text.readers import has_columns, matching
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import has_columns, matching, single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS
@@ -181,7 +179,7 @@ def _show(score: Score, tokenizer: Tokenizer) -> None:
     pieces: list[list[str]] = [[] for _ in score.word_spans]
     for piece, word in zip(score.pieces, score.words_of_tokens.tolist(), strict=True):
         if word >= 0:
-            pieces[word].append(readable_piece(piece, tokenizer))
+            pieces[word].append(tokenizer.readable(piece))
     for word, parts in zip(score.words, pieces, strict=True):
         table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(parts) if len(parts) > 1 else ""))
     console.print(table)

@@ -18,7 +18,7 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Encoding, Json, NamedModel

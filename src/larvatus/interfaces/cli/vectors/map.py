@@ -12,8 +12,7 @@ import typer
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
 from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Skipped
