@@ -1,4 +1,4 @@
-"""A measure of all contestants of a comparison, as mean and deviation over seeds: a row of its table.
+"""A measure of all candidates of a comparison, as mean and deviation over seeds: a row of its table.
 
 >>> Value.of([0.5, 0.7]).mean
 0.6
@@ -19,7 +19,7 @@ Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
 
 
-class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SeedMean(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mean: float
     deviation: float | None = None
     """Standard deviation over seeds (n − 1); None for a single seed."""
@@ -29,7 +29,7 @@ class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seeds: int = 1
 
     @classmethod
-    def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> Value | None:
+    def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> SeedMean | None:
         """Mean over seeds; `errors` are the standard errors over examples, one for each seed."""
         if not numbers:
             return None
@@ -54,8 +54,8 @@ class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One measure of all contestants."""
+class MetricRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One measure of all candidates."""
 
     name: str
     group: str
@@ -63,7 +63,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to print it."""
     better: Better = None
     """Which direction is better; None where the numbers do not compare."""
-    values: dict[str, Value | None]
+    values: dict[str, SeedMean | None]
 
     @property
     def best(self) -> str | None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from larvatus.evaluation.compare.values import Better
 
 
-class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class SuiteFigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One number of one model."""
 
     id: str
@@ -45,7 +45,7 @@ class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
 
 
-class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedFigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A figure that somebody published."""
 
     system: str
@@ -54,11 +54,11 @@ class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-def known(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     """What JSON can say: it has no NaN."""
     return number if math.isfinite(number) else None
 
 
-def interval_of(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
+def normal_interval(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
     """The value and z standard errors on both sides."""
     return value - z * error, value + z * error

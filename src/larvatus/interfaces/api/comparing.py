@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.evaluation.compare.ablations import read_ablation
+from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
 from larvatus.evaluation.compare.compare import compare as run_comparison
-from larvatus.evaluation.compare.contestants import Contestant, contestants_of
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.labelled_sets import Sets, sources_of
-from larvatus.evaluation.compare.results import Results
+from larvatus.evaluation.compare.labelled_sets import Sets, parse_sets
+from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.interfaces.settings import (
     BudgetSettings,
     CompareSettings,
@@ -36,7 +36,7 @@ def compare(
     then: Sets = (),
     quiet: bool = False,
     **settings: Any,
-) -> Results:
+) -> ComparisonResults:
     """Train several recipes on the same text under the same budget, and fine-tune them on the same labelled sets.
 
     Args:
@@ -66,8 +66,8 @@ def compare(
     structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
     chosen: CompareSettings = structs[0]
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    contestants = contestants_of(names, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = read_candidates(names, size=chosen.size, settings=list(chosen.settings))
+    return _compare(candidates, structs, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 def ablate(
@@ -78,7 +78,7 @@ def ablate(
     recipe: str | None = None,
     then: Sets = (),
     **settings: Any,
-) -> Results:
+) -> ComparisonResults:
     """Repeat a published ablation on your own text: variants of one recipe, everything else equal.
 
     Args:
@@ -101,9 +101,9 @@ def ablate(
     structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
     chosen: CompareSettings = structs[0]
     ablation = read_ablation(name)
-    contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
-    ablation.check_sets(sources_of(then))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation.check_sets(parse_sets(then))
+    return _compare(candidates, structs, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 _OF_RUNS = (BudgetSettings, MachineSettings, TextSettings)
@@ -111,24 +111,24 @@ _Structs = tuple[CompareSettings, BudgetSettings, MachineSettings, TextSettings]
 
 
 def _compare(
-    contestants: tuple[Contestant, ...],
+    candidates: tuple[Candidate, ...],
     structs: _Structs,
     *,
     corpus: Corpus,
     out: str | Path,
     then: Sets,
     watcher: Watcher,
-) -> Results:
+) -> ComparisonResults:
     chosen, time, machine, text = structs
     downstream = Downstream.read(
         then,
         chosen.then_settings,
-        labels=[contestant.label for contestant in contestants],
+        labels=[candidate.label for candidate in candidates],
         seeds=chosen.then_seeds,
         most=chosen.then_examples,
     )
     plan = Comparison(
-        contestants=contestants,
+        candidates=candidates,
         corpus=text_given(corpus),
         out=Path(out),
         budget=time.budget,

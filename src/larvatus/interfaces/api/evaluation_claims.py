@@ -18,7 +18,7 @@ from larvatus.data.text.languages import Given, LanguagePath, path_of
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.claims import Claim, Data, claimed
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.contents import digest_of
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
@@ -41,7 +41,7 @@ def task_claims(
     said = {"options": chosen, "columns": dict(columns), "task": glue}
     device = str(options.scoring.device)
     return tuple(
-        claimed(
+        make_claim(
             name,
             metric.value,
             low=metric.low if math.isfinite(metric.low) else None,

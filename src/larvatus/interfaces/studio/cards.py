@@ -12,7 +12,7 @@ from larvatus.core import files
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD, LONGEST_CARD
-from larvatus.models.bundle.figures import section_of, shown
+from larvatus.models.bundle.figures import claim_section, format_claim
 from larvatus.models.bundle.manifest import read_manifest
 from larvatus.models.bundle.rewriting import card_state
 
@@ -34,9 +34,9 @@ def card_of(directory: Path) -> dict[str, Any]:
 
 def _row(claim: Claim) -> dict[str, Any]:
     return {
-        "section": section_of(claim),
+        "section": claim_section(claim),
         "figure": claim.label,
-        "value": shown(claim),
+        "value": format_claim(claim),
         "low": claim.low,
         "high": claim.high,
         "data": [{"name": data.name, "sha256": data.sha256} for data in claim.data],
