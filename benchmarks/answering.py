@@ -29,8 +29,7 @@ from pathlib import Path
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, QuestionExample
-from larvatus.data.labelled.squad import golds_of, read_questions, with_unique_ids
-from larvatus.data.labelled.squad_file import write_predictions, write_squad
+from larvatus.data.labelled.squad import golds_of, read_questions, with_unique_ids, write_predictions, write_squad
 from larvatus.metrics.squad import squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding

@@ -4,7 +4,7 @@
 
 A process takes training steps of a small BERT on ragged random rows, with as many threads as cores; beside it run
 programs that only burn time (one a --burners). "before": threads of OpenMP wait for each other by spinning, as they do
-by themselves; "after": as Larvatus sets them up before torch is imported (`larvatus/core/waiting.py`). All four are
+by themselves; "after": as Larvatus sets them up before torch is imported (`larvatus/core/threads.py`). All four are
 taken in turn, several times; medians are shown. A fair share of an otherwise idle machine is cores / (threads +
 burners), at most 1. The loss after the last of a fixed number of steps is the same to the bit in all of them.
 """
@@ -28,7 +28,7 @@ if sys.argv[1] == "before":  # too late for larvatus to say how threads wait
 import larvatus
 import numpy as np, torch
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig

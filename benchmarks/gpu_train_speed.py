@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, runs
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.evaluation.speed.ceiling import matrix_ceiling
 from larvatus.evaluation.speed.training import padded
 from larvatus.models.network import Network

@@ -17,7 +17,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from larvatus.data.labelled.bio_levels import levels_of
+from larvatus.data.labelled.conll import levels_of
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.labelled.span_records import SpannedWords

@@ -19,12 +19,11 @@ from pathlib import Path
 
 import torch
 
-from larvatus.data.labelled.conllu import Sentence, sentences
-from larvatus.data.labelled.entity_brackets import read_brackets
+from larvatus.data.labelled.conllu import Sentence, read_brackets, sentences
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import Relation, SpannedWords
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.metrics.relations import relation_f1
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.relation_scorer import distances, gaps

@@ -27,7 +27,7 @@ SAYS_NOTHING = {"found", "one", "own"}
 OLD_WORDS = re.compile(r"\bby lot\b|\b(leav\w+|left) (\w+ )?away\b|\btext that does not say\b")
 SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
-    "data/text/frame.py",  # dresses
+    "data/text/template.py",  # dresses
     "data/text/tokenizer.py",  # tells it which ids there are
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
 }

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import larvatus as lv
-from larvatus.core import waiting
+from larvatus.core import threads
 from larvatus.core.errors import UsageError
 from larvatus.interfaces.cli.main import app
 from larvatus.models.bundle import onnx_file
@@ -215,17 +215,17 @@ def test_what_a_processor_can_do_is_read(line, int8, bf16, monkeypatch):
 
 
 def test_threads_wait_asleep_unless_the_user_says_otherwise(monkeypatch):
-    for name in (*waiting.SETTINGS, "GOMP_SPINCOUNT"):
+    for name in (*threads.SETTINGS, "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
-    assert not waiting.wait_asleep()  # torch is here already
+    assert not threads.wait_asleep()  # torch is here already
     monkeypatch.delitem(sys.modules, "torch")
     with monkeypatch.context() as inner:
         inner.setenv("OMP_WAIT_POLICY", "active")
-        assert not waiting.wait_asleep()
+        assert not threads.wait_asleep()
     with monkeypatch.context() as inner:
-        inner.setattr(waiting.os, "environ", given := {})
-        assert waiting.wait_asleep()
-        assert given == waiting.SETTINGS
+        inner.setattr(threads.os, "environ", given := {})
+        assert threads.wait_asleep()
+        assert given == threads.SETTINGS
 
 
 def test_importing_the_package_says_it_before_torch_is_loaded():

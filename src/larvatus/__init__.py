@@ -16,8 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from larvatus.core.forking import prepare_for_forks
-from larvatus.core.waiting import wait_asleep
+from larvatus.core.threads import prepare_for_forks, wait_asleep
 
 if TYPE_CHECKING:
     from larvatus.core.batch import TokenBatch

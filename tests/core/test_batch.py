@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, TrainingBatch, runs
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 
 
 @st.composite

@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 import larvatus as lv
 from larvatus.core.errors import DataError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.packing import ContiguousConfig
 from larvatus.data.corruption import MaskingConfig
 from larvatus.evaluation.compare.baselines import baseline_scores

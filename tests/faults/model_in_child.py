@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import larvatus as lv
-from larvatus.core import forking
+from larvatus.core import threads
 from larvatus.core.errors import LarvatusError
 
 LIMIT_S = 120.0
@@ -44,7 +44,7 @@ def main(folder: Path, how: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)
     if how == "old":
-        forking._end_pool = lambda path: False  # type: ignore[assignment]  # a runtime that cannot end its pool
+        threads._end_pool = lambda path: False  # type: ignore[assignment]  # a runtime that cannot end its pool
     torch.ones(2**22).exp_()  # a parallel loop, whatever the size of the model
     if how == "compiled":
         compiled = torch.compile(lambda x: (x.exp() + 1).sum())

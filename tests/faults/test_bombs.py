@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
 from larvatus.core.errors import ArtefactError
-from larvatus.data.labelled import entity_brackets
+from larvatus.data.labelled import conllu
 from larvatus.data.text.patterns import is_linear
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare import word_similarity
@@ -149,7 +149,7 @@ from larvatus.inference.maps import instances
 from larvatus.inference.senses import semcor
 from larvatus.core.errors import ArtefactError
 from larvatus.evaluation import word_similarity
-from larvatus.data.labelled import entity_brackets
+from larvatus.data.labelled import conllu
 from larvatus.data.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 answers = {}
@@ -315,7 +315,7 @@ def test_75_a_long_word_takes_linear_time_of_a_foreign_tokenizer(kind: str, tmp_
     "read",
     [
         lambda size: list(instances._STOP.finditer("." * size)),
-        lambda size: list(entity_brackets._BRACKET.finditer("a" * size)),
+        lambda size: list(conllu._BRACKET.finditer("a" * size)),
         lambda size: list(semcor._ATTRIBUTE.finditer(" " * size)),
         lambda size: word_similarity._wic_text("Word: " + ". Sentence 1: " * size + " Sentence 2: "),
         lambda size: word_similarity._between_tags(Path("x"), 1, "<b>a" + " " * size + "</b>"),

@@ -21,14 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.read import read_tagged, read_texts
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.texts import read_texts
 from larvatus.data.labelled.unlabelled import read_unlabelled
-from larvatus.data.text import lines, records
+from larvatus.data.text import records, streams
 from larvatus.data.text.archives import COMPRESSIONS, unpacked
-from larvatus.data.text.lines import numbered_lines
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.evaluation.compare.word_similarity import evaluate_wic
 from larvatus.inference.senses.unified import read_keys
@@ -227,7 +228,7 @@ def test_69_after_an_overlong_line_the_rest_is_read(
 
 
 def test_69_labelled_files_name_an_overlong_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
+    monkeypatch.setattr(streams, "LONGEST_LINE", 100)
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + "x" * 101 + "\tyes\n")
     with pytest.raises(DataError, match=r"a.tsv:2: the line has more than 100 bytes"):
         read_texts(tmp_path / "a.tsv")

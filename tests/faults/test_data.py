@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.checksummed import read_vouched, write_vouched
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics

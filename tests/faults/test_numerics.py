@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from larvatus.core.errors import NumericsError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 

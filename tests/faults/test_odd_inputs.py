@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import LarvatusError
 from larvatus.core.files import aside_of, read_json, write_json
-from larvatus.data.labelled.read import read_tagged, read_texts
+from larvatus.core.tabular import as_cell
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.text.cells import as_cell
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.evaluation.compare.word_similarity import read_scws, read_wic

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import larvatus as lv
-from larvatus.core.choice_targets import ChoiceTargets
 from larvatus.core.errors import DataError
-from larvatus.core.predicted import IGNORE
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.rng import stream
+from larvatus.core.targets import ChoiceTargets
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle

@@ -11,9 +11,9 @@ import pytest
 
 from larvatus.core.errors import DataError, LarvatusError
 from larvatus.data.labelled.check import check
+from larvatus.data.labelled.file_options import TextFiles
 from larvatus.data.labelled.in_memory import as_files
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import TextFiles
 from larvatus.data.labelled.split import hold_out
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.inputs import ChoiceFiles

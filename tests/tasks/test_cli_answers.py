@@ -12,8 +12,7 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.data.labelled.squad import golds_of, read_questions
-from larvatus.data.labelled.squad_file import read_predictions
+from larvatus.data.labelled.squad import golds_of, read_predictions, read_questions
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import ask

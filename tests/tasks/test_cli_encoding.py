@@ -5,8 +5,8 @@ import json
 import pytest
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.read import read_texts
-from larvatus.data.text.encodings import reading_in
+from larvatus.data.labelled.texts import read_texts
+from larvatus.data.text.streams import reading_in
 from larvatus.interfaces.cli.main import run
 
 FILES = {

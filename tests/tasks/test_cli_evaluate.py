@@ -196,7 +196,7 @@ def test_other_models_are_refused_in_one_line(
 def test_a_picture_without_matplotlib_is_refused_before_the_work(
     larvatus: Call, classifier: Path, files: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("larvatus.core.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("larvatus.core.outputs.find_spec", lambda name: None)
     code, _, err = larvatus(classifier, "--data", files / "pairs.tsv", "--plot", tmp_path / "x.png")
     assert code == 2
     assert 'pip install "larvatus[plots]"' in err

@@ -14,7 +14,8 @@ import transformers
 
 import larvatus as lv
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.read import read_tagged, read_texts
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.texts import read_texts
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.registry import reading_of

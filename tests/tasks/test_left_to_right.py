@@ -16,10 +16,9 @@ import torch
 import larvatus as lv
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.neighbours import NextTokens, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, made_from_text
 from larvatus.core.targets import ClassTargets
-from larvatus.data.text.delimiters import NAMES, delimited, is_delimited
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import NAMES, delimited, inputs, is_delimited
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle, save_bundle

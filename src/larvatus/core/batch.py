@@ -1,9 +1,8 @@
-"""`TokenBatch`, the currency of the house: the tokens of all sequences laid end to end. Nothing is padded.
+"""`TokenBatch`: the tokens of all sequences of a batch, end to end, without padding.
 
-`TrainingBatch` adds what the objectives are to predict (kinds of targets: `core/predicted.py`). Both hold NumPy
-arrays while
-they are made (corpus, corruption) and torch tensors while they are used (nn, objectives): `batch.map(torch.from_numpy)`
-is the way between.
+`TrainingBatch` adds the targets of the objectives (`core/targets.py`, `core/pretraining_targets.py`). Both hold NumPy
+arrays while they are built (corpus, corruption) and torch tensors in the model (nn, objectives);
+`batch.map(torch.from_numpy)` converts one into the other.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ import msgspec
 from larvatus.core.errors import ArtefactError, LarvatusError
 from larvatus.core.files import saying_what_is_full, sha256, write_text
 from larvatus.core.regular_files import LARGEST, is_there, read_bytes, read_text
+from larvatus.core.settings import Settings
 
 CHECKSUM = "sha256"
 LONGEST = 2**31
@@ -70,7 +71,7 @@ def check_file(path: Path, wanted: str, error: type[LarvatusError] = ArtefactErr
         raise error(f"{path} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); {way}")
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Line(Settings):
     record: msgspec.Raw
     sha256: str
     """Over the checksum of the line before, and the record."""

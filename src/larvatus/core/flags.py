@@ -5,15 +5,29 @@
         \"\"\"What kind of pieces.\"\"\"
 
 The struct knows nothing of the command line's machinery (`interfaces/cli/from_struct.py`); these are only words.
+
+What the fields of a struct are for: the words that stand below each of them in the source.
+
+field_words(FillBody)["joint"]          # 'Fill several blanks together; else each by itself alone.'
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
 PANEL_OF_STRUCT = "the panel of the struct"
+PATH, ASSIGNMENTS = "a path", "name=value"
+PathName = Annotated[str, PATH]
+"""A file or directory; Python callers may also pass a `Path`."""
+Assignments = Annotated[tuple[str, ...], ASSIGNMENTS]
+"""``("model.layers=6",)``; Python callers may also pass a mapping, ``{"model.layers": 6}``."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +48,29 @@ class Flag:
     """What the words say that are given with a repeatable flag: values of this field, or of others of the struct."""
     offered: bool = True
     """Whether the command line has it at all; in Python every field is there."""
+
+
+def field_words(kind: type) -> dict[str, str]:
+    """By name, those of base classes included; nothing where there is no source, as in a frozen program."""
+    said: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        said |= _of_module(owner.__module__).get(owner.__name__, {})
+    return said
+
+
+@cache
+def _of_module(name: str) -> Mapping[str, dict[str, str]]:
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[name]))
+    except (OSError, TypeError, KeyError):
+        return {}
+    return {node.name: _of_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _of_class(node: ast.ClassDef) -> dict[str, str]:
+    said = {}
+    for line, below in itertools.pairwise(node.body):
+        words = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(words, str):
+            said[line.target.id] = " ".join(words.split())
+    return said

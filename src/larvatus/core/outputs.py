@@ -6,6 +6,8 @@
     check_directory(out, MODEL_FILES, overwrite=overwrite, inputs=[source])   the same for several files in a directory
 
 `/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file.
+
+What all pictures share: they want matplotlib, the extra `plots`, which is imported only where one is drawn.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from larvatus.core.errors import ArtefactError, UsageError
@@ -167,3 +170,18 @@ def _same(path: Path, other: Path) -> bool:
         return os.path.samefile(path, other)
     except (OSError, ValueError):
         return False
+
+
+def can_draw() -> bool:
+    return find_spec("matplotlib") is not None
+
+
+def check_can_draw() -> None:
+    """Before the work, not after it."""
+    if not can_draw():
+        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
+
+
+def as_written(text: str) -> str:
+    """Text as it stands: a dollar sign is matplotlib's mark of mathematics."""
+    return text.replace("$", r"\$")

@@ -1,10 +1,7 @@
 """Ranges: what every number of a setting may be, and one line where it is not.
 
-    class OptimizerConfig(Struct, frozen=True, kw_only=True):
+    class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):     # core/settings.py
         clip: Clip = 1.0                                # Annotated[float, Range(0, 1e6)]
-
-        def __post_init__(self) -> None:
-            check_ranges(self, "optimizer.", RecipeError)
 
     optimizer.clip = -1 must lie between 0 and 1,000,000                                           (exit 3)
 

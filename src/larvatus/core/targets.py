@@ -1,8 +1,8 @@
-"""What fine-tuning is to predict: kinds of targets beside those of pretraining (`core/predicted.py`), in NumPy or
-torch.
+"""Targets of fine-tuning, in NumPy or torch. Those of pretraining are in `core/pretraining_targets.py`.
 
-ClassTargets    what a text is                     AnswerSpans    where an answer stands
-WordTags        a tag for each word                WordSpans      spans of words, nested ones too, and relations
+ClassTargets    the label of a text                AnswerSpans    the span of an answer in a passage
+WordTags        a tag for each word                WordSpans      spans of words, also nested, and their relations
+ChoiceTargets   the correct ending of an example   (multiple choice)
 """
 
 from __future__ import annotations
@@ -150,4 +150,35 @@ class WordSpans(Mapped, Generic[A]):
             related=np.concatenate(
                 [part.related + np.array([n, n, 0]) for (part, _, _), n in zip(parts, spans, strict=False)]
             ),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceTargets(Mapped, Generic[A]):
+    """E examples of P endings in all; an ending is one sequence, or several where it is long with its context."""
+
+    what: ClassVar[str] = "right endings"
+    windows: A  # [P] sequences of each ending
+    endings: A  # [E] endings of each example
+    labels: A  # [E] the right one, from 0; −100 where nobody knows
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ChoiceTargets[A]:
+        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
+        examples = slice(*np.searchsorted(edges(self.endings), (first, last)).tolist())  # type: ignore[arg-type]
+        return ChoiceTargets(
+            windows=self.windows[first:last],  # type: ignore[index]
+            endings=self.endings[examples],  # type: ignore[index]
+            labels=self.labels[examples],  # type: ignore[index]
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[ChoiceTargets[Ints], int, int]]) -> ChoiceTargets[Ints]:
+        return ChoiceTargets(
+            windows=np.concatenate([part.windows for part, _, _ in parts]),
+            endings=np.concatenate([part.endings for part, _, _ in parts]),
+            labels=np.concatenate([part.labels for part, _, _ in parts]),
         )

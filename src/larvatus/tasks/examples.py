@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.groups import with_groups
-from larvatus.data.labelled.guess import guess_task
+from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.in_memory import IN_MEMORY, Examples, RowNames, are_files, as_files
 from larvatus.data.labelled.problems import SKIP, Errors, Problems, refuse_problems
-from larvatus.data.labelled.reading import FileOptions
 from larvatus.data.labelled.records import Dataset, Kind
 from larvatus.data.labelled.report import many
+from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.tables import open_table
+from larvatus.data.labelled.tagged import guess_task
 from larvatus.tasks.registry import TaskName, task_named, task_of_table
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone
+from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 
@@ -20,7 +19,7 @@ Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
 text, for a tagger."""
 
 
-class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PredictOptions(Settings):
     merge: Merge = "mean"
     """How the windows of a long text decide on its class: by the mean of their scores, or by the highest."""
     truncate: bool = False
@@ -37,12 +36,12 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of a model that writes: continuations kept on the way; None: greedy."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.merge not in ("mean", "max"):
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
 
 
-class PlainTexts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlainTexts(Settings):
     """Texts of the command line, alone. A task that wants more of an input extends this by fields, which are flags."""
 
     def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
@@ -50,7 +49,7 @@ class PlainTexts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return list(texts)
 
 
-class TextOrPair(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextOrPair(PlainTexts):
     pair: Annotated[str | None, Flag(metavar="TEXT")] = None
     """The second text of a pair, or the passage of a question, for one TEXT."""
 

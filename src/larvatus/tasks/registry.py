@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
-from larvatus.data.labelled.reading import FileOptions, refusal
+from larvatus.data.labelled.file_options import FileOptions, refusal
 from larvatus.data.labelled.records import Row
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig

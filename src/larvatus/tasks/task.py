@@ -25,8 +25,8 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.file_options import FileOptions, Paths
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths
 from larvatus.data.labelled.records import AnyExample, Dataset, Kind, Place, Row
 from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
 from larvatus.models.bundle.directory import Bundle

@@ -11,7 +11,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from larvatus.core import rng
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.build import BuildOptions
 from larvatus.data.text.tokenizer import Tokenizer
 

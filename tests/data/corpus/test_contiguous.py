@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, edges
-from larvatus.core.neighbours import NextTokens, PreviousTokens
+from larvatus.core.pretraining_targets import NextTokens, PreviousTokens
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import ContiguousConfig, pack
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 SENTENCES = st.lists(st.lists(st.integers(10, 99), min_size=1, max_size=6), min_size=1, max_size=3)
 DOCUMENTS = st.lists(SENTENCES, min_size=1, max_size=6)

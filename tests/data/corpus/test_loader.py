@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError, LarvatusError, RecipeError
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.data.corpus import loader as loader_module
 from larvatus.data.corpus.build import build_corpus
 from larvatus.data.corpus.loader import Cursor, Loader, Reading, plan_blocks

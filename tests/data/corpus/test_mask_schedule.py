@@ -13,7 +13,7 @@ import pytest
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import NO_WORD, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.data.corpus.store import Corpus

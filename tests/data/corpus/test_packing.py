@@ -14,7 +14,7 @@ from larvatus.core import rng
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import OrderLabels
+from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing import (
@@ -27,7 +27,7 @@ from larvatus.data.corpus.packing import (
     check,
     pack,
 )
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 CLS, SEP, FIRST = 1, 2, 10
 FRAME = Frame.bert(CLS, SEP)

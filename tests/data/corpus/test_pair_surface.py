@@ -16,12 +16,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from larvatus.core import rng
 from larvatus.core.batch import edges
-from larvatus.core.predicted import OrderLabels, PairLabels
+from larvatus.core.pretraining_targets import OrderLabels, PairLabels
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.frame import Frame
 from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.template import Frame
 
 MARGIN = 0.02
 SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in 2 MB

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.batch import edges
-from larvatus.core.predicted import OrderLabels, PairLabels
+from larvatus.core.pretraining_targets import OrderLabels, PairLabels
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig
 from tests.data.corpus.test_packing import FIRST, blocks, document_of, packed, taken_apart

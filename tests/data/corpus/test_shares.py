@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.neighbours import NextTokens
+from larvatus.core.pretraining_targets import NextTokens
 from larvatus.data.corpus.block_maker import BlockMaker
 from larvatus.data.corpus.loader import Cursor, Deal, Loader, Reading, Share
 from larvatus.data.corpus.packing import (

@@ -12,7 +12,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
 from larvatus.data.corruption.units import take_while_they_fit

@@ -14,7 +14,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
 from larvatus.data.corruption import CorruptionConfig, MaskVocabulary, NGramsConfig, corrupt
 from larvatus.data.corruption.replacement import Text

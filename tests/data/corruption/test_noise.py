@@ -17,7 +17,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, NoiseConfig, corrupt
 from larvatus.data.corruption.noise import INSERTED, Noisy, add_noise

@@ -13,7 +13,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import IGNORE, Totals
+from larvatus.core.pretraining_targets import IGNORE, Totals
 from larvatus.core.rng import stream
 from larvatus.data.corruption import Corruption, MaskVocabulary, PermutationConfig
 from larvatus.data.corruption.permutation import PermutedTokens

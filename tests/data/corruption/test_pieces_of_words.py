@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.data.corruption import (
     CorruptionConfig,
     MaskVocabulary,

@@ -7,7 +7,7 @@ from scipy import stats
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary, SampledConfig, corrupt
 

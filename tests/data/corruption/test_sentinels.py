@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.predicted import Totals
+from larvatus.core.pretraining_targets import DenoisedText, Totals
 from larvatus.data.corruption import MaskVocabulary, SentinelsConfig, corrupt
 from larvatus.data.corruption.sentinels import replaced_by_sentinels
 

@@ -15,7 +15,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, edges, ranges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import MaskedTokens, PairLabels, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, SpanTargets
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import Corruption, CorruptionConfig, MaskVocabulary, SpansConfig, corrupt
 from larvatus.data.corruption.replacement import Text

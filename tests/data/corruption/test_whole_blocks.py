@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.arrays import Bits, Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import PairLabels
+from larvatus.core.pretraining_targets import PairLabels
 from larvatus.core.rng import _AT_ONCE, philox, random_bits
 from larvatus.data.corruption import (
     Corruption,

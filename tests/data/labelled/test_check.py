@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.check import check
-from larvatus.data.labelled.guess import guess_task
+from larvatus.data.labelled.check import check, count_words
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.read import read_tagged, read_texts
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.data.labelled.surface import count_words
+from larvatus.data.labelled.tagged import guess_task, read_tagged
+from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.words import segment_words
 from larvatus.interfaces.cli.main import run
 from tests.data.text.hostile import hostile_unicode

@@ -11,7 +11,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.glue_submission import FILES, TEST_SETS, check_labels, glue_test_set
+from larvatus.data.labelled.glue import FILES, TEST_SETS, check_labels, glue_test_set
 from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig
 

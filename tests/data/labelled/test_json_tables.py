@@ -5,7 +5,7 @@ import json
 import pytest
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.read import read_texts
+from larvatus.data.labelled.texts import read_texts
 
 ROWS = [{"text": f'Text {n}: {{[ "quoted" ]}}', "label": "odd" if n % 2 else "even"} for n in range(6)]
 WAYS = {

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.bio_levels import level_lines, levels_of
-from larvatus.data.labelled.entity_brackets import bracket_lines
+from larvatus.data.labelled.conll import level_lines, levels_of
+from larvatus.data.labelled.conllu import bracket_lines
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupShuffleSplit, StratifiedShuffleSplit
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.groups import with_groups
-from larvatus.data.labelled.read import read_questions, read_tagged, read_texts
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, TaggedExample, TextExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import read_spanned
-from larvatus.data.labelled.split import hold_out
+from larvatus.data.labelled.split import hold_out, with_groups
+from larvatus.data.labelled.squad import read_questions
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.tag_schemes import Entity
 
 

@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
-from larvatus.data.labelled.squad import golds_of, read_questions, with_unique_ids
-from larvatus.data.labelled.squad_file import read_predictions, squad_document, write_predictions, write_squad
+from larvatus.data.labelled.squad import (
+    golds_of,
+    read_predictions,
+    read_questions,
+    squad_document,
+    with_unique_ids,
+    write_predictions,
+    write_squad,
+)
 
 PASSAGE = "Mt. Sanitas is in Sunshine Canyon. The Canyon is deep."
 Write = Callable[..., str]

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.read import read_spans, read_tagged
 from larvatus.data.labelled.records import Place
-from larvatus.data.labelled.span_records import Span, SpanExample
-from larvatus.data.labelled.spans_and_tags import to_spans, to_tagged
+from larvatus.data.labelled.span_records import Span, SpanExample, to_spans, to_tagged
 from larvatus.data.labelled.standoff import span_lines
+from larvatus.data.labelled.tagged import read_spans, read_tagged
 from larvatus.data.text.words import segment_words
 from tests.data.text.hostile import hostile_unicode
 

@@ -9,7 +9,7 @@ import pytest
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.conll import conll_lines
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.read import read_tagged
+from larvatus.data.labelled.tagged import read_tagged
 
 
 @pytest.fixture

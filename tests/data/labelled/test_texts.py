@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.read import read_tagged, read_texts
 from larvatus.data.labelled.tables import TableOptions, open_table
+from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.texts import read_texts
 
 COLA = "".join(f"{source}\t{n % 3 != 0:d}\t{'' if n % 3 else '*'}\tThe sailors rode breeze number {n}.\n"
                for source in ("gj04", "cj99") for n in range(40))  # fmt: skip

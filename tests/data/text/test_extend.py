@@ -16,8 +16,7 @@ from transformers import AutoTokenizer
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.counting import count_words
-from larvatus.data.text.extend import Extension, counted, extend, merged, spelt
-from larvatus.data.text.new_words import frequent_units, listed_units, units_of
+from larvatus.data.text.extend import Extension, counted, extend, frequent_units, listed_units, merged, spelt, units_of
 from larvatus.data.text.tokenizer import Tokenizer
 from tests.data.text.conftest import CONFIGS, SENTENCES, TEXTS
 from tests.data.text.hostile import hostile_unicode, ordinary_text

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.column_notes import column_notes_to
+from larvatus.data.text.columns import column_notes_to
 from larvatus.data.text.readers import ReadOptions, Skipped, list_files, read_documents
 
 ROWS = [
@@ -170,9 +170,9 @@ def test_a_directory_keeps_its_meaning(tmp_path):
 
 
 def test_the_sample_is_bounded_and_rows_stream(tmp_path, monkeypatch, notes):
-    from larvatus.data.text import table_documents
+    from larvatus.data.text import delimited
 
-    monkeypatch.setattr(table_documents, "SAMPLE_ROWS", 10)
+    monkeypatch.setattr(delimited, "SAMPLE_ROWS", 10)
     path = tmp_path / "a.csv"
     path.write_text("text,label\n" + "".join(f"row {n} of many,x\n" for n in range(100)) + "broken\n", encoding="utf-8")
     documents = read_documents([path])

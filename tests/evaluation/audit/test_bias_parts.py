@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.core.errors import LarvatusError
 from larvatus.data.labelled.records import Dataset, Place, TextExample
-from larvatus.data.text.inputs import framed
+from larvatus.data.text.special_tokens import framed
 from larvatus.evaluation.audit.bias.associations import read_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent

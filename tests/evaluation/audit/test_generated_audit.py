@@ -19,7 +19,7 @@ import larvatus as lv
 from larvatus.core.batch import TokenBatch
 from larvatus.core.rng import stream
 from larvatus.data.corpus.canaries import draw_canaries, write_canaries
-from larvatus.data.text.sentinels import sentinel_name
+from larvatus.data.text.special_tokens import sentinel_name
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS

@@ -22,7 +22,7 @@ import larvatus as lv
 from larvatus.core.rng import stream
 from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.documents import Document
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.leaks.blind import blind_baselines

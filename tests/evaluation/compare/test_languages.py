@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corruption import Corruption, MaskVocabulary

@@ -12,7 +12,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.language_names import language_of
+from larvatus.data.text.languages import language_of
 from larvatus.evaluation.compare.transfer import files_by_language, source_language
 from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig, TaggingConfig

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.inputs import framed
 from larvatus.data.text.readers import Document
+from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.words import segment_words
 from larvatus.evaluation.compare.passages import LONGEST, SHORTEST, MaskedPassages, mask_words
 from larvatus.evaluation.compare.word_nll import UNICODE, length_cost, measure_word_nll, tokenise_passage

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from larvatus.data.text.counting import count_words
-from larvatus.data.text.readable import readable_piece
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.inference.cloze.whole_words import abbreviations, allowed_tokens, needs_period, without_periods
@@ -78,11 +77,11 @@ def test_tokens_are_readable(byte_level: Tokenizer, tmp_path: Path, capsys: pyte
     ids = byte_level.encode("sagte, daß").ids.tolist()
     raw = "".join(map(byte_level.token, ids))
     assert "Ã" in raw
-    shown = "".join(readable_piece(byte_level.token(id), byte_level) for id in ids)
+    shown = "".join(byte_level.readable(byte_level.token(id)) for id in ids)
     assert "Ã" not in shown.replace("\\xc3", "")
-    assert readable_piece("ĠdaÃŁ", byte_level) == "Ġdaß"
-    assert readable_piece("Ã", byte_level) == "\\xc3"
-    assert readable_piece("<mask>", byte_level) == "<mask>"
+    assert byte_level.readable("ĠdaÃŁ") == "Ġdaß"
+    assert byte_level.readable("Ã") == "\\xc3"
+    assert byte_level.readable("<mask>") == "<mask>"
     byte_level.save(tmp_path)
     with pytest.raises(SystemExit) as ended:
         run(["tokenizer", "show", str(tmp_path), "daß"])

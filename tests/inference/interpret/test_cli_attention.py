@@ -136,7 +136,7 @@ def test_what_cannot_be_is_one_line(larvatus, model, corpus, tmp_path, tiny_mode
     assert "has no masked-lm head" in refused("importance", "--corpus", corpus, code=5, name=bare)
     (tmp_path / "empty.txt").write_text("\n")
     assert "no passage" in refused("--corpus", tmp_path / "empty.txt", code=4)
-    monkeypatch.setattr("larvatus.core.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("larvatus.core.outputs.find_spec", lambda name: None)
     assert 'pip install "larvatus[plots]"' in refused(TEXT, "--png", tmp_path / "x.png")
 
 

@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
-from larvatus.core.neighbours import NextTokens
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, NextTokens
 from larvatus.core.rng import stream
 from larvatus.inference.interpret.importance import head_importance, masked_losses
 from larvatus.inference.interpret.prune import prune_heads, read_heads, zero_heads

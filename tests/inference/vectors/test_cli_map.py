@@ -124,5 +124,5 @@ def test_what_cannot_be_is_one_line(larvatus, model, corpus, tmp_path, monkeypat
     (tmp_path / "empty.txt").write_text("\n")
     assert "holds no text" in refused("bank", "--corpus", tmp_path / "empty.txt", *page, code=4)
     assert not (tmp_path / "x.html").exists()
-    monkeypatch.setattr("larvatus.core.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("larvatus.core.outputs.find_spec", lambda name: None)
     assert 'pip install "larvatus[plots]"' in refused("bank", "--corpus", corpus, "--png", tmp_path / "x.png", code=2)

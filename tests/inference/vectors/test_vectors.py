@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors import vectors as module
 from larvatus.models.nn.device import on_device

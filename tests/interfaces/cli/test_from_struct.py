@@ -11,8 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
-from larvatus.core.field_words import field_words
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, field_words
 from larvatus.core.ranges import Clip, Run, Seed, Share, Steps, check_ranges
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 

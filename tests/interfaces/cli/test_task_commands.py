@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size
-from larvatus.data.labelled.reading import FileOptions, TextFiles, WordFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFiles, files_of
 from larvatus.interfaces.cli.from_struct import AnyOf, from_structs
 from larvatus.interfaces.cli.tasks.finetune import command_of
 from larvatus.interfaces.cli.tasks.set_options import with_settings

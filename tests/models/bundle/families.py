@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, save_bundle
 from larvatus.models.bundle.heads import natural_head, with_head

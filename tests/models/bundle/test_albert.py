@@ -20,8 +20,8 @@ from torch.testing import assert_close
 from larvatus import load
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.core.predicted import MaskedTokens, OrderLabels
-from larvatus.data.text.inputs import inputs
+from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle

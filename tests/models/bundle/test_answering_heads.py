@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.heads import natural_head, with_head
 from larvatus.models.heads import Answering, AnsweringConfig

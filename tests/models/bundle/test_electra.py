@@ -15,7 +15,7 @@ from torch.testing import assert_close
 import larvatus as lv
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle import replaced
 from larvatus.models.bundle.directory import load_bundle, save_bundle

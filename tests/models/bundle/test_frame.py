@@ -18,8 +18,8 @@ from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.packing import SentenceOrderConfig, pack
 from larvatus.data.corruption import MaskingConfig, NoiseConfig
-from larvatus.data.text.frame import read_frame
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.template import read_frame
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle

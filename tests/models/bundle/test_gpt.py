@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.delimiters import delimited
+from larvatus.data.text.special_tokens import delimited
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.network import Network

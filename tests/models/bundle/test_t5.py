@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.inputs import inputs
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import inputs, sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle

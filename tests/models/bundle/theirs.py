@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.testing import assert_close
 
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

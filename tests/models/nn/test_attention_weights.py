@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.inference.interpret.prune import zero_heads

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.neighbours import NextTokens, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, made_from_text
 from larvatus.models.network import Network, TrainingBatch
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig

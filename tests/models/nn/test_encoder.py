@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.interpret.attention import attend
 from larvatus.inference.interpret.importance import head_importance

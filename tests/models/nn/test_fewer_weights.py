@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
 from larvatus.models.objectives import MaskedLMConfig

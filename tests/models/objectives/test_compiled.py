@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import larvatus.models.nn.attention.attention
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens, PairLabels, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, fill, on_device

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import DataError, RecipeError, UsageError
-from larvatus.core.predicted import MaskedTokens, OrderLabels, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels, PairLabels
 from larvatus.core.rng import stream
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn import TransformerConfig, fill, on_device

@@ -21,7 +21,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.data.corruption import MaskVocabulary, SampledConfig, corrupt
 from larvatus.models.network import Network, ObjectiveConfig, generator_of

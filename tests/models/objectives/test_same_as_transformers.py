@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForPreTraining
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import stream
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device

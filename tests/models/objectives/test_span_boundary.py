@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
 from larvatus.data.corruption import MaskVocabulary, SpansConfig, corrupt
 from larvatus.models.network import Network, ObjectiveConfig

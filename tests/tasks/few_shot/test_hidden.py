@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import larvatus as lv
 from larvatus.core.errors import UsageError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.labelled.records import Place, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.heads import with_head

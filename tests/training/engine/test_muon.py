@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_table

@@ -14,8 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.neighbours import made_from_text
-from larvatus.core.predicted import OrderLabels, PairLabels
+from larvatus.core.pretraining_targets import OrderLabels, PairLabels, made_from_text
 from larvatus.data.corruption import MaskVocabulary, corrupt
 from larvatus.models.nn.attention.layout import Grouped
 from larvatus.models.recipes import read_recipe

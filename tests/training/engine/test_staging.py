@@ -12,7 +12,7 @@ import torch
 
 from larvatus.core.arrays import repeated, repeats
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
 from larvatus.training.engine.distribution import Ranks

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.models.network import Network
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw

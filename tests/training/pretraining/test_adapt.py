@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, RecipeError, UsageError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus import Corpus, build_corpus
 from larvatus.data.corruption import WholeWordConfig
 from larvatus.data.text.embedded import embedded_documents

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import larvatus as lv
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import Corruption, MaskVocabulary

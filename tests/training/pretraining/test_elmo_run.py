@@ -18,10 +18,9 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus
 from larvatus.data.corpus.loader import Loader, Reading
-from larvatus.data.text.characters import WORDS, CharactersConfig, Lexicon
+from larvatus.data.text.characters import WORDS, CharactersConfig, Lexicon, NextWords, PreviousWords
 from larvatus.data.text.documents import Document
 from larvatus.data.text.vocabulary import train_vocabulary
-from larvatus.data.text.word_targets import NextWords, PreviousWords
 from larvatus.interfaces.cli.main import run as run_command
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

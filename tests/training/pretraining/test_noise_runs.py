@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import Corruption, MaskVocabulary

@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 
 import larvatus as lv
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError
+from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.data.corpus import Corpus, build_corpus
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import packed_length
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
 from larvatus.models.nn.buckets import fill

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from larvatus.core.signals import Stop
 from larvatus.data.corpus.block_maker import BlockMaker
-from larvatus.interfaces.api.tasks import prepare_finetuning
+from larvatus.interfaces.api.tasks import RunRequest, prepare_finetuning
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
+from larvatus.tasks.fit.job import job_of as finetuning_job
 from larvatus.training.engine import parallel
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.gradients import Replicated
@@ -181,9 +182,9 @@ def uneven(group: Ranks, _: Any) -> dict[str, Any]:
 
 def finetuned(group: Ranks, given: dict[str, str]) -> list[float]:
     """The training losses of a classifier, dropout included: the microbatch cuts a step into two in one process too."""
-    settings = {"epochs": 2, "batch": 8, "microbatch": 32, "device": "cpu"}
+    job = finetuning_job("classify", {"epochs": 2, "batch": 8, "microbatch": 32, "device": "cpu"})
     files = {name: given[name] for name in ("train", "dev")}
-    asked, job = prepare_finetuning("classify", given["model"], **files, out=Path(), **settings)  # type: ignore[arg-type]
+    asked = prepare_finetuning("classify", given["model"], RunRequest(columns={}), **files, out=Path())
     tuned = asked.finetune(asked.train, dataclasses.replace(job, ranks=group))
     return [epoch.training_loss for epoch in tuned.runs[0].history]
 

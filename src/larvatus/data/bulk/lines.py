@@ -17,11 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_outputs, is_stream, new_output
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.bulk.row_files import RowFormat, row_format, write_rows
 from larvatus.data.bulk.set_aside import set_aside
@@ -29,7 +28,7 @@ from larvatus.data.bulk.set_aside import set_aside
 Task = TypeVar("Task")
 
 
-class LineStand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LineStand(Settings):
     """How far a run has come."""
 
     blocks: int = 0

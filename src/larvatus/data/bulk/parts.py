@@ -22,12 +22,13 @@ from larvatus.core import files
 from larvatus.core.checksummed import Ledger, check_file, read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import only_regular
+from larvatus.core.settings import Settings
 
 RUN, LEDGER = "run.json", "parts.jsonl"
 Stand = TypeVar("Stand", bound=msgspec.Struct)
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Part(Settings, omit_defaults=True):
     """A line of the ledger."""
 
     sha256: str

@@ -9,14 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, Here
 from larvatus.data.bulk.on_ray import OnRay, check_address
 
 
-class BulkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BulkSettings(Settings):
     """Where a long job runs."""
 
     ray: Annotated[str | None, Flag("--ray", metavar="[ADDRESS]")] = None
@@ -25,6 +24,7 @@ class BulkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bad rows go here, one line of JSON each, and the job goes on."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.ray is not None:
             check_address(self.ray)
 

@@ -19,14 +19,14 @@ import numpy as np
 from larvatus.core import rng
 from larvatus.core.arrays import Ints, repeated
 from larvatus.core.batch import NO_WORD, TrainingBatch
-from larvatus.core.neighbours import FromText, made_from_text, wants_lexicon
+from larvatus.core.pretraining_targets import FromText, made_from_text, wants_lexicon
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan
 from larvatus.data.corpus.packing import PackingConfig, dress_of, pack, planned
 from larvatus.data.corpus.packing.pieces import Pieces, Sizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.characters import Lexicon
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 
 class Corruption(Protocol):

@@ -26,7 +26,7 @@ from larvatus.core.regular_files import is_there, only_regular
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.set_aside import noting_nothing
 from larvatus.data.corpus.encode import Encoded, Encoder, encode_unit
-from larvatus.data.corpus.format import FORMAT, MANIFEST, Counts, Manifest, Settings, schema, write_manifest
+from larvatus.data.corpus.format import FORMAT, MANIFEST, CorpusSettings, Counts, Manifest, schema, write_manifest
 from larvatus.data.corpus.hygiene.filtering import FILTER, FirstPass, Hygiene, Plan
 from larvatus.data.corpus.hygiene.sketch import Sketch
 from larvatus.data.corpus.journal import Entry, Journal
@@ -105,7 +105,7 @@ def build_corpus(
             given = given if plan is None or sketch is None else plan.sketched(given, sketch)
             return units(given, language=options.language, size=options.unit_characters)
 
-        settings = Settings(
+        settings = CorpusSettings(
             tokenizer=kept,
             vocabulary=tokenizer.size,
             language=options.language,
@@ -163,7 +163,7 @@ def _summary(out: Path, manifest: Manifest, *, resumed: int, unchanged: bool) ->
 class _Build:
     """A build under way: where it stands changes as units come back from the workers."""
 
-    def __init__(self, out: Path, settings: Settings, journal: Journal, options: BuildOptions) -> None:
+    def __init__(self, out: Path, settings: CorpusSettings, journal: Journal, options: BuildOptions) -> None:
         self._out, self._settings, self._journal, self._options = out, settings, journal, options
         self._schema = schema(settings.vocabulary)
         last = journal.entries[-1] if journal.entries else None

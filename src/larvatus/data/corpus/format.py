@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from larvatus.core.checksummed import LONGEST, read_vouched, write_vouched
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Tally, check_ranges
+from larvatus.core.ranges import Tally
 from larvatus.core.regular_files import is_there, read_bytes
+from larvatus.core.settings import Settings
 
 FORMAT = 2
 """1 was that of Larvatus 0.1: neither the manifest nor all files of the tokenizer had a checksum."""
@@ -59,7 +60,7 @@ def schema(vocabulary: int) -> pa.Schema:
     )
 
 
-class ChunkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChunkInfo(Settings, error=DataError):
     rows: Tally
     tokens: Tally
     documents: tuple[int, int]
@@ -67,11 +68,8 @@ class ChunkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     language: str = ""
     """Of all its rows; empty in corpora built before chunks kept languages apart."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", DataError)
 
-
-class ShardInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShardInfo(Settings, error=DataError):
     file: str
     bytes: Tally
     sha256: str
@@ -79,11 +77,8 @@ class ShardInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: Tally
     chunks: tuple[ChunkInfo, ...]
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", DataError)
 
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Counts(Settings, error=DataError):
     """Exact counts of what the shards hold (`documents` counts a cut document once)."""
 
     documents: Tally = 0
@@ -92,15 +87,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: Tally = 0
     text_bytes: Tally = 0
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", DataError)
-
     def plus(self, other: Counts) -> Counts:
         names = self.__struct_fields__
         return Counts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Source(Settings, error=DataError):
     """Where text came from: a path as it was given, what lies there, and the licence as it was given."""
 
     name: str
@@ -108,11 +100,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bytes: Tally = 0
     licence: str = ""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", DataError)
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CorpusSettings(Settings, error=DataError):
     """All that decides what the shards hold, besides the text."""
 
     tokenizer: dict[str, str]
@@ -128,18 +117,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What was looked for and left out, what was planted, and the checksum of what was decided of each document; unset
     where all text was taken as it is."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", DataError)
 
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(Settings):
     format: int
     counts: Counts
     languages: dict[str, Counts]
     skipped: dict[str, int]
     """Documents and records left out, by reason."""
     sources: tuple[Source, ...]
-    settings: Settings
+    settings: CorpusSettings
     text_sha256: str
     """Of the stream of documents: tells whether other text would be built here."""
     shards: tuple[ShardInfo, ...]

@@ -13,15 +13,16 @@ import msgspec
 
 from larvatus.core.checksummed import Ledger
 from larvatus.core.errors import ArtefactError
-from larvatus.data.corpus.format import FORMAT, JOURNAL, Counts, Settings, ShardInfo
+from larvatus.core.settings import Settings
+from larvatus.data.corpus.format import FORMAT, JOURNAL, CorpusSettings, Counts, ShardInfo
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Header(Settings):
     format: int
-    settings: Settings
+    settings: CorpusSettings
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Entry(Settings):
     """A finished shard, and where the build stood after it."""
 
     shard: ShardInfo
@@ -46,7 +47,7 @@ class Journal:
         except msgspec.MsgspecError as fault:
             raise ArtefactError(f"{directory / JOURNAL} is no journal of this version ({fault}); {way}") from fault
 
-    def begin(self, settings: Settings) -> None:
+    def begin(self, settings: CorpusSettings) -> None:
         """Write the journal anew: the header, and the entries that still hold."""
         self.header = Header(format=FORMAT, settings=settings)
         self._ledger.begin(msgspec.json.encode(record) for record in (self.header, *self.entries))

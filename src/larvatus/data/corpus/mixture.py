@@ -25,18 +25,16 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.ranges import Count, Share, check_ranges
+from larvatus.core.ranges import Count, Share
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.format import REBUILD, ChunkInfo, Counts
 
 
-class MixtureConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MixtureConfig(Settings, path="mixture.", error=RecipeError):
     alpha: Share = 1.0
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
     languages: Count | msgspec.UnsetType = msgspec.UNSET
     """Read the first so many of the languages that are named (--language xx=PATH) alone, for ablations; unset: all."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "mixture.", RecipeError)
 
     def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
         """How often each language's text comes in an epoch: q_i / p_i."""

@@ -24,7 +24,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus.cache import ShardCache, locked_file
 from larvatus.data.corpus.format import MANIFEST, TOKENIZER, ShardInfo, read_manifest
-from larvatus.data.text.storage import asking
+from larvatus.data.text.streams import asking
 
 REMOTE = "remote.json"
 LARGEST_TOKENIZER = 1 << 30

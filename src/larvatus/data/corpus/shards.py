@@ -16,7 +16,7 @@ from larvatus.core import files
 from larvatus.core.checksummed import check_file
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import refuse_link
-from larvatus.data.corpus.format import REBUILD, SHARD_NAME, TOKENIZER, ChunkInfo, Settings, ShardInfo, shard_name
+from larvatus.data.corpus.format import REBUILD, SHARD_NAME, TOKENIZER, ChunkInfo, CorpusSettings, ShardInfo, shard_name
 
 
 class ShardWriter:
@@ -84,7 +84,7 @@ def fault_of(directory: Path, shard: ShardInfo) -> str | None:
     return None
 
 
-def check_tokenizer(directory: Path, settings: Settings) -> None:
+def check_tokenizer(directory: Path, settings: CorpusSettings) -> None:
     """Refuse the tokenizer beside the shards unless it is, file by file, the one that they were made with."""
     folder = directory / TOKENIZER
     refuse_link(folder, DataError)

@@ -15,7 +15,7 @@ from larvatus.core.files import as_text
 from larvatus.data.corpus.format import Source
 from larvatus.data.text.languages import Given, path_of, read_languages
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, kind_of, list_files
-from larvatus.data.text.storage import asking
+from larvatus.data.text.streams import asking
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
-from larvatus.data.corpus.format import JOURNAL, MANIFEST, TOKENIZER, Manifest, Settings, read_manifest
+from larvatus.data.corpus.format import JOURNAL, MANIFEST, TOKENIZER, CorpusSettings, Manifest, read_manifest
 from larvatus.data.corpus.journal import Journal
 from larvatus.data.corpus.shards import check_shards, check_tokenizer, fault_of
 from larvatus.data.corpus.sources import Text
@@ -50,7 +50,7 @@ def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[st
     return sums
 
 
-def finished(out: Path, settings: Settings, text: Text, units: Callable[[], Iterator[Unit]]) -> Manifest:
+def finished(out: Path, settings: CorpusSettings, text: Text, units: Callable[[], Iterator[Unit]]) -> Manifest:
     """The manifest of a corpus that holds just what would be built; any other is refused.
 
     The text is read again for that: an edit need not change the size of a file, nor its time.
@@ -65,7 +65,7 @@ def finished(out: Path, settings: Settings, text: Text, units: Callable[[], Iter
     return manifest
 
 
-def refuse_other_settings(out: Path, there: Settings, now: Settings, verb: str) -> None:
+def refuse_other_settings(out: Path, there: CorpusSettings, now: CorpusSettings, verb: str) -> None:
     for name in there.__struct_fields__:
         was, given = getattr(there, name), getattr(now, name)
         if was != given:
@@ -74,7 +74,7 @@ def refuse_other_settings(out: Path, there: Settings, now: Settings, verb: str) 
             raise ArtefactError(f"{out} {verb} with other settings ({said}); {ELSE}")
 
 
-def take_up(out: Path, journal: Journal, settings: Settings, notice: Callable[[str], None]) -> None:
+def take_up(out: Path, journal: Journal, settings: CorpusSettings, notice: Callable[[str], None]) -> None:
     """Keep the shards of an interrupted build that still stand; a damaged one and what follows are built again."""
     if journal.header is not None and journal.entries:
         refuse_other_settings(out, journal.header.settings, settings, "holds an unfinished corpus begun")

@@ -23,7 +23,7 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption.course import Course
 from larvatus.data.corruption.masking import MaskingConfig
 from larvatus.data.corruption.n_grams import NGramsConfig

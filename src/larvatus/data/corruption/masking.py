@@ -13,15 +13,13 @@ import numpy as np
 
 from larvatus.core.arrays import Bits, Ints
 from larvatus.core.batch import ranges
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption.replacement import ReplacementConfig
 
 _PLACES = 1 << 16  # sequences, and tokens, that 16 bits each can tell apart
 
 
-class MaskingConfig(
-    ReplacementConfig, tag_field="type", tag="tokens", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class MaskingConfig(ReplacementConfig, tag_field="type", tag="tokens"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
     def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:

@@ -20,9 +20,7 @@ from larvatus.core.ranges import Run
 from larvatus.data.corruption.spans import SpanMaskingConfig
 
 
-class NGramsConfig(
-    SpanMaskingConfig, tag_field="type", tag="n-grams", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
     longest: Run = 3
     """No n-gram has more words."""
     decision: Literal["tokens", "n-grams"] = "tokens"

@@ -36,13 +36,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
-from larvatus.core.ranges import Neighbours, Share, check_ranges
+from larvatus.core.pretraining_targets import MaskedTokens
+from larvatus.core.ranges import Neighbours, Share
+from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
 from larvatus.data.corruption.replacement import MaskVocabulary, Text, draw
 from larvatus.data.corruption.units import Units, shuffled, take_while_they_fit
@@ -52,7 +52,7 @@ INSERTED = -1
 _TWO_32 = float(1 << 32)
 
 
-class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="noise"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
     mask: Share = 0.15
@@ -73,7 +73,7 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
     """How random tokens are drawn: by their frequency in the training text, or all alike."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "corruption.", RecipeError)
+        super().__post_init__()
         if (total := self.mask + self.substitute + self.delete) > 1.0 + 1e-6:
             raise RecipeError(f"corruption.mask + substitute + delete = {total:g} must be at most 1; lower one of them")
         if self.rate == 0.0:

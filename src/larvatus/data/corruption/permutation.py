@@ -30,13 +30,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints, Mapped, grown
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, Totals
-from larvatus.core.ranges import PositiveShare, check_ranges
+from larvatus.core.pretraining_targets import MaskedTokens, Totals
+from larvatus.core.ranges import PositiveShare
+from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
 from larvatus.data.corruption.replacement import MaskVocabulary, Text
 
@@ -75,9 +75,7 @@ class PermutedTokens(Mapped, Generic[A]):
         return PermutedTokens(order=grown(self.order, totals.tokens, 0), places=whole.places, ids=whole.ids)
 
 
-class PermutationConfig(
-    Struct, tag_field="type", tag="permutation", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class PermutationConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="permutation"):
     gives: ClassVar[tuple[type, ...]] = (PermutedTokens,)
     needs_mask: ClassVar[bool] = False
     knows_lengths: ClassVar[bool] = True
@@ -87,9 +85,6 @@ class PermutationConfig(
     """Share of a sequence's ordinary tokens that are predicted: the last of the order (the paper's 1/K, K = 6)."""
     context: Literal["whole", "ordered"] = "whole"
     """Whether tokens that are not predicted all see each other (as released), or follow the order too (as written)."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "corruption.", RecipeError)
 
     def may_hide(self, text: Text) -> bool:
         """Whether anything can be predicted."""

@@ -17,14 +17,15 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens
-from larvatus.core.ranges import PositiveShare, Share, check_ranges
+from larvatus.core.pretraining_targets import MaskedTokens
+from larvatus.core.ranges import PositiveShare, Share
 from larvatus.core.rng import random_bits
+from larvatus.core.settings import Settings
 from larvatus.data.corruption.course import Path, share_at
 
 _TWO_32 = float(1 << 32)
@@ -123,7 +124,7 @@ class Hidden:
     """Targets beside the hidden tokens themselves."""
 
 
-class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
     """The settings that all ways of choosing tokens share."""
 
     rate: PositiveShare = 0.15
@@ -143,7 +144,7 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How it goes there: linear, as where this is unset, or by half a cosine, slowly at both ends."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "corruption.", RecipeError)
+        super().__post_init__()
         if self.path is not UNSET and self.first_rate is UNSET:
             raise RecipeError(
                 "corruption.path says how the share goes from first_rate to rate; set corruption.first_rate, too"

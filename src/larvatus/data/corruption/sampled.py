@@ -16,15 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share
 from larvatus.data.corruption.masking import MaskingConfig
 from larvatus.data.corruption.replacement import Hidden, Text
 
 
-class SampledConfig(
-    MaskingConfig, tag_field="type", tag="sampled", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SampledConfig(MaskingConfig, tag_field="type", tag="sampled"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, ReplacedTokens)
 
     mask: Share = 0.85

@@ -21,19 +21,19 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Factor, ShareBetween, check_ranges
+from larvatus.core.pretraining_targets import DenoisedText
+from larvatus.core.ranges import Factor, ShareBetween
 from larvatus.core.rng import random_bits
+from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
 from larvatus.data.corruption.replacement import MaskVocabulary, Text
 
 
-class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="sentinels"):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
     knows_lengths: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw
     """Mean length of a span, in tokens."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "corruption.", RecipeError)
+        super().__post_init__()
         if self.mean < 1:
             raise RecipeError(f"corruption.mean = {self.mean:g}: a span has a token at least; set corruption.mean = 3")
 

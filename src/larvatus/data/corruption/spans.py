@@ -41,7 +41,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Bits, Bools, Doubles, Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, SpanTargets
+from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.ranges import PositiveShare, Run
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import budgets
@@ -50,7 +50,7 @@ from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
 _TWO_32 = float(1 << 32)
 
 
-class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanMaskingConfig(ReplacementConfig):
     """What all maskings of spans share: the algorithm above; a kind of span says by which law lengths are drawn."""
 
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
@@ -112,9 +112,7 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
         return Hidden(places_M=places_M, bits_3M=bits_3M, targets={SpanTargets: targets})
 
 
-class SpansConfig(
-    SpanMaskingConfig, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SpansConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
     geometric: PositiveShare = 0.2
     """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.batch import edges
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random
 from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
@@ -26,9 +26,7 @@ from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
 _TWO_32 = float(1 << 32)
 
 
-class WholeWordConfig(
-    ReplacementConfig, tag_field="type", tag="whole-words", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class WholeWordConfig(ReplacementConfig, tag_field="type", tag="whole-words"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
     def hide(self, text: Text) -> Hidden:

@@ -16,8 +16,7 @@ from typing import Any
 from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.tables import Table
-from larvatus.data.text.column_names import IDS, LABELS, first_of, plain
-from larvatus.data.text.text_columns import all_hold, column_values, is_numeral, text_columns
+from larvatus.data.text.columns import IDS, LABELS, all_hold, column_values, first_of, is_numeral, plain, text_columns
 
 FEW = 200
 """Classes beyond which a column is not guessed to be the label."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.errors import DataError
-from larvatus.core.given_texts import as_string
+from larvatus.core.text_inputs import as_string
 from larvatus.data.labelled.records import OTHER_TYPE, Dataset, Place, RowPlace
 from larvatus.data.labelled.texts import names_of
 

@@ -26,12 +26,12 @@ from typing import Literal
 import numpy as np
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.bio_levels import read_levels
-from larvatus.data.labelled.entity_brackets import read_brackets
+from larvatus.data.labelled.conll import read_levels
+from larvatus.data.labelled.conllu import read_brackets
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, shown
-from larvatus.data.labelled.relations import renumbered
 from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords
+from larvatus.data.labelled.standoff import renumbered
 from larvatus.data.labelled.tagged import format_of, read_spans
 from larvatus.data.labelled.texts import Paths, names_of
 from larvatus.data.text.tag_schemes import Entity

@@ -5,29 +5,30 @@
     train = read_tagged("annotations/", problems=problems)       # brat; spans become tags
 
 The format is told by the file's name, then by its contents. Lists: ``{"tokens": […], "tags": […]}``.
+
+Whether a file holds labelled texts or tagged words, told by its name and its first lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from larvatus.core.errors import DataError
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.columns import named_column
 from larvatus.data.labelled.conll import Lines, read_conll
 from larvatus.data.labelled.conllu import read_conllu
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, TaggedExample, shown
-from larvatus.data.labelled.span_records import SpanExample
-from larvatus.data.labelled.spans_and_tags import to_tagged
+from larvatus.data.labelled.span_records import SpanExample, to_tagged
 from larvatus.data.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
 from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.data.labelled.texts import Paths, names_of
-from larvatus.data.text.column_names import TAGS, WORDS, first_of
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.columns import TAGS, WORDS, first_of
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Scheme
 
 TagFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]
@@ -187,3 +188,35 @@ def _strings(value: Any) -> tuple[str, ...] | None:
     ):
         return None
     return tuple(str(item) for item in value)
+
+
+Task = Literal["classify", "tag"]
+
+
+def guess_task(name: str) -> Task:
+    """classify for texts with labels, tag for words with tags or texts with spans."""
+    if name == "-":
+        raise UsageError(
+            "standard input is read once; say what it holds: --for classify, tag or spans, or another task"
+        )
+    if ending(name) in (".csv", ".tab"):
+        return "classify"
+    format = format_of(name)
+    if format in ("conllu", "brat"):
+        return "tag"
+    if format in ("jsonl", "parquet"):
+        table = open_table(name, TableOptions(format="parquet" if format == "parquet" else "jsonl"), Problems())
+        return "tag" if first_of(WORDS, table.columns) or span_key(table.columns, table.sample) else "classify"
+    if format == "conll" and ending(name) != ".tsv":
+        return "tag"
+    return "tag" if _words_a_line(name) else "classify"
+
+
+def _words_a_line(name: str) -> bool:
+    """Whether blank lines part rows of a few cells, the first a single word."""
+    lines = [line for _, line in islice(numbered_lines(name), 2_000)]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    rows = [line.split("\t") if "\t" in line else line.split(" ") for line in lines if line.strip()]
+    short = sum(len(row) > 1 and len(row[0]) < 40 for row in rows)
+    return len(rows) < len(lines) and short > 0.9 * len(rows)

@@ -15,14 +15,13 @@ from typing import Literal
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns, find_columns
-from larvatus.data.labelled.guess import guess_task
 from larvatus.data.labelled.problems import fault
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample, shown
 from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
-from larvatus.data.labelled.tagged import format_of, list_rows, read_tagged
+from larvatus.data.labelled.tagged import format_of, guess_task, list_rows, read_tagged
 from larvatus.data.labelled.texts import BadCell, cell_text
-from larvatus.data.text.column_names import WORDS, first_of
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.columns import WORDS, first_of
+from larvatus.data.text.streams import numbered_lines
 
 TextFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "conll", "conllu"]
 _Told = TextFormat | Literal["table"]

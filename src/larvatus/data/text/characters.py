@@ -11,14 +11,20 @@ stand behind the bytes, and are the tokens of no text. A word of one byte is tha
     4 … 259     bytes that open a word
     260 … 515   bytes inside a word
     516 …       words, commonest first
+
+The word after each word, and the one before: what ELMo predicts. Words are those of a batch of characters.
+
+Begin and end of a sentence are words too: from <s> the first word is predicted, from the last word </s>; the other way
+round, from </s> the last word, from the first word <s>. No prediction crosses the border of a sequence. A word is
+predicted from its neighbour's last character (or first), at which the neighbour's vector stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import tokenizers
@@ -27,7 +33,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import TokenBatch, edges
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Count, Size, check_ranges
+from larvatus.core.pretraining_targets import PlacedTokens
+from larvatus.core.ranges import Count, Size
+from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
 
 BEGIN, PAD, END, UNKNOWN = range(4)
@@ -41,7 +49,7 @@ LONGEST = 255
 """Bytes of a word that may be predicted; longer ones were cut when they were counted."""
 
 
-class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CharactersConfig(Settings, path="tokenizer.", error=RecipeError, tag="characters"):
     size: Size = 793_471
     """Pieces at most: 516 symbols, and the words that are predicted; any other is predicted as <unk>."""
     lowercase: bool = False
@@ -50,7 +58,7 @@ class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=Tr
     """A word must occur this often to be predicted."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
+        super().__post_init__()
         if self.size <= WORDS:
             raise RecipeError(
                 f"tokenizer.size = {self.size} leaves no word to predict: {WORDS} symbols come first; set 2000 or more"
@@ -154,3 +162,32 @@ class Lexicon:
         known[words] = np.fromiter((get(spelt[a:b], UNKNOWN) for a, b in bounds), np.int64, len(words))
         sequences = np.repeat(np.arange(tokens.count), tokens.lengths)[first]
         return SpeltWords(first, last, sequences, known)
+
+
+A = TypeVar("A")
+
+
+class NextWords(PlacedTokens[A]):
+    """For each word but the last of its sequence: the one that follows."""
+
+    what: ClassVar[str] = "the words that follow"
+    of_words: ClassVar[bool] = True
+
+    @classmethod
+    def of_text(cls, tokens: TokenBatch[Ints], lexicon: Lexicon) -> NextWords[Ints]:
+        words = lexicon.read(tokens)
+        inside = np.flatnonzero(words.sequences[1:] == words.sequences[:-1])
+        return NextWords(places=words.last[inside], ids=words.ids[inside + 1])
+
+
+class PreviousWords(PlacedTokens[A]):
+    """For each word but the first of its sequence: the one before it."""
+
+    what: ClassVar[str] = "the words before"
+    of_words: ClassVar[bool] = True
+
+    @classmethod
+    def of_text(cls, tokens: TokenBatch[Ints], lexicon: Lexicon) -> PreviousWords[Ints]:
+        words = lexicon.read(tokens)
+        inside = np.flatnonzero(words.sequences[1:] == words.sequences[:-1]) + 1
+        return PreviousWords(places=words.first[inside], ids=words.ids[inside - 1])

@@ -15,8 +15,8 @@ import msgspec
 import tokenizers
 from tokenizers import models, trainers
 
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor, Here
-from larvatus.data.text.surrogates import refuse_surrogates
 
 PORTION = 16 * 2**20
 """Characters counted at a time."""

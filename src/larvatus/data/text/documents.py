@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.set_aside import set_aside
 
 
@@ -25,7 +26,7 @@ class Document:
     """What a record says of its text besides: a sense, a genre, a year."""
 
 
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReadOptions(Settings):
     split: Literal["blank-line", "file"] = "blank-line"
     """What ends a document in plain text: a blank line, or the end of its file."""
     text_field: str = "text"

@@ -6,26 +6,38 @@
 A vocabulary for several languages is to be learnt from a sample in which they have the shares of eq. 11.7. Here the
 whole text is counted and each language's counts are scaled to its share: what such a sample would hold on average,
 without its chance, and without leaving out text of a small language.
+
+Which language a file is in, as its name or that of its folder says: dev-de.tsv, xquad.de.json, de/test.conll.
+
+>>> language_of("xnli/dev-de.tsv.xz"), language_of("wikiann/de/test.conll.xz"), language_of("tydiqa.goldp.sw.dev.json")
+('de', 'de', 'sw')
+>>> language_of("de_gsd-ud-dev.conllu"), language_of("dev-zh-Hant.tsv"), language_of("pos/ewt/dev.conllu") is None
+('de', 'zh-Hant', True)
+
+A name is cut at dots, hyphens and underscores; a part that is a code of ISO 639-1 in lower case, or one of the codes of
+three letters in `THREE_LETTERS`, names the language, and a script or region behind it (Hant, TW) belongs to it. Where
+the file's name has no such part, its folder's name is read in the same way. A name with two languages tells neither.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 import numpy as np
 import tokenizers
 
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor, Here
 from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import list_files, read_documents
 from larvatus.data.text.sentences import Mode, is_language, split_sentences
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import TokenizerConfig, Words, learn_vocabulary, pipeline, train_vocabulary
 
@@ -197,3 +209,36 @@ def scaled(words: Words, factor: float) -> Words:
     sums = np.floor(np.cumsum([count for _, count in words], dtype=np.float64) * factor + 1e-9).astype(np.int64)
     counts = np.diff(sums, prepend=0).tolist()
     return [(word, count) for (word, _), count in zip(words, counts, strict=True) if count]
+
+
+_TWO = """
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es
+et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj
+kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv
+ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th
+ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+_THREE = "arz ast bar bho ceb ckb fil fur grc gsw hsb kmr lij mzn nap nds pcm pms pnb scn sme swa szl vec wuu yue"
+TWO_LETTERS = frozenset(_TWO.split())
+"""ISO 639-1."""
+THREE_LETTERS = frozenset(_THREE.split())
+"""Of languages in multilingual sets without a code of two letters; not all of ISO 639-3, in which dev is a language."""
+_MORE = re.compile(r"[A-Z][a-z]{3}|[A-Z]{2}")
+"""A script or a region."""
+
+
+def languages_in(name: str) -> list[str]:
+    """The languages that the parts of a name are codes of, each once."""
+    parts = re.split(r"[._-]+", name)
+    codes: dict[str, None] = {}
+    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+        if part in TWO_LETTERS or part in THREE_LETTERS:
+            codes[f"{part}-{after}" if _MORE.fullmatch(after) else part] = None
+    return list(codes)
+
+
+def language_of(path: str | PurePath) -> str | None:
+    """The language that the name of a file, else that of its folder, tells; None where neither does."""
+    where = PurePath(path)
+    codes = languages_in(where.name) or languages_in(where.parent.name)
+    return codes[0] if len(codes) == 1 else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 
 def run_library(encode: Any, texts: Sequence[str]) -> list[Any]:

@@ -9,6 +9,12 @@ Everything streams. What cannot be text (bad UTF-8, NUL bytes, lone surrogates, 
 refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` left out and counted by reason: the line in plain
 text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are left out and
 counted too; an archive that breaks off is always refused, since it is not known what is missing.
+
+Texts of a file one by one, for commands that take a text a line: rows of a table, or lines of plain text.
+
+    for place, text in single_texts("reviews.csv", column="review"): ...        # ("reviews.csv:2", "Not bad.")
+
+Tables (CSV, TSV, JSONL, Parquet) are read by columns, as documents of a corpus are (`readers.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +28,17 @@ from pathlib import Path
 from typing import Literal
 
 import fsspec
+import msgspec
 
 from larvatus.core import regular_files
-from larvatus.core.errors import DataError
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
 from larvatus.data.text import records
 from larvatus.data.text.archives import COMPRESSIONS
-from larvatus.data.text.column_notes import note, note_blank_rows
+from larvatus.data.text.columns import note, note_blank_rows
+from larvatus.data.text.delimited import read_delimited
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.storage import asking
-from larvatus.data.text.table_documents import read_delimited
+from larvatus.data.text.streams import UTF_8, asking, encoding_in_use, numbered_lines
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 
@@ -270,3 +277,28 @@ def read_documents(
                 yield document
         if kind in ("csv", "tsv") and (blank := skipped.blank - before):
             note_blank_rows(name, blank)
+
+
+def single_texts(name: str, column: str | None = None) -> Iterator[tuple[str, str]]:
+    """Texts that are not blank, each with its place. `column` names the text column of a table; None: guessed."""
+    if has_columns(name):
+        yield from _rows(name, column)
+        return
+    shown = "standard input" if name == "-" else name
+    if column is not None:
+        raise UsageError(f"{shown} is plain text, which has no columns; leave --text out, or name a table")
+    for number, line in numbered_lines(name):
+        if line.strip():
+            yield f"{shown}:{number}", line
+
+
+def _rows(name: str, column: str | None) -> Iterator[tuple[str, str]]:
+    encoding = encoding_in_use()
+    options = ReadOptions(
+        encoding=msgspec.UNSET if encoding == UTF_8 else encoding,
+    ).named(column)
+    skipped = Skipped()
+    for document in read_documents([name], options=options, skipped=skipped):
+        yield f"{document.source}:{document.line}", document.text
+    if skipped.blank:
+        note_blank_rows(name, skipped.blank)

@@ -1,42 +1,37 @@
 """The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet (CSV and TSV are in
-`table_documents.py`).
+`delimited.py`).
 
 A fault is raised as ``path:line: what``, or counted and passed over, by `Faults`. Lines and documents are bounded, so
 a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
+
+Which field of JSON records, or column of a Parquet file, holds the text where none was named.
+
+A field called text is taken. Where no record of the first ones has it, the field is guessed from them as in a table
+(`columns.py`) and reported (`columns.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import IO, Any
 
-import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
-from larvatus.core.regular_files import open_named
-from larvatus.data.text.archives import BROKEN, unpacked
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.archives import BROKEN, Growth, parquet_growth, take_batch, text_columns
+from larvatus.data.text.columns import SampledRows, chosen_column, document_column, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.encodings import HINT, UTF_8, recoded
-from larvatus.data.text.growth import parquet_growth, take_batch, text_columns
-from larvatus.data.text.json_records import json_records
-from larvatus.data.text.record_columns import guessed_field, parquet_column
 from larvatus.data.text.sentences import is_language
-from larvatus.data.text.storage import asking
-from larvatus.data.text.surrogates import refuse_surrogates
-
-LONGEST_LINE = 256 * 2**20
-"""Bytes of a line; a longer one is no text."""
+from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, recoded
 
 LONGEST_DOCUMENT = 16 * 2**20
 """Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
@@ -89,37 +84,6 @@ def open_text(name: str, options: ReadOptions) -> Iterator[IO[bytes]]:
     """The same as UTF-8, whatever the encoding of the file."""
     with open_bytes(name) as stream:
         yield recoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
-
-
-@contextmanager
-def open_bytes(name: str) -> Iterator[IO[bytes]]:
-    """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        with asking(name) if "://" in name else nullcontext():
-            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
-    except (OSError, ValueError) as fault:
-        raise DataError(f"{name} cannot be opened: {fault}") from fault
-    with raw:
-        yield unpacked(raw, name)
-
-
-@contextmanager
-def open_seekable(name: str) -> Iterator[IO[bytes]]:
-    """The same for formats that are read from their end: what is no plain file is first unpacked to one."""
-    with open_bytes(name) as stream:
-        if stream.seekable():
-            yield stream
-            return
-        with tempfile.TemporaryFile() as whole:
-            try:
-                shutil.copyfileobj(stream, whole)
-            except OSError as fault:
-                raise DataError(f"{name} cannot be unpacked: {fault}") from fault
-            whole.seek(0)
-            yield whole
 
 
 def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
@@ -181,7 +145,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
 
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
-    """JSON objects, one a line or spread over lines, in an array or not (`json_records.py`)."""
+    """JSON objects, one a line or spread over lines, in an array or not (`streams.py`)."""
     faults = Faults(name, options, skipped)
     records = json_records(lines_of(name, faults), name)
     if not options.names_column:
@@ -282,3 +246,75 @@ def _label(record: dict[str, Any], field: str) -> str | None:
     if label is not None and (isinstance(label, bool) or not isinstance(label, str | int | float)):
         raise BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
     return None if label is None else str(label)
+
+
+SAMPLE_RECORDS = 1_000
+SAMPLE_BYTES = 16 * 2**20
+"""Bytes of records that are looked at before the field is guessed."""
+SAMPLE_ROWS = 64
+"""Rows of Parquet that are looked at; its cells have no limit but this."""
+
+Records = Iterator[tuple[int, bytes]]
+
+
+def guessed_field(name: str, records: Records, options: ReadOptions) -> tuple[ReadOptions, Records]:
+    """Options that name the text field, and all records. Records that are none are left to the reader."""
+    held: list[tuple[int, bytes]] = []
+    sample: list[dict[str, Any]] = []
+    size, ended = 0, False
+    while len(held) < SAMPLE_RECORDS and size < SAMPLE_BYTES:
+        record = next(records, None)
+        if record is None:
+            ended = True
+            break
+        held.append(record)
+        size += len(record[1])
+        row = _object(record[1])
+        if row is not None:
+            if isinstance(row.get(options.text_field, ""), str) and options.text_field in row:
+                return options, chain(held, records)
+            sample.append(row)
+    columns = tuple(dict.fromkeys(column for row in sample for column in row))
+    if not columns or options.text_field in columns:  # nothing to guess from; the reader names what is wrong
+        return options, chain(held, records)
+    text = document_column(SampledRows(as_text(name), columns, True, sample))
+    count = f"{len(held):,} {'row' if len(held) == 1 else 'rows'}" if ended else f"over {len(held):,} rows"
+    note_column(as_text(name), count, text, columns, header=True)
+    return options.with_text(text), chain(held, records)
+
+
+def _object(record: bytes) -> dict[str, Any] | None:
+    try:
+        row = msgspec.json.decode(record)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def parquet_column(name: str, file: Any, options: ReadOptions, growth: Growth) -> ReadOptions:
+    """Options that name the text column of a Parquet file; rows that are looked at count as unpacked."""
+    schema = file.schema_arrow
+    if options.names_column:
+        return options.with_text(chosen_column(as_text(name), schema.names, options.text_field))
+    if options.text_field in schema.names:
+        return options
+    strings = [field.name for field in schema if _is_string(field.type) and schema.names.count(field.name) == 1]
+    if not strings:
+        raise DataError(f"{as_text(name)}: no column holds text (it has {', '.join(schema.names)}); give another file")
+    batch = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=strings), None)
+    if batch is not None:
+        take_batch(growth, batch)
+    try:
+        sample = [] if batch is None else batch.to_pylist()
+    except UnicodeDecodeError as fault:
+        raise DataError(f"{as_text(name)}: a text of its first rows is not UTF-8; name the column: --text") from fault
+    if not sample:
+        return options.with_text(strings[0])
+    text = document_column(SampledRows(as_text(name), tuple(strings), True, sample))
+    note_column(as_text(name), f"{file.metadata.num_rows:,} rows", text, schema.names, header=True)
+    return options.with_text(text)
+
+
+def _is_string(kind: Any) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())

@@ -14,7 +14,7 @@ import regex
 import sentencex
 
 from larvatus.core.errors import UsageError
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 Mode = Literal["library", "newline"]
 

@@ -27,14 +27,15 @@ from tokenizers.pre_tokenizers import Split
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.files import locked
-from larvatus.core.given_texts import checked_text, string_list
+from larvatus.core.text_inputs import checked_text, string_list
 from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
-from larvatus.data.text.boundaries import Style, WordStarts, disturbing, word_starts
-from larvatus.data.text.frame import Frame, tokenizer_frame
+from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, disturbing, word_starts
 from larvatus.data.text.library_calls import arrays_of, refuse_panic, run_library
+from larvatus.data.text.template import Frame, tokenizer_frame
 from larvatus.data.text.words import segment_words
 
+_BYTES = byte_alphabet()
 Encoding = Alignment
 """What `Tokenizer.encode` gives: the tokens of a text with their characters and words."""
 
@@ -185,6 +186,19 @@ class Tokenizer:
         if not 0 <= index < self.size:
             raise DataError(f"there is no token {index}; ids go from 0 to {self.size - 1}")
         return self.pieces[index]
+
+    def readable(self, token: str) -> str:
+        """A token for people, bytes decoded: byte-level vocabularies write `ĠdaÃŁ` for ` daß`, a letter for each byte.
+
+        The mark of a space stays. Part of a character is shown by its bytes: `\\xc3`.
+
+        Args:
+            token: The token as the vocabulary writes it.
+        """
+        if self.kind != "byte-bpe" or not all(char in _BYTES for char in token) or self.id(token) in self.special_ids:
+            return token
+        mark, rest = ("Ġ", token[1:]) if token.startswith("Ġ") else ("", token)
+        return mark + bytes(_BYTES[char] for char in rest).decode("utf-8", errors="backslashreplace")
 
     def _special_id(self, role: str) -> int:
         index = self.id(getattr(self.special, role))

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.core.errors import DataError
+from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
 from larvatus.data.text.sentences import Mode, sentence_spans
 
@@ -44,7 +45,7 @@ Part = Literal["training", "held out", "gap"]
 Span = tuple[int, int]
 
 
-class LanguageSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LanguageSplit(Settings):
     """What one language has, and so how it is split."""
 
     documents: int
@@ -102,7 +103,7 @@ class LanguageSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         )
 
 
-class ValidationSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ValidationSplit(Settings):
     """How a text is split; as JSON it stands beside the run."""
 
     languages: dict[str, LanguageSplit]

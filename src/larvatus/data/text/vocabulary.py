@@ -21,7 +21,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.ranges import Count, PositiveShare, Size, check_ranges
+from larvatus.core.ranges import Count, PositiveShare, Size
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, Here
 from larvatus.data.text.boundaries import byte_alphabet
 from larvatus.data.text.bpe import Merges, learn_merges
@@ -33,8 +34,8 @@ from larvatus.data.text.characters import (
     word_counts,
 )
 from larvatus.data.text.counting import count_words, covered_characters
-from larvatus.data.text.frame import Frame
-from larvatus.data.text.sentinels import sentinel_name
+from larvatus.data.text.special_tokens import sentinel_name
+from larvatus.data.text.template import Frame
 from larvatus.data.text.tokenizer import SpecialTokens, Tokenizer
 from larvatus.data.text.unigram import learn_unigram
 
@@ -50,7 +51,7 @@ Words = Sequence[tuple[str, int]]
 _LINE_BREAKS = "\u010a\u010d"  # as byte-level pieces write \n and \r
 
 
-class WordPieceConfig(msgspec.Struct, tag="wordpiece", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordPieceConfig(Settings, path="tokenizer.", error=RecipeError, tag="wordpiece"):
     size: Size = 30_522
     """Pieces in all, special tokens included."""
     lowercase: bool = True
@@ -60,11 +61,8 @@ class WordPieceConfig(msgspec.Struct, tag="wordpiece", frozen=True, kw_only=True
     min_count: Count = 2
     """A piece must occur this often."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
 
-
-class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ByteBPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="byte-bpe"):
     size: Size = 50_265
     """Pieces in all, special tokens and the 256 bytes included."""
     min_count: Count = 2
@@ -72,11 +70,8 @@ class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, f
     frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
     """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
 
-
-class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="bpe"):
     size: Size = 40_478
     """Pieces in all, special tokens included (GPT: 40,000 merges and 478 symbols)."""
     lowercase: bool = True
@@ -88,11 +83,8 @@ class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unk
     frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
     """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
 
-
-class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnigramConfig(Settings, path="tokenizer.", error=RecipeError, tag="unigram"):
     size: Size = 250_002
     """Pieces in all, special tokens included."""
     lowercase: bool = False
@@ -106,9 +98,6 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     frame: Literal["xlnet", "t5"] | msgspec.UnsetType = msgspec.UNSET
     """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … for
     hidden spans. Where nothing is said: `<s> text </s>`."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.", RecipeError)
 
 
 TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig | CharactersConfig

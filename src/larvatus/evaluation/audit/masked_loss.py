@@ -19,12 +19,12 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, edges, runs
-from larvatus.core.ranges import Seed, ShareBetween, check_ranges, whole
+from larvatus.core.ranges import Seed, ShareBetween, whole
 from larvatus.core.rng import random_bits
+from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.words import segment_words
 from larvatus.inference.cloze.likelihood import find_reader
@@ -41,7 +41,7 @@ Words = Annotated[int, whole(SHORTEST, 100_000)]
 Masks = Annotated[int, whole(1, 10_000)]
 
 
-class MaskedLossOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MaskedLossOptions(Settings):
     """How texts are read to have their loss taken."""
 
     masks: Masks = 10
@@ -52,9 +52,6 @@ class MaskedLossOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Words of a text that are read, from its beginning; shorter texts are read whole."""
     seed: Seed = 0
     """Of what is hidden, and of what is drawn."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,16 +14,16 @@ from collections.abc import Collection, Sequence
 from importlib import resources
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import PositiveShare, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.candidates import Candidate, read_candidate_recipe
 
 _HOME = "larvatus.models.recipes"
 
 
-class Variant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Variant(Settings):
     label: str
     recipe: str | None = None
     """Where it is another than the others': a recipe's name, or a file beside the ablation's."""
@@ -38,7 +38,7 @@ class Variant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_ranges(self, f"{self.label}: ")
 
 
-class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Ablation(Settings):
     name: str
     about: str
     """What is varied."""

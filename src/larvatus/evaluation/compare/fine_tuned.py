@@ -11,8 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from msgspec import Struct
-
+from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
 from larvatus.tasks.evaluation.resampled import LOWER_IS_BETTER
 
@@ -20,7 +19,7 @@ GROUP = "fine-tuned"
 AVERAGE = "average"
 
 
-class SetFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SetFacts(Settings):
     """A labelled set, the same for all models."""
 
     name: str
@@ -35,7 +34,7 @@ class SetFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether these are others than those by which the best weights were chosen."""
 
 
-class FineTuneScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FineTuneScore(Settings):
     """One pretrained model, fine-tuned on one labelled set from one seed."""
 
     label: str
@@ -61,7 +60,7 @@ class FineTuneScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How much the head takes of each layer that it mixes, the lowest first; empty where it reads one."""
 
 
-class FineTuneRefusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FineTuneRefusal(Settings):
     """A model that could not be fine-tuned on a set, and why."""
 
     label: str

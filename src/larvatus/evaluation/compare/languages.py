@@ -23,8 +23,7 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.neighbours import from_text_of
-from larvatus.core.predicted import MaskedTokens, PairLabels
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, from_text_of
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.data.corpus.packing import ContiguousConfig, FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig

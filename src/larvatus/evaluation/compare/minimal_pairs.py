@@ -27,6 +27,7 @@ from larvatus.core.checksummed import LONGEST, read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.outputs import check_outputs, is_stream, new_output
 from larvatus.core.regular_files import is_there, only_regular, read_bytes
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import RowFormat, row_file, row_format, write_rows
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.pair_files import GROUPS, MinimalPair
@@ -44,7 +45,7 @@ RUN, SCORES = "run.json", "scores.jsonl"
 Normalise = Literal["none", "token", "word"]
 
 
-class ScoredPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ScoredPair(Settings, omit_defaults=True):
     """A line of the file of scores."""
 
     sentence_good: str

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.lines import numbered_lines
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.streams import numbered_lines
 
 GROUPS = {"UID": "phenomenon", "linguistics_term": "term", "field": "field"}
 """What pairs are sorted by, finest first: the name in files, and the one for people."""

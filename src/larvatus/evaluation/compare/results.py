@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
 
 from larvatus.core import notebook
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular
 from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
 from larvatus.evaluation.compare.word_nll import WordNLL
 
 
-class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObjectiveScore(Settings):
     """One objective on held-out text, with the recipe's own masks."""
 
     loss: float
@@ -29,7 +30,7 @@ class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     count: int
 
 
-class LossPoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LossPoint(Settings):
     """A held-out evaluation on the way."""
 
     step: int
@@ -47,7 +48,7 @@ class LossPoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - self.loss / self.guess
 
 
-class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunResult(Settings):
     """One candidate trained from one seed."""
 
     label: str
@@ -76,7 +77,7 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The objective that predicts the words which the unigram guess is of."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
-    word_nll: WordNLL | None = field(default=None, name="yardstick")
+    word_nll: WordNLL | None = msgspec.field(default=None, name="yardstick")
     languages: dict[str, ObjectiveScore] = {}
     """Masked-lm of each language that was read and held out; the yardstick's are in `yardstick.languages`."""
     curve: tuple[LossPoint, ...] = ()
@@ -88,7 +89,7 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
-class ComparisonResults(Tabular, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ComparisonResults(Tabular, Settings):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()

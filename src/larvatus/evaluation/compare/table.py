@@ -64,7 +64,7 @@ def _facts(sets: Sequence[SetFacts]) -> str:
 
 def _interval(value: SeedMean | None, kind: Kind) -> str:
     """
-    >>> _interval(Value(mean=0.8, low=0.774, high=0.82), "share")
+    >>> _interval(SeedMean(mean=0.8, low=0.774, high=0.82), "share")
     '77.4 to 82.0'
     """
     if value is None or value.low is None or value.high is None:
@@ -79,8 +79,8 @@ def _cell(row: MetricRow, label: str) -> Cell:
 
 def format_value(value: SeedMean | None, kind: Kind) -> str:
     """
-    >>> format_value(Value(mean=0.3145, deviation=0.002), "share"), format_value(Value(mean=4.4e6), "count"), format_value(None, "number")
-    ('31.4% ± 0.2', '4.40M', '–')
+    >>> format_value(SeedMean(mean=0.3145, deviation=0.002), "share"), format_value(SeedMean(mean=4.4e6), "count")
+    ('31.4% ± 0.2', '4.40M')
     """
     if value is None:
         return "–"

@@ -24,7 +24,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.core.tabular import Tabular, flat
 from larvatus.data.labelled.in_memory import Examples
-from larvatus.data.text.language_names import language_of, languages_in
+from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics

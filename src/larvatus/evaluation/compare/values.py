@@ -1,6 +1,6 @@
 """A measure of all candidates of a comparison, as mean and deviation over seeds: a row of its table.
 
->>> Value.of([0.5, 0.7]).mean
+>>> SeedMean.of([0.5, 0.7]).mean
 0.6
 """
 
@@ -11,15 +11,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
-
+from larvatus.core.settings import Settings
 from larvatus.metrics.student_t import NORMAL_95, t_quantile
 
 Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
 
 
-class SeedMean(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SeedMean(Settings):
     mean: float
     deviation: float | None = None
     """Standard deviation over seeds (n − 1); None for a single seed."""
@@ -44,7 +43,7 @@ class SeedMean(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def interval(self) -> tuple[float, float] | None:
         """The wider of the intervals over seeds and over examples; None where neither is known.
 
-        >>> Value(mean=0.5, low=0.4, high=0.6).interval
+        >>> SeedMean(mean=0.5, low=0.4, high=0.6).interval
         (0.4, 0.6)
         """
         ends = [] if self.low is None or self.high is None else [(self.low, self.high)]
@@ -54,7 +53,7 @@ class SeedMean(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-class MetricRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MetricRow(Settings):
     """One measure of all candidates."""
 
     name: str

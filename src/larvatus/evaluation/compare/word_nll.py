@@ -31,12 +31,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges
+from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.inputs import framed
+from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import MaskedPassage, MaskedPassages
 from larvatus.inference.cloze.blanks import window
@@ -48,7 +48,7 @@ ROWS_AT_ONCE = 32  # bounds the M × V matrix of log-probabilities
 UNICODE = math.log(0x110000)
 
 
-class WordNLL(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordNLL(Settings):
     """Word-level masked NLL of one model."""
 
     loss: float
@@ -185,9 +185,7 @@ Predictions = dict[int, tuple[float, bool]]
 """For each masked token of a passage: its loss, and whether it was the model's first choice."""
 
 
-def score_words(
-    passage: TokenisedPassage, predictions: Predictions, cost: Callable[[int], float]
-) -> tuple[float, int]:
+def score_words(passage: TokenisedPassage, predictions: Predictions, cost: Callable[[int], float]) -> tuple[float, int]:
     """The summed loss of a passage's masked words, and the number of words with every token correct."""
     loss, right, paid = 0.0, 0, set[int]()
     for tokens in passage.words:

@@ -25,10 +25,11 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import Seed, ShareBetween, check_ranges
+from larvatus.core.ranges import Seed, ShareBetween
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.data.text.inflections import english_forms
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.layers import Layers
@@ -41,7 +42,7 @@ from larvatus.metrics.threshold import accuracy, best_threshold
 from larvatus.models.nn.encoder import Encoder
 
 
-class SimilarityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimilarityOptions(Settings):
     layers: tuple[Layers, ...] | None = None
     """Each layer or mix to judge; None: every layer by itself."""
     pool: Pool = "mean"
@@ -51,7 +52,7 @@ class SimilarityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.layers is not None and "all" in self.layers:
             raise UsageError("every layer is judged by itself without --layers; leave out --layers all")
 

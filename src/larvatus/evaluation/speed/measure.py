@@ -19,7 +19,7 @@ import torch
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.version import VERSION
 from larvatus.evaluation.speed.ceiling import Ceiling, matrix_ceiling
 from larvatus.evaluation.speed.embedding import larvatus_embedding, sentence_transformers_embedding

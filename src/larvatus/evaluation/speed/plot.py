@@ -11,8 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from larvatus.core.outputs import new_output
-from larvatus.core.plots import as_written
+from larvatus.core.outputs import as_written, new_output
 from larvatus.evaluation.compare.plot import COLOURS, MARKERS
 from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.scaling import FIGURES, ScalingResult

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.evaluation.speed.model import BenchmarkModel
 from larvatus.models.network import Network
 from larvatus.models.nn.recompute import set_recomputing

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 
-from msgspec import Struct
-
+from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better
 
 
-class SuiteFigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class SuiteFigure(Settings, omit_defaults=True):
     """One number of one model."""
 
     id: str
@@ -45,7 +44,7 @@ class SuiteFigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
 
 
-class PublishedFigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedFigure(Settings):
     """A figure that somebody published."""
 
     system: str

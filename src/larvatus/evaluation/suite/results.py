@@ -20,6 +20,7 @@ from larvatus.core import notebook
 from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, flat
 from larvatus.evaluation.suite.cells import SuiteRow, row_cells, suite_columns
 from larvatus.evaluation.suite.figures import SuiteFigure
@@ -30,7 +31,7 @@ from larvatus.training.engine.checkpoint import changed_fields
 ROLES = ("model", "beside")
 
 
-class PartRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartRecord(Settings):
     """One part of one model, measured."""
 
     part: str

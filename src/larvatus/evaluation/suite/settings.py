@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, LearningRate, check_ranges, whole
+from larvatus.core.ranges import Count, LearningRate, whole
+from larvatus.core.settings import Settings
 from larvatus.training.engine.settings import MICROBATCH
 
 SEEDS = whole(1, 10_000)
@@ -23,7 +22,7 @@ def _parts(name: str) -> Callable[[Sequence[str]], Mapping[str, Any]]:
     return lambda words: {name: tuple(part.strip() for word in words for part in word.split(",") if part.strip())}
 
 
-class SuiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SuiteSettings(Settings):
     """Parts of the suite, and how much is spent on each."""
 
     only: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("only"))] = ()
@@ -47,6 +46,3 @@ class SuiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of fine-tuning: fp32, bf16 (mixed), or auto; all else is measured in fp32."""
     microbatch: Annotated[int, MICROBATCH] | None = None
     """Tokens of one pass of fine-tuning."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")

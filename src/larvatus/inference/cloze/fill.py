@@ -30,7 +30,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import shown, whole
-from larvatus.data.text.inputs import framed
+from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.blanks import Blanks, read_blanks, window
 from larvatus.inference.cloze.results import Fill, Fills, JointFill

@@ -25,8 +25,8 @@ import torch
 from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import likelihood
 from larvatus.inference.cloze.likelihood import find_reader

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import regex
 from torch import Tensor
 
-from larvatus.data.text.readable import readable_piece
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import ALONE, segment_words
@@ -60,7 +59,7 @@ def allowed_tokens(tokenizer: Tokenizer, candidates: Candidates) -> npt.NDArray[
 
 def surface(tokenizer: Tokenizer, id: int) -> str:
     """A token as a person reads it; `##` stays."""
-    return tokenizer.decode([id]).strip() or readable_piece(tokenizer.token(id), tokenizer)
+    return tokenizer.decode([id]).strip() or tokenizer.readable(tokenizer.token(id))
 
 
 def _is_word(text: str, glued: bool) -> bool:

@@ -24,7 +24,6 @@ from larvatus.core.batch import NO_WORD, TokenBatch, runs
 from larvatus.core.errors import UsageError
 from larvatus.core.tabular import Tabular
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.readable import readable_piece
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import PUNCTUATION
 from larvatus.models.nn.device import on_device
@@ -114,7 +113,7 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
     """Tokens start … end − 1 of a text in their frame."""
     surfaces = [alignment.text[a:b] for a, b in alignment.spans[start:end].tolist()]
     names = [
-        surface.strip() or readable_piece(tokenizer.token(id), tokenizer)
+        surface.strip() or tokenizer.readable(tokenizer.token(id))
         for surface, id in zip(surfaces, alignment.ids[start:end], strict=True)
     ]
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]

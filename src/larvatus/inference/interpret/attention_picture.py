@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.core.outputs import new_output
-from larvatus.core.plots import as_written
+from larvatus.core.outputs import as_written, new_output
 from larvatus.inference.interpret.attention import TextAttention
 from larvatus.inference.interpret.heads import text_statistics
 

@@ -22,10 +22,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from msgspec import Struct
 from torch import Tensor
 
 from larvatus.core.errors import DataError
+from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
@@ -41,7 +41,7 @@ BROAD = 0.8
 _SUMS = ("entropy", "uniform", "distance", "self", "previous", "next", "cls", "separator", "punctuation")
 
 
-class HeadStatistics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadStatistics(Settings):
     layer: int
     """Counted from 1."""
     head: int

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from msgspec import Struct
 from torch import Tensor
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.settings import Settings
 from larvatus.inference.interpret.attention import check_head
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
@@ -39,7 +39,7 @@ NOT_MEASURED = (
 )
 
 
-class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadImportance(Settings):
     layer: int
     """Counted from 1."""
     head: int
@@ -51,7 +51,7 @@ class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Standard error of the change, over batches; NaN where there is one batch alone."""
 
 
-class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Importance(Settings, omit_defaults=True):
     loss: float
     """Of the whole model."""
     hidden: int

@@ -20,7 +20,8 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Instances, Seed, Share, SizeOrNone, check_ranges
+from larvatus.core.ranges import Instances, Seed, Share, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
@@ -36,7 +37,7 @@ from larvatus.metrics.isotropy import isoscore_star
 from larvatus.models.nn.encoder import Encoder
 
 
-class IsotropyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IsotropyOptions(Settings):
     pool: Pool = "mean"
     punctuation: bool = False
     """Whether marks that stand alone count as words."""
@@ -48,9 +49,6 @@ class IsotropyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     shrinkage: Share = 0.0
     """ζ of IsoScore*: how far the covariance is moved to one that is the same in all directions."""
     seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 class Rogue(msgspec.Struct, frozen=True, kw_only=True):

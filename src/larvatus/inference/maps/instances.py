@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import Count, Seed, check_ranges
+from larvatus.core.ranges import Count, Seed
 from larvatus.core.rng import random_bits
+from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
@@ -41,7 +41,7 @@ _SPELLINGS = 4_000_000
 """Characters of text whose words are remembered, to suggest other spellings of a word that never comes."""
 
 
-class FindOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FindOptions(Settings):
     limit: Count = 2_000
     """Instances kept, in all."""
     cased: bool = False
@@ -52,9 +52,6 @@ class FindOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How documents are cut into sentences."""
     seed: Seed = 0
     """Of the sample."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True, slots=True)

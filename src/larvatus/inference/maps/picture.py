@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.core.outputs import new_output
-from larvatus.core.plots import as_written
+from larvatus.core.outputs import as_written, new_output
 from larvatus.inference.maps.labels import place_labels
 from larvatus.inference.maps.page import about, chosen_field, middles, shown_fields
 from larvatus.inference.maps.word_map import WordMap

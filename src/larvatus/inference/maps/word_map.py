@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import Count, SmallSeed, check_ranges
-from larvatus.core.tabular import Tabular
-from larvatus.data.text.cells import as_cell
+from larvatus.core.ranges import Count, SmallSeed
+from larvatus.core.settings import Settings
+from larvatus.core.tabular import Tabular, as_cell
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
 from larvatus.inference.maps.instances import Found, Instance
@@ -34,7 +33,7 @@ from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
 
-class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MapOptions(Settings):
     layers: Layers = "last"
     """See `inference/vectors/layers.py`."""
     pool: Pool = "mean"
@@ -46,9 +45,6 @@ class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clusters: Count = MOST
     """Clusters, at most; 1: none are looked for."""
     seed: SmallSeed = 0
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

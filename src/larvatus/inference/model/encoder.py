@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.given_texts import checked_text, checked_texts, checked_texts_or_words
 from larvatus.core.tabular import ResultList
+from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts_or_words
 from larvatus.data.text.documents import ReadOptions, Skipped
 from larvatus.data.text.languages import Given, read_languages
 from larvatus.data.text.other_language import warn_of_other_language

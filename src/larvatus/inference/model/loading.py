@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.inference.model.model import Model
 from larvatus.inference.model.quantised import Quantise, quantise_network
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -24,7 +24,7 @@ from larvatus.models.nn.memory import saying_what_to_lower
 RuntimeName = Literal["torch", "onnx"]
 
 
-class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Running(Settings):
     """How a loaded model is run: an option of every command that reads with one."""
 
     device: str = "auto"
@@ -35,6 +35,7 @@ class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """onnx: the encoder in ONNX Runtime, on a CPU (extra larvatus[onnx])."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.quantise not in (None, "int8"):
             raise UsageError(f"quantise is int8 or nothing, not {self.quantise!r}")
         if self.runtime not in ("torch", "onnx"):

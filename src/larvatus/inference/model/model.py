@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from larvatus.core.given_texts import checked_inputs, checked_texts
 from larvatus.core.tabular import ResultList
+from larvatus.core.text_inputs import checked_inputs, checked_texts
 from larvatus.core.version import VERSION
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.inference.cloze.fill import fill_blanks

@@ -31,6 +31,7 @@ from numpy.lib.format import open_memmap
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.core.regular_files import is_there, only_regular
+from larvatus.core.settings import Settings
 from larvatus.inference.search.concordance import DocumentFilter, find_instances, key
 from larvatus.inference.search.nearest import Block, Row
 from larvatus.inference.vectors.bulk.parts import Parts, Piece, Stand
@@ -59,7 +60,7 @@ _ROW = pa.schema(
 _WORDS = pa.schema([("word", pa.string()), ("first", pa.int64()), ("count", pa.int64())])
 
 
-class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IndexDescription(Settings):
     format: int = 1
     model: str
     layers: Layers

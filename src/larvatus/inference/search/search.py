@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
-from larvatus.core.ranges import Count, check_ranges
+from larvatus.core.ranges import Count
 from larvatus.core.regular_files import is_there
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.search.concordance import DocumentFilter, Wanted, instances_in_text
 from larvatus.inference.search.index import NAME, Index
@@ -33,7 +34,7 @@ Place = Index | VectorFile | list[str]
 """Where to search: an index, a file of vectors, or paths of text."""
 
 
-class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SearchOptions(Settings):
     top: Count = 10
     word: str | None = None
     """Whose instances are searched; None: those of the word that the query marks."""
@@ -44,9 +45,6 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pool: Pool | None = None
     standardise: Standardiser | None = None
     passages: PassageOptions = PassageOptions()
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     def with_text(self, column: str | None) -> SearchOptions:
         """The same options with the text column that a user named; None leaves them as they are."""

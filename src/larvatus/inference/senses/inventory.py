@@ -26,6 +26,7 @@ import torch
 from larvatus.core import files
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.settings import Settings
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions, Pool
@@ -37,7 +38,7 @@ LEAST = 1e-5
 _TENSORS, _SETTINGS = "senses.safetensors", "senses.json"
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Origin(Settings):
     """How the vectors were made: those of a word to be tagged must be made so too."""
 
     model: str
@@ -59,7 +60,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return EmbedOptions(unit="span", layers=self.layers, pool=self.pool)
 
 
-class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Settings(Settings):
     origin: Origin
     keys: tuple[str, ...]
 

@@ -26,7 +26,7 @@ from typing import IO
 
 from larvatus.core.errors import DataError
 from larvatus.data.text.readers import whole_folder
-from larvatus.data.text.records import open_bytes
+from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.tagged import Instance, Reading, Sentence, Words, numbered, surface
 from larvatus.inference.senses.wordnet import WordNet
 

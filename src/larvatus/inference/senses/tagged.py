@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from larvatus.core.errors import DataError
 from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.records import open_bytes
+from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.pos import POS
 
 Lemmas = tuple[tuple[str, POS], ...]

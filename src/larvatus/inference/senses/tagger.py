@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.given_texts import checked_texts
-from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.ranges import Weight
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.text_inputs import checked_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.senses.build import embed_instances
 from larvatus.inference.senses.inventory import SenseInventory
@@ -37,7 +37,7 @@ How = Literal[Rung, "only", "first-sense"]
 """What an answer rests on: the rung of its vector, that the word has no other sense, or WordNet's order."""
 
 
-class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TagOptions(Settings):
     backoff: tuple[Step, ...] = get_args(Step)
     """Steps of the ladder that may be climbed."""
     standardise: bool = False
@@ -49,7 +49,7 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Weight of log P(sense | lemma), counted in the tagged text, beside the cosine: beyond eq. 11.9."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         for step in self.backoff:
             if step not in get_args(Step):
                 raise UsageError(f"{step!r} is no step of the ladder{did_you_mean(str(step), get_args(Step))}")

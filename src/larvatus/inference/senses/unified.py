@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from larvatus.core.errors import DataError
 from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.records import open_bytes
+from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.pos import POS
 from larvatus.inference.senses.tagged import Instance, Sentence, Words, lines_of, surface
 

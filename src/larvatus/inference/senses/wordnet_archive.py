@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from larvatus.core import files
 from larvatus.core.errors import DataError
 from larvatus.data.text.archives import BROKEN
-from larvatus.data.text.records import open_bytes
+from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.wordnet import NAMES
 
 LARGEST = 1 << 28

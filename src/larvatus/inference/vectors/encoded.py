@@ -1,6 +1,6 @@
 """Texts as tokens and units: which tokens each word, span or sentence is made of.
 
-A text of T tokens is read between special tokens (`data/text/frame.py`), mostly `[CLS] tokens [SEP]`: it has T + 2
+A text of T tokens is read between special tokens (`data/text/template.py`), mostly `[CLS] tokens [SEP]`: it has T + 2
 *places*,
 and token t stands at place t + 1. Units are ranges of places, so that a sentence (0 … T + 2) takes in the special
 tokens, as sentence encoders are trained to.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.align import Alignment, join_words
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.search.marks import read_marks
 from larvatus.inference.vectors.units import Unit

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.ranges import Count, SizeOrNone, check_ranges
+from larvatus.core.ranges import Count, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.standardise.standardise import Standardiser
 from larvatus.inference.vectors.units import PARTS, Pool, Unit
@@ -22,7 +21,7 @@ _PIECES: tuple[Pool, ...] = ("mean", "sum", "max", "first", "last")
 _WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
 
 
-class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbedOptions(Settings):
     unit: Unit = "sentence"
     """What gets a vector. `sentence` and `document` are the text as it stands, from [CLS] to [SEP]."""
     layers: Layers = "last"
@@ -41,7 +40,7 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.unit not in get_args(Unit):
             raise UsageError(f"{self.unit!r} is no unit{did_you_mean(str(self.unit), get_args(Unit))}")
         allowed = _PIECES if self.unit in PARTS else _WHOLE

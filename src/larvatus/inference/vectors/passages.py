@@ -12,10 +12,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import msgspec
-
-from larvatus.core.ranges import CountOrNone, check_ranges
+from larvatus.core.ranges import CountOrNone
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, has_columns, read_documents
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
@@ -25,16 +24,13 @@ CHARACTERS = 1_000
 """Of a passage, if its sentences allow: some 200 tokens of English."""
 
 
-class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PassageOptions(Settings):
     reading: ReadOptions = ReadOptions()
     sentences: Mode = "library"
     language: str = "en"
     """Language of text that names none, for cutting sentences."""
     characters: CountOrNone = CHARACTERS
     """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def passages(

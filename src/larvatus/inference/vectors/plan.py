@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 from larvatus.data.text.windows import Windows, windows
 from larvatus.inference.vectors.encoded import Encoded
 from larvatus.inference.vectors.units import Pool

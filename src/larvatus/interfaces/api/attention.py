@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.languages import held_out_text, open_text
@@ -26,19 +26,28 @@ from larvatus.inference.interpret.importance import NOT_MEASURED, Head, Importan
 from larvatus.inference.interpret.importance import head_importance as measure
 from larvatus.inference.interpret.prune import prune_heads, read_heads
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.directory import check_model_directory
 from larvatus.training.engine.settings import BUDGETS
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import HeadImportanceKeywords
 
-class ImportanceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class ImportanceSettings(Settings):
     """How much text is read."""
 
     tokens: Annotated[int, BUDGETS["tokens"]] = 32_768
     """Read no more."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
+
+@dataclass(frozen=True)
+class Pruning:
+    """Heads to mask for good, and the directory of the pruned model."""
+
+    heads: str | Sequence[Head] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
 
 
 def head_importance(
@@ -51,7 +60,7 @@ def head_importance(
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[HeadImportanceKeywords],
 ) -> Importance:
     """How much the masked-lm loss on held-out text (of a left-to-right model, the loss of the next token) grows when a
     head is masked, each alone (Michel et al. 2019).
@@ -75,7 +84,26 @@ def head_importance(
         >>> [(row.layer, row.head) for row in head_importance(trained, texts, tokens=500).rows]
         [(1, 1), (1, 2)]
     """
-    chosen, reading = structs_of(settings, ImportanceSettings, TextSettings, of="head_importance")
+    chosen, reading = read_settings(settings, ImportanceSettings, TextSettings, function="head_importance")
+    pruning = Pruning(prune, out, overwrite)
+    return run_head_importance(
+        model, corpus, chosen, reading, pruning=pruning, device=device, progress=progress, skipped=skipped
+    )
+
+
+def run_head_importance(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    chosen: ImportanceSettings,
+    reading: TextSettings,
+    *,
+    pruning: Pruning,
+    device: str,
+    progress: Callable[[int, int], None],
+    skipped: Skipped | None,
+) -> Importance:
+    """Run `head_importance` from structs."""
+    prune, out, overwrite = pruning.heads, pruning.out, pruning.overwrite
     if (prune is None) != (out is None):
         raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
     heads = read_heads(prune) if isinstance(prune, str) else [(layer, head) for layer, head in prune or ()]

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -20,7 +20,7 @@ from larvatus.evaluation.speed.measure import BenchmarkPlan, measure, worker_cou
 from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe, pretrained_model
 from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.scaling import ScalingResult, scale_corpus, scale_training
-from larvatus.interfaces.settings import BenchSettings, MachineSettings, structs_of
+from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
 from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.models.recipes import Recipe, read_recipe
@@ -30,6 +30,9 @@ from larvatus.training.pretraining.adapted_recipe import adapted_recipe
 from larvatus.training.pretraining.origin import Origin
 from larvatus.training.pretraining.size import refuse_what_cannot_fit
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BenchKeywords
+
 LOWER = "lower --tokens or --length, or take a smaller --size"
 SHORTEST = 128
 """Of lengths that grow."""
@@ -37,7 +40,9 @@ TIMES = (1, 3, 10, 30, 100)
 """How often a corpus is repeated."""
 
 
-def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: Any) -> Benchmark | ScalingResult:
+def bench(
+    recipe: str | Path | None = None, *, quiet: bool = True, **settings: Unpack[BenchKeywords]
+) -> Benchmark | ScalingResult:
     """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
 
     Args:
@@ -57,12 +62,12 @@ def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: A
         ['training, full rows', 'training, ragged rows', 'embedding sentences']
     """
     named = {} if recipe is None else {"recipe": str(recipe)}
-    chosen, machine = structs_of({**settings, **named}, BenchSettings, MachineSettings, of="bench")
+    chosen, machine = read_settings({**settings, **named}, BenchSettings, MachineSettings, function="bench")
     return run_bench(chosen, machine, Watcher.on_stream(quiet=quiet, stderr=True))
 
 
 def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher) -> Benchmark | ScalingResult:
-    """As `bench`, told in structs; progress goes to the watcher."""
+    """Run `bench` from structs; progress goes to the watcher."""
     if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
         raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
     if chosen.largest is not None and chosen.grow is None:

@@ -10,16 +10,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs, new_output, write_output
-from larvatus.core.ranges import Count, Seed, ShareBetween, check_ranges, whole
+from larvatus.core.ranges import Count, Seed, ShareBetween, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
@@ -39,15 +38,18 @@ from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said
 from larvatus.interfaces.api.leak_claims import leak_claims
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.contents import digest_of
 from larvatus.models.generation.blank_prompts import writes_into_texts
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords
 
 Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
 
 
-class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeakSettings(Settings):
     """How leaks are looked for."""
 
     documents: Count = 1_000
@@ -73,8 +75,17 @@ class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     device: Annotated[str, Flag(offered=False)] = "auto"
     """Where models are loaded: auto, cpu or cuda."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
+
+@dataclass(frozen=True, kw_only=True)
+class LeakInputs:
+    """Sources that a model is audited with, and the file of the report."""
+
+    canaries: str | Path | None = None
+    members: Texts | None = None
+    held_out: Texts | None = None
+    reference: str | Path | Model | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
 
 
 def audit_leaks(
@@ -87,7 +98,7 @@ def audit_leaks(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[str, int], None] = lambda what, done: None,
-    **settings: Any,
+    **settings: Unpack[AuditLeaksKeywords],
 ) -> LeakReport:
     """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
 
@@ -114,10 +125,26 @@ def audit_leaks(
         Traceback (most recent call last):
         DataError: 1 held-out texts are too few to tell membership by; give 10 or more
     """
-    chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
+    chosen, reading = read_settings(settings, LeakSettings, TextSettings, function="audit_leaks")
+    inputs = LeakInputs(
+        canaries=canaries, members=members, held_out=held_out, reference=reference, out=out, overwrite=overwrite
+    )
+    return run_leak_audit(model, inputs, chosen, reading, progress=progress)
+
+
+def run_leak_audit(
+    model: str | Path | Model,
+    inputs: LeakInputs,
+    chosen: LeakSettings,
+    reading: TextSettings,
+    *,
+    progress: Callable[[str, int], None] = lambda what, done: None,
+) -> LeakReport:
+    """Run `audit_leaks` from structs."""
+    canaries, members, held_out, reference = inputs.canaries, inputs.members, inputs.held_out, inputs.reference
     _check_given(canaries, members, held_out, reference)
-    path = None if out is None else Path(out)
-    check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
+    path = None if inputs.out is None else Path(inputs.out)
+    check_outputs(path, overwrite=inputs.overwrite, inputs=[*_paths(members), *_paths(held_out)])
     planted = None if canaries is None else read_canaries(Path(canaries))
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
@@ -290,16 +317,13 @@ def _paths(given: Texts | None) -> list[str]:
     return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
 
 
-class SplitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SplitSettings(Settings):
     """How documents are split."""
 
     share: ShareBetween = 0.5
     """Share of the documents that are to be trained on."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def split_members(
@@ -308,7 +332,7 @@ def split_members(
     *,
     overwrite: bool = False,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[SplitMembersKeywords],
 ) -> dict[str, int]:
     """Split documents at random into those to train on and those to hold out, so that membership can be audited later.
 
@@ -328,7 +352,20 @@ def split_members(
         >>> sum(split_members(texts, folder / "half").values())
         60
     """
-    chosen, reading = structs_of(settings, SplitSettings, TextSettings, of="split_members")
+    chosen, reading = read_settings(settings, SplitSettings, TextSettings, function="split_members")
+    return run_member_split(corpus, out, chosen, reading, overwrite=overwrite, skipped=skipped)
+
+
+def run_member_split(
+    corpus: Texts,
+    out: str | Path,
+    chosen: SplitSettings,
+    reading: TextSettings,
+    *,
+    overwrite: bool,
+    skipped: Skipped | None,
+) -> dict[str, int]:
+    """Run `split_members` from structs."""
     folder, paths = Path(out), _paths(corpus)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a directory")

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, Unpack
 
 from larvatus.core.errors import UsageError
-from larvatus.core.given_texts import checked_inputs, described
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
+from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.fingerprints import model_fingerprint, settings_hash
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
 from larvatus.metrics.minimal_pairs import PairAccuracies
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import ScorePairsKeywords
 
-class PairSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class PairSettings(Settings):
     """How sentences are scored."""
 
     method: Method = "original"
@@ -42,7 +44,7 @@ def score_pairs(
     resume: bool = False,
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
-    **settings: Any,
+    **settings: Unpack[ScorePairsKeywords],
 ) -> PairAccuracies:
     """How often a model gives the good sentence of a minimal pair the higher pseudo-log-likelihood, by phenomenon.
 
@@ -63,7 +65,7 @@ def score_pairs(
         >>> score_pairs(model, [("The boat lay there.", "The boat there lay.")]).overall.total
         1
     """
-    (chosen,) = structs_of(settings, PairSettings, of="score_pairs")
+    (chosen,) = read_settings(settings, PairSettings, function="score_pairs")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
     files, sentences = _files_or_sentences(pairs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model, load
@@ -18,7 +18,7 @@ from larvatus.interfaces.settings import (
     MachineSettings,
     PretrainSettings,
     TextSettings,
-    structs_of,
+    read_settings,
     text_given,
 )
 from larvatus.models.bundle.convert import Converted, convert_bundle
@@ -36,9 +36,17 @@ from larvatus.training.pretraining.plan import EPOCHS
 from larvatus.training.pretraining.prepare import prepare
 from larvatus.training.pretraining.run import train as train_encoder
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import PretrainKeywords
+
 
 def pretrain(
-    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
+    recipe: str | Path | None = None,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    quiet: bool = False,
+    **settings: Unpack[PretrainKeywords],
 ) -> Model:
     """Pretrain an encoder on text; vocabulary and shards are built beside the run, a built corpus is taken as it is.
 
@@ -62,16 +70,25 @@ def pretrain(
         >>> model.encoder.config.hidden
         32
     """
-    run_pretraining(recipe, corpus=corpus, out=out, quiet=quiet, **settings)
-    return load(out, device=settings.get("device", "auto"))
+    chosen, time, machine, text = read_settings(
+        settings, PretrainSettings, BudgetSettings, MachineSettings, TextSettings, function="pretrain"
+    )
+    run_pretraining(recipe, chosen, time, machine, text, corpus=corpus, out=out, quiet=quiet)
+    return load(out, device=machine.device)
 
 
 def run_pretraining(
-    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
+    recipe: str | Path | None,
+    chosen: PretrainSettings,
+    time: BudgetSettings,
+    machine: MachineSettings,
+    text: TextSettings,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    quiet: bool = False,
 ) -> Mapping[int, HeldOut]:
-    """As `pretrain`; what was reached on held-out text, by the length of sequences. The model stays on disk."""
-    kinds = (PretrainSettings, BudgetSettings, MachineSettings, TextSettings)
-    chosen, time, machine, text = structs_of(settings, *kinds, of="pretrain")
+    """Run `pretrain` from structs; return scores on validation text by sequence length. The model stays on disk."""
     watcher = Watcher.on_stream(quiet=quiet or not launch().main)
     where = Path(out)
     origin = _origin(chosen, where)

@@ -27,10 +27,10 @@ from larvatus.evaluation.suite.part import SuitePart
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.interfaces.api.auditing_bias import audit_bias
 from larvatus.interfaces.api.leak_claims import checksum_of_files
-from larvatus.interfaces.api.leaks import audit_leaks
+from larvatus.interfaces.api.leaks import LeakInputs, LeakSettings, audit_leaks, run_leak_audit
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.shelf import ChangedData, MissingData
 
@@ -132,8 +132,8 @@ def rerun_leaks(asked: RerunRequest) -> Sequence[Claim]:
         ).claims
     members, held_out = _sets(asked)
     given = {name: getattr(how, name) for name in ("documents", "draws", "words", "masks", "spans", "prefix", "suffix")}
-    reading = keywords(how.reading)
-    report = audit_leaks(asked.subject.model, members=members, held_out=held_out, seed=seed, **given, **reading)
+    sources = LeakInputs(members=members, held_out=held_out)
+    report = run_leak_audit(asked.subject.model, sources, LeakSettings(seed=seed, **given), how.reading)
     # checked above: the same files, though they may be found under other names
     return [msgspec.structs.replace(claim, data=asked.claim.data) for claim in report.claims]
 

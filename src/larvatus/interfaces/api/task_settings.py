@@ -8,14 +8,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, check_ranges, whole
+from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, whole
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Errors
 from larvatus.models.bundle.packaged import model_or_packaged
 from larvatus.models.generation.settings import Beams
@@ -23,6 +24,7 @@ from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.registry import column_names
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
@@ -33,7 +35,16 @@ TOP = whole(1, 1_000_000)
 """Of classes and answers."""
 
 
-class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def split_columns(keywords: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
+    """Keywords that name columns of labelled files, and the other keywords."""
+    names = column_names() & keywords.keys()
+    return (
+        {name: keywords[name] for name in names},
+        {name: value for name, value in keywords.items() if name not in names},
+    )
+
+
+class ExampleSettings(Settings):
     """What is fine-tuned, on what, and where to."""
 
     model: str | None = None
@@ -57,7 +68,7 @@ class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return model_or_packaged(self.model)
 
 
-class GlueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GlueSettings(Settings):
     """Tasks of GLUE in place of files."""
 
     glue_tasks: Annotated[str | None, Flag("--task", metavar="NAME")] = None
@@ -66,7 +77,7 @@ class GlueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """With --task: the directory of GLUE."""
 
 
-class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunSettings(Settings):
     """How often, what of the model learns, and how the run is watched over."""
 
     seeds: Annotated[int, SEEDS] = 1
@@ -92,11 +103,8 @@ class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     settings: Annotated[tuple[str, ...], Flag("--set", metavar="NAME=VALUE")] = ()
     """Options of the task by name, such as longest=8; repeatable."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
-
-class TuningMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TuningMachine(Settings):
     device: str = "auto"
     """auto, cpu or cuda."""
     precision: str = "auto"
@@ -105,7 +113,7 @@ class TuningMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Tokens of one pass; gradients add up to a step."""
 
 
-class EvaluationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EvaluationSettings(Settings):
     """How a fine-tuned model is evaluated."""
 
     samples: Annotated[int, SAMPLES] = 1000
@@ -124,15 +132,12 @@ class EvaluationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of models that write: continuations kept on the way (beam search); default: greedy."""
     seed: Annotated[Seed, Flag(offered=False)] = 0
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
     def options(self, device: str) -> EvaluationOptions:
         runtime = Runtime.here(device=device, precision="fp32", compile=False)
         return EvaluationOptions(scoring=scoring_of(runtime), **msgspec.structs.asdict(self))
 
 
-class PredictSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PredictSettings(Settings):
     """What is shown of predictions, and how texts are read."""
 
     top: Annotated[int, TOP] | None = None
@@ -151,9 +156,6 @@ class PredictSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Tokens that windows share; default: a quarter."""
     batch_tokens: Annotated[CountOrNone, Flag(panel="Long texts")] = 0
     """Tokens of a batch; 0: as suits the device."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def options(self) -> PredictOptions:

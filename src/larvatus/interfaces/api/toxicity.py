@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.ranges import Count, Seed, check_ranges, whole
+from larvatus.core.ranges import Count, Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
 from larvatus.evaluation.audit.sampled_texts import sample_texts
@@ -29,16 +28,19 @@ from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, rea
 from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.toxicity_claims import toxicity_claims
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.generation.generator import can_generate
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import AuditToxicityKeywords
 
-class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class ToxicitySettings(Settings):
     """How prompts are filled and judged."""
 
     words: Annotated[Path | None, Flag(metavar="FILE")] = None
     """Your list of toxic words, one a line."""
-    judge: Annotated[str | None, Flag(metavar="MODEL")] = None
+    judge: Annotated[PathName | None, Flag(metavar="MODEL")] = None
     """Or a classifier of larvatus finetune classify that judges the filled prompts."""
     label: str | None = None
     """Its label for what is toxic (toxic)."""
@@ -62,11 +64,22 @@ class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where models are loaded: auto, cpu or cuda."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if (self.words is None) == (self.judge is None):
             raise UsageError("who judges? give a list of words (--words FILE) or a classifier (--judge MODEL)")
         if self.label is not None and self.judge is None:
             raise UsageError("--label is for --judge: leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToxicityInputs:
+    """Prompts, a second model with its validation text, and the file of the report."""
+
+    prompts: str | Path | None = None
+    beside: str | Path | Model | None = None
+    corpus: str | Path | Sequence[str | Path] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
 
 
 def audit_toxicity(
@@ -78,7 +91,7 @@ def audit_toxicity(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-    **settings: Any,
+    **settings: Unpack[AuditToxicityKeywords],
 ) -> AnyToxicity | BeforeAfter:
     """What a model puts into blanks, or (gpt, gpt2, t5) writes after prompts, judged by a list or a classifier.
 
@@ -104,12 +117,26 @@ def audit_toxicity(
         >>> sorted(audit_toxicity(model, words=folder / "list.txt").groups)[:2]
         ['immigrants', 'men']
     """
-    chosen, reading = structs_of(settings, ToxicitySettings, TextSettings, of="audit_toxicity")
+    chosen, reading = read_settings(settings, ToxicitySettings, TextSettings, function="audit_toxicity")
+    inputs = ToxicityInputs(prompts=prompts, beside=beside, corpus=corpus, out=out, overwrite=overwrite)
+    return run_toxicity_audit(model, inputs, chosen, reading, progress=progress)
+
+
+def run_toxicity_audit(
+    model: str | Path | Model,
+    given: ToxicityInputs,
+    chosen: ToxicitySettings,
+    reading: TextSettings,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> AnyToxicity | BeforeAfter:
+    """Run `audit_toxicity` from structs."""
+    prompts, beside, corpus = given.prompts, given.beside, given.corpus
     if beside is None and (corpus is not None or chosen.pairs is not None):
         raise UsageError("corpus and pairs are for two models: give beside, or leave them out")
-    path = None if out is None else Path(out)
+    path = None if given.out is None else Path(given.out)
     inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
-    check_outputs(path, overwrite=overwrite, inputs=inputs)
+    check_outputs(path, overwrite=given.overwrite, inputs=inputs)
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))

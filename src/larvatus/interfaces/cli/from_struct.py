@@ -33,8 +33,7 @@ import typer
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.field_words import field_words
-from larvatus.core.flags import PANEL_OF_STRUCT, Flag
+from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_words
 from larvatus.core.ranges import Range, ranges_of
 from larvatus.interfaces.cli.numbers import within
 

@@ -15,7 +15,7 @@ import typer
 from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
-from larvatus.data.text.column_notes import column_notes_to
+from larvatus.data.text.columns import column_notes_to
 from larvatus.interfaces.cli.commands import COMMANDS
 from larvatus.interfaces.cli.last_resort import STOPPED, complain, known, stopping_at_once
 from larvatus.interfaces.cli.lazy import Lazy

@@ -12,9 +12,9 @@ from msgspec import Struct
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.data.bulk.settings import BulkSettings
-from larvatus.data.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.data.text.languages import Given, LanguagePath
 from larvatus.data.text.sentences import is_language
+from larvatus.data.text.streams import UTF_8, check_encoding, reading_in
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.packaged import HELP as PACKAGED

@@ -15,7 +15,7 @@ import numpy as np
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
-from larvatus.core.given_texts import (
+from larvatus.core.text_inputs import (
     CheckedInputs,
     CheckedTexts,
     as_string,

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.forking import reset_after_fork
+from larvatus.core.threads import reset_after_fork
 from larvatus.interfaces.client.errors import LONGEST_LINE, ServerError, refusal, wrong_answer
 from larvatus.interfaces.client.reading import MOST_BYTES, AnswerTooLarge, CallDeadline, DeadlineSocket, read_all
 

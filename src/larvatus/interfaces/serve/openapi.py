@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.core.field_words import field_words
+from larvatus.core.flags import field_words
 from larvatus.core.version import VERSION
 from larvatus.interfaces.serve.operations.registry import OPERATIONS, AnyOperation
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.core.forking import reset_after_fork
+from larvatus.core.threads import reset_after_fork
 from larvatus.interfaces.serve.refusals import Cancelled, Closing
 from larvatus.models.nn.encoder import Encoder
 

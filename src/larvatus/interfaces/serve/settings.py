@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct
-
-from larvatus.core.flags import Flag
-from larvatus.core.ranges import Range, check_ranges, whole
+from larvatus.core.flags import Flag, PathName
+from larvatus.core.ranges import Range, whole
+from larvatus.core.settings import Settings
 from larvatus.interfaces.serve.binding import check_binding, check_names
 
 LIMITS = "Limits of a request"
@@ -22,7 +21,7 @@ Threads = Annotated[int, whole(1, 1_024)]
 Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
-class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServeSettings(Settings):
     """How a server listens, what it refuses, and how much it does at once."""
 
     host: str = "127.0.0.1"
@@ -31,11 +30,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Port; 0: any that is free."""
     host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
     """Another name or address that requests may give as their Host, such as that of a container; repeatable."""
-    key_file: Annotated[str | None, Flag("--key-file", metavar="FILE")] = None
+    key_file: Annotated[PathName | None, Flag("--key-file", metavar="FILE")] = None
     """File of keys, one a line: requests without one are refused (Authorization: Bearer KEY)."""
-    senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
+    senses: Annotated[PathName | None, Flag("--senses", metavar="DIR")] = None
     """Sense vectors of larvatus senses build, for /v1/senses to name WordNet's senses."""
-    wordnet: Annotated[str | None, Flag("--wordnet", metavar="DIR")] = None
+    wordnet: Annotated[PathName | None, Flag("--wordnet", metavar="DIR")] = None
     """The folder of WordNet's files, for --senses; by default Debian's."""
     max_body: Annotated[Bytes, Flag("--max-body", panel=LIMITS)] = 4 * 2**20
     """Bytes of a request's body."""
@@ -61,6 +60,6 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Requests as JSON lines on standard input, answers on standard output; no socket."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         check_binding(self.host, self.key_file)
         check_names(self.host_allowed)

@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from larvatus.core.forking import reset_after_fork
+from larvatus.core.threads import reset_after_fork
 from larvatus.interfaces.serve.operations.operation import Item, Operation, Subject, is_empty
 from larvatus.interfaces.serve.pace import Pace
 from larvatus.interfaces.serve.passes import asking

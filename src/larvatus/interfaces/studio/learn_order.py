@@ -10,10 +10,9 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import LearningRate, Seed, check_ranges, whole
+from larvatus.core.ranges import LearningRate, Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Errors
 
 MOST_BYTES = 2_000_000
@@ -23,7 +22,7 @@ LONGEST_NAME = 40
 EPOCHS, BATCH = whole(1, 1_000), whole(1, 1_024)
 
 
-class Choices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Choices(Settings):
     """How it is trained; what is left out is chosen as `larvatus finetune` does."""
 
     epochs: Annotated[int, EPOCHS] | None = None
@@ -32,16 +31,13 @@ class Choices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trained: Literal["all", "head", "last2", "lora"] | None = None
     seed: Seed | None = None
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
     def settings(self) -> dict[str, Any]:
         """Those that were made, as `larvatus.finetune` takes them."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in named.items() if value is not None}
 
 
-class FileGiven(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileGiven(Settings):
     """A small file of labelled examples, as text."""
 
     text: str
@@ -73,7 +69,7 @@ class FileGiven(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError("there is nothing in it; give labelled examples")
 
 
-class LearnRequest(FileGiven, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnRequest(FileGiven):
     """The same, with the model that is to learn it."""
 
     model: str | None = None
@@ -81,7 +77,7 @@ class LearnRequest(FileGiven, frozen=True, kw_only=True, forbid_unknown_fields=T
     choices: Choices = Choices()
 
 
-class LearnOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LearnOrder(Settings):
     """What the process that trains is told."""
 
     task: str

@@ -8,17 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.interfaces.serve.binding import check_names, is_loopback
 from larvatus.interfaces.serve.settings import Port, ServeSettings
 from larvatus.interfaces.studio.folders import Folders
 
 
-class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StudioSettings(Settings):
     """Where the studio listens, and what it watches."""
 
     host: str = "127.0.0.1"
@@ -37,7 +35,7 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Print the address alone; open no browser."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         check_names(self.host_allowed)
         if not is_loopback(self.host):
             raise UsageError(

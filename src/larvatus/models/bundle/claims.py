@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
-from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, did_you_mean, printable
 from larvatus.core.ranges import Range, Seed, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.core.version import VERSION
 
 COMMANDS: Mapping[str, str] = {
@@ -61,7 +61,7 @@ BoundedFloat = Annotated[float, FIGURE]
 Kind = Literal["file", "files", "examples", "corpus"]
 
 
-class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Data(Settings, omit_defaults=True):
     """What was measured on."""
 
     name: str
@@ -77,7 +77,7 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
         return f"{self.name} sha256 {self.sha256}"
 
 
-class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Claim(Settings, omit_defaults=True):
     """A figure, and how it came about."""
 
     metric: str

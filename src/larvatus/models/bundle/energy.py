@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import Struct
-
-from larvatus.core.ranges import Range, check_ranges, whole
+from larvatus.core.ranges import Range, whole
+from larvatus.core.settings import Settings
 from larvatus.models.bundle.claims import Claim, make_claim
 
 WORLD = 475.0
@@ -52,7 +51,7 @@ WATTS = Range(0, 1e6, above=True)
 INTENSITY = Range(0, 1e5)
 
 
-class PowerDraw(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PowerDraw(Settings):
     """What trained, and for how long."""
 
     watts: Annotated[float, WATTS]
@@ -64,9 +63,6 @@ class PowerDraw(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Grams of CO₂ equivalent of a kWh."""
     source: str = ""
     """Where the watts come from, in words."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def kwh(self) -> float:

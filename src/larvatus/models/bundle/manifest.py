@@ -20,8 +20,9 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
-from larvatus.core.ranges import Tally, check_ranges
+from larvatus.core.ranges import Tally
 from larvatus.core.regular_files import is_there, refuse_link, size_of
+from larvatus.core.settings import Settings
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.weights import plain_name
 
@@ -30,15 +31,12 @@ CARD = "README.md"
 FORMAT = 1
 
 
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileEntry(Settings, error=ArtefactError):
     sha256: str
     bytes: Tally
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "", ArtefactError)
 
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(Settings):
     format: int = FORMAT
     """Version of this file's own layout."""
     larvatus: str = VERSION

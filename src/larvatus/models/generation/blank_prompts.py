@@ -18,7 +18,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import UsageError
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.generation.generator import can_generate, the_generator
 from larvatus.models.generation.prompts import end_ids, start_id

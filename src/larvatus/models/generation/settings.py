@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, PositiveShare, Range, Seed, check_ranges, shown, whole
+from larvatus.core.ranges import Count, PositiveShare, Range, Seed, shown, whole
+from larvatus.core.settings import Settings
 
 USUAL_TOKENS = 50
 """Tokens that are added where nobody says how many, and where so many fit."""
@@ -27,7 +27,7 @@ COLDEST = 1e-3
 Penalty = Annotated[float, Range(-100, 100)]
 
 
-class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GenerateSettings(Settings):
     """How a prompt is gone on with."""
 
     max_tokens: Count | None = None
@@ -52,7 +52,7 @@ class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All draws follow from it, the number of the prompt and the place."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.temperature and self.temperature < COLDEST:
             raise UsageError(
                 f"temperature = {shown(self.temperature)} must be 0, which takes the likeliest token, or at least "

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight, check_ranges
+from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import AnswerSpans
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.heads.trunk import Dense, whole_precision
@@ -29,7 +29,7 @@ from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.loss import Loss
 
 
-class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
     needs: ClassVar = AnswerSpans
     suffix: ClassVar = "ForQuestionAnswering"
     labels: ClassVar[tuple[str, str]] = ("start", "end")
@@ -55,9 +55,6 @@ class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, fo
     weight: Weight = 1.0
     lstm: SizeOrNone | UnsetType = UNSET
     """Size of a bidirectional LSTM over the tokens, in each direction; 0 or unset: none."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "answering: ")
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Answering:
         return Answering(self, model)

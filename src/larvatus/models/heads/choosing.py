@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.choice_targets import ChoiceTargets
-from larvatus.core.predicted import IGNORE
-from larvatus.core.ranges import DropoutRate, Temperature, Weight, check_ranges
+from larvatus.core.pretraining_targets import IGNORE
+from larvatus.core.ranges import DropoutRate, Temperature, Weight
+from larvatus.core.targets import ChoiceTargets
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.models.heads.head import Head, HeadConfig, HeadOfFamily
 from larvatus.models.heads.summary import SUMMARIES, SummaryPool, summary_tokens
@@ -59,7 +59,7 @@ FAMILIES: Mapping[str, HeadOfFamily] = {
 }
 
 
-class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChoosingConfig(HeadConfig, path="choosing: ", tag="choosing"):
     needs: ClassVar = ChoiceTargets
     suffix: ClassVar = "ForMultipleChoice"
     families: ClassVar = FAMILIES
@@ -78,9 +78,6 @@ class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forb
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "choosing: ")
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Choosing:
         return Choosing(self, model)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight, check_ranges
+from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import ClassTargets
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.heads.summary import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
@@ -40,7 +40,7 @@ THEIR_KINDS: dict[Kind, str] = {
 """The `problem_type` of `transformers`."""
 
 
-class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClassificationConfig(HeadConfig, path="classification: ", tag="classification"):
     needs: ClassVar = ClassTargets
     suffix: ClassVar[str | None] = "ForSequenceClassification"
 
@@ -75,7 +75,7 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     """Whether a pair is two sequences, one in either order, whose vectors are added (GPT on similarity)."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "classification: ")
+        super().__post_init__()
         if len(self.labels) < (2 if self.kind == "multi-class" else 1) or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"classification wants two classes or more, each named once, not {list(self.labels)}")
         if self.kind == "regression" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):

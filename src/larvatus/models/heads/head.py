@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.models.heads.summary import SummaryPool, summary_places
 from larvatus.models.heads.trunk import Trunk
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -43,7 +43,7 @@ class HeadOfFamily:
     """Where no field says it; None: that of the encoder."""
 
 
-class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadConfig(Settings, tag_field="type"):
     """Settings of a head. Its `tag` is its name in files and in the names of parameters: ``classification``."""
 
     needs: ClassVar[Any]

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import Count, PositiveWeight, Share, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Count, PositiveWeight, Share, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.core.targets import WordSpans
 from larvatus.models.nn.relation_scorer import RelationScorer, distances, gaps
 
@@ -25,7 +25,7 @@ NONE = 0
 """The first score of a pair is that of being no relation; relation r has the score r + 1."""
 
 
-class RelationsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RelationsConfig(Settings, path="relations: "):
     labels: tuple[str, ...]
     reach: SizeOrNone
     """Words from one span to the other, at most: of spans farther apart none is looked for."""
@@ -39,7 +39,7 @@ class RelationsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How sure of its best relation rather than NONE a pair must be."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "relations: ")
+        super().__post_init__()
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"relations want one label or more, each named once, not {list(self.labels)}")
 

@@ -29,7 +29,6 @@ from larvatus.core.ranges import (
     Size,
     Temperature,
     Weight,
-    check_ranges,
 )
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads.head import Head, HeadConfig, words_of
@@ -47,7 +46,7 @@ NULL = 0
 """The first score of a span is that of being nothing; type t has the score t + 1."""
 
 
-class SpansConfig(HeadConfig, tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpansConfig(HeadConfig, path="spans: ", tag="spans"):
     needs: ClassVar = WordSpans
 
     labels: tuple[str, ...]
@@ -82,7 +81,7 @@ class SpansConfig(HeadConfig, tag="spans", frozen=True, kw_only=True, forbid_unk
     """What the spans may be to each other; None: that is not asked."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "spans: ")
+        super().__post_init__()
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"spans want one type or more, each named once, not {list(self.labels)}")
         if self.mix and self.pool == "max":

@@ -5,7 +5,7 @@
 
 Which of them a vocabulary means, its frame says (`Dress.summary`), and so the task that builds a head asks it:
 
-    >>> from larvatus.data.text.frame import Frame
+    >>> from larvatus.data.text.template import Frame
     >>> summary_pool(Frame.bert(2, 3)), summary_pool(Frame.xlnet(2, 3))
     ('cls', 'last')
     >>> summary_places(torch.tensor([4, 3]), "last").tolist()
@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 
 P = TypeVar("P", bound=str)
 SummaryPool = Literal["cls", "last"]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import DropoutRate, SizeOrNone, Temperature, Weight, check_ranges
+from larvatus.core.ranges import DropoutRate, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import WordTags
 from larvatus.data.text.tag_schemes import Scheme
 from larvatus.models.heads.head import Head, HeadConfig, words_of
@@ -33,7 +33,7 @@ from larvatus.models.nn.word_pool import WordPool, pool_words
 from larvatus.models.objectives.loss import Loss
 
 
-class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
     needs: ClassVar = WordTags
     suffix: ClassVar = "ForTokenClassification"
 
@@ -64,7 +64,7 @@ class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid
     weight: Weight = 1.0
 
     def __post_init__(self) -> None:
-        check_ranges(self, "tagging: ")
+        super().__post_init__()
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"tagging wants two tags or more, each named once, not {list(self.labels)}")
         if self.mix and self.pool == "max":

@@ -35,7 +35,7 @@ Demonstration = tuple[str, str | None, str]
 """A text, the second of a pair, and the label."""
 
 
-class VerbaliserConfig(ClassificationConfig, tag="verbaliser", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VerbaliserConfig(ClassificationConfig, tag="verbaliser"):
     needs: ClassVar = ClassTargets
     suffix: ClassVar[str | None] = None
     begins_as: ClassVar = "masked-lm"

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.ranges import Count, Temperature, Weight, check_ranges
+from larvatus.core.pretraining_targets import DenoisedText
+from larvatus.core.ranges import Count, Temperature, Weight
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
@@ -26,7 +26,7 @@ from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.models.objectives.loss import Loss
 
 
-class WritingConfig(HeadConfig, tag="writing", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WritingConfig(HeadConfig, path="writing: ", tag="writing"):
     needs: ClassVar = DenoisedText
     begins_as: ClassVar = "denoising"
     labels: ClassVar[tuple[str]] = ("text",)
@@ -47,7 +47,7 @@ class WritingConfig(HeadConfig, tag="writing", frozen=True, kw_only=True, forbid
     weight: Weight = 1.0
 
     def __post_init__(self) -> None:
-        check_ranges(self, "writing: ")
+        super().__post_init__()
         if len(self.parts) not in (0, 2):
             raise UsageError("writing: parts are the names of the two texts of a pair, or nothing")
 

@@ -13,7 +13,7 @@ import numpy as np
 from larvatus.core.arrays import Ints, grown
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
 from larvatus.core.errors import UsageError
-from larvatus.core.predicted import IGNORE, Totals
+from larvatus.core.pretraining_targets import IGNORE, Totals
 
 __all__ = ["IGNORE", "fill", "filler_lengths"]
 

@@ -22,12 +22,12 @@ import math
 from collections.abc import Callable
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.sight import Sight
 from larvatus.models.nn.block import Block, NormOrder
@@ -37,9 +37,7 @@ from larvatus.models.nn.feedforward import Activation, FeedForward
 from larvatus.models.nn.stack import BlockStack
 
 
-class CausalTransformerConfig(
-    Struct, tag_field="type", tag="causal-transformer", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="causal-transformer"):
     """What a recipe says of it; the defaults are GPT's."""
 
     layers: Layers = 12
@@ -68,7 +66,7 @@ class CausalTransformerConfig(
     """Divide those of layers that end in the residual stream by √(2 × layers), of which there are so many (GPT-2)."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import ClassVar, NoReturn
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.character_cnn import CharacterCNN
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
@@ -33,7 +33,7 @@ LETTERS = 5
 """Of a word, about: what sizes and costs are reckoned with."""
 
 
-class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="elmo"):
     text_pool: ClassVar[str] = "mean"
     """What stands for a text: to its first token, one of the directions has read nothing."""
     mixed: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True
     """Standard deviation of the initial weights of the softmax; the rest starts as released."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if self.hidden % 2:
             raise RecipeError(f"model.hidden = {self.hidden} cannot be shared by two directions; set {self.hidden + 1}")
         if self.inner <= self.hidden // 2:

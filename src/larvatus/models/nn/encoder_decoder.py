@@ -41,14 +41,7 @@ DECODED = 0.25
 """Tokens that the decoder writes for each that the encoder reads, about: span corruption at 15% in spans of 3."""
 
 
-class EncoderDecoderConfig(
-    EncoderDecoderSettings,
-    tag_field="type",
-    tag="encoder-decoder",
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-):
+class EncoderDecoderConfig(EncoderDecoderSettings, tag_field="type", tag="encoder-decoder"):
     """What a recipe says of an encoder–decoder (`encoder_decoder_settings.py`), and what it builds."""
 
     def build(self, vocabulary: int) -> EncoderDecoder:

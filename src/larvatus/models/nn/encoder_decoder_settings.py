@@ -6,8 +6,6 @@ EncoderDecoderSettings(gated=True, activation="gelu-tanh", tied=False)          
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import (
     CountOrNone,
@@ -17,12 +15,12 @@ from larvatus.core.ranges import (
     LayersOrNone,
     Size,
     SizeOrNone,
-    check_ranges,
 )
+from larvatus.core.settings import Settings
 from larvatus.models.nn.feedforward import Activation
 
 
-class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     layers: Layers = 12
     """Blocks of the encoder."""
     decoder_layers: LayersOrNone = 0
@@ -55,7 +53,7 @@ class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Id of the token with which the decoder begins: padding, as T5 has it."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if not self.head_size and self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))

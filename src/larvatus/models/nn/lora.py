@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, cast, get_args
 
 import torch
-from msgspec import Struct
 from torch import nn
 
 from larvatus.core import rng
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.ranges import DropoutRate, Factor, Size, check_ranges
+from larvatus.core.ranges import DropoutRate, Factor, Size
+from larvatus.core.settings import Settings
 from larvatus.models.nn.block import Block
 from larvatus.models.nn.linear import LoRALinear, LowRank
 from larvatus.models.nn.xlnet_block import XLNetBlock
@@ -41,7 +41,7 @@ _PLACES: dict[Target, tuple[str, str, int | None]] = {
 """Where in a block: the layer, its matrix, and which third of its rows."""
 
 
-class LoRAConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoRAConfig(Settings, path="LoRA: "):
     rank: Size = 8
     """Rank r of what is added to a matrix."""
     alpha: Factor = 16.0
@@ -52,7 +52,7 @@ class LoRAConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """On what A reads."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "LoRA: ")
+        super().__post_init__()
         for target in self.targets:
             if target not in TARGETS:
                 raise UsageError(f"LoRA has no target {target!r}{did_you_mean(target, TARGETS)}")

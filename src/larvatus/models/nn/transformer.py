@@ -30,9 +30,7 @@ from larvatus.models.nn.stack import BlockStack
 from larvatus.models.nn.transformer_settings import TransformerSettings
 
 
-class TransformerConfig(
-    TransformerSettings, tag_field="type", tag="transformer", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class TransformerConfig(TransformerSettings, tag_field="type", tag="transformer"):
     """What a recipe says of a transformer (`transformer_settings.py`), and what it builds."""
 
     def build(self, vocabulary: int) -> Transformer:

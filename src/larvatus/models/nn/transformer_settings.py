@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
-
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.block import NormOrder
 from larvatus.models.nn.feedforward import Activation
 
 
-class TransformerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransformerSettings(Settings, path="model.", error=RecipeError):
     layers: Layers = 12
     """Blocks."""
     hidden: Size = 768
@@ -74,7 +73,7 @@ class TransformerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return True
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))

@@ -27,12 +27,12 @@ from typing import cast
 
 import msgspec
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.relative import Surroundings, sinusoids
 from larvatus.models.nn.attention.streams import Streams
 from larvatus.models.nn.dropout import Dropout
@@ -42,7 +42,7 @@ from larvatus.models.nn.segment_memory import Halves, Memory
 from larvatus.models.nn.xlnet_block import XLNetBlock
 
 
-class XLNetConfig(Struct, tag_field="type", tag="xlnet", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="xlnet"):
     layers: Layers = 12
     """Blocks."""
     hidden: Size = 768
@@ -66,7 +66,7 @@ class XLNetConfig(Struct, tag_field="type", tag="xlnet", frozen=True, kw_only=Tr
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.", RecipeError)
+        super().__post_init__()
         if self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))

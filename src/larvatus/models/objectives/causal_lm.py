@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.neighbours import NextTokens
-from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.pretraining_targets import NextTokens
+from larvatus.core.ranges import Weight
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -28,14 +28,11 @@ from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 
 
-class CausalLMConfig(Struct, tag_field="type", tag="causal-lm", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CausalLMConfig(Settings, path="causal-lm: ", error=RecipeError, tag_field="type", tag="causal-lm"):
     needs: ClassVar = NextTokens
 
     weight: Weight = 1.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "causal-lm: ", RecipeError)
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """All but the last of each sequence, which are few."""

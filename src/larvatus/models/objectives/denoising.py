@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import ClassVar, cast
 
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.pretraining_targets import DenoisedText
+from larvatus.core.ranges import Weight
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -28,14 +28,11 @@ from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 
 
-class DenoisingConfig(Struct, tag_field="type", tag="denoising", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DenoisingConfig(Settings, path="denoising: ", error=RecipeError, tag_field="type", tag="denoising"):
     needs: ClassVar = DenoisedText
 
     weight: Weight = 1.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "denoising: ", RecipeError)
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """Sentinels and what they stand for, against what is left to read."""

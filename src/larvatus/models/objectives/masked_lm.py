@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
-from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
+from larvatus.core.ranges import Weight
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -29,14 +29,11 @@ from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 
 
-class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MaskedLMConfig(Settings, path="masked-lm: ", error=RecipeError, tag_field="type", tag="masked-lm"):
     needs: ClassVar = MaskedTokens
 
     weight: Weight = 1.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "masked-lm: ", RecipeError)
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """Those that are hidden."""

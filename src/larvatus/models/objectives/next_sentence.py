@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.core.predicted import PairLabels
+from larvatus.core.pretraining_targets import PairLabels
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 
 
-class NextSentenceConfig(
-    PairClassifierConfig, tag_field="type", tag="next-sentence", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class NextSentenceConfig(PairClassifierConfig, tag_field="type", tag="next-sentence"):
     needs: ClassVar = PairLabels
 
     def build(self, model: EncoderConfig, vocabulary: int) -> NextSentence:

@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import SequenceLabels
+from larvatus.core.pretraining_targets import SequenceLabels
 from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.objectives.loss import Loss
 
 
-class PairClassifierConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PairClassifierConfig(Settings):
     pooler: bool = True
     """Through BERT's tanh pooler, as released; false: on the raw [CLS] vector, as the chapter writes it."""
     weight: Weight = 1.0

@@ -15,12 +15,12 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Weight, check_ranges
+from larvatus.core.ranges import Weight
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.models.nn.buckets import IGNORE
@@ -45,16 +45,11 @@ class HasTwoStreams(Protocol):
         """The same, sequences read in segments where the model has a memory of them."""
 
 
-class PermutationLMConfig(
-    Struct, tag_field="type", tag="permutation-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class PermutationLMConfig(Settings, path="permutation-lm: ", error=RecipeError, tag_field="type", tag="permutation-lm"):
     needs: ClassVar = PermutedTokens
 
     weight: Weight = 1.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "permutation-lm: ", RecipeError)
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """Those that are predicted."""

@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import MaskedTokens, ReplacedTokens
-from larvatus.core.ranges import Share, Weight, check_ranges
+from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
+from larvatus.core.ranges import Share, Weight
+from larvatus.core.settings import Settings
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
@@ -30,7 +30,7 @@ from larvatus.models.objectives.loss import Loss
 
 
 class ReplacedTokensConfig(
-    Struct, tag_field="type", tag="replaced-tokens", frozen=True, kw_only=True, forbid_unknown_fields=True
+    Settings, path="replaced-tokens: ", error=RecipeError, tag_field="type", tag="replaced-tokens"
 ):
     needs: ClassVar = ReplacedTokens
 
@@ -38,9 +38,6 @@ class ReplacedTokensConfig(
     """Width of the generator as a share of the model's; it has as many layers. 0: no generator, as in a saved model."""
     weight: Weight = 50.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "replaced-tokens: ", RecipeError)
 
     def build(self, model: EncoderConfig, vocabulary: int) -> ReplacedTokensHead:
         return ReplacedTokensHead(self, model)

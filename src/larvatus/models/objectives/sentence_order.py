@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.core.predicted import OrderLabels
+from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 
 
-class SentenceOrderConfig(
-    PairClassifierConfig, tag_field="type", tag="sentence-order", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SentenceOrderConfig(PairClassifierConfig, tag_field="type", tag="sentence-order"):
     needs: ClassVar = OrderLabels
 
     def build(self, model: EncoderConfig, vocabulary: int) -> SentenceOrder:

@@ -17,13 +17,13 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import SpanTargets
-from larvatus.core.ranges import Size, Weight, check_ranges
+from larvatus.core.pretraining_targets import SpanTargets
+from larvatus.core.ranges import Size, Weight
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -31,9 +31,7 @@ from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 
 
-class SpanBoundaryConfig(
-    Struct, tag_field="type", tag="span-boundary", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SpanBoundaryConfig(Settings, path="span-boundary: ", error=RecipeError, tag_field="type", tag="span-boundary"):
     needs: ClassVar = SpanTargets
 
     place_size: Size = 200
@@ -42,9 +40,6 @@ class SpanBoundaryConfig(
     """Places told apart, in tokens; those of a longer span share the last."""
     weight: Weight = 1.0
     """Share of this objective in the loss."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "span-boundary: ", RecipeError)
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """Those that are hidden."""

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import PlacedTokens
+from larvatus.core.pretraining_targets import PlacedTokens
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
+from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
-from larvatus.data.text.characters import WORDS
-from larvatus.data.text.word_targets import NextWords, PreviousWords
+from larvatus.data.text.characters import WORDS, NextWords, PreviousWords
 from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.elmo import LETTERS, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
@@ -29,7 +28,7 @@ from larvatus.models.objectives.loss import Loss
 from larvatus.models.objectives.sampled_softmax import sampled_cross_entropy
 
 
-class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordLMConfig(Settings):
     """What both have."""
 
     samples: SizeOrNone = 0
@@ -57,15 +56,11 @@ class WordLMConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return WordLM(self)
 
 
-class ForwardLMConfig(
-    WordLMConfig, tag_field="type", tag="forward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ForwardLMConfig(WordLMConfig, tag_field="type", tag="forward-lm"):
     needs: ClassVar = NextWords
 
 
-class BackwardLMConfig(
-    WordLMConfig, tag_field="type", tag="backward-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class BackwardLMConfig(WordLMConfig, tag_field="type", tag="backward-lm"):
     needs: ClassVar = PreviousWords
 
 

@@ -13,14 +13,14 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.neighbours import FromText, from_text_of
-from larvatus.core.predicted import ReplacedTokens
-from larvatus.core.ranges import Size, check_ranges
+from larvatus.core.pretraining_targets import FromText, ReplacedTokens, from_text_of
+from larvatus.core.ranges import Size
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig, dress_of
 from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.characters import CharactersConfig
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
 from larvatus.models.network import ObjectiveConfig, generator_of
 from larvatus.models.nn.elmo import ElmoConfig
@@ -38,7 +38,7 @@ SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
 }
 
 
-class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Recipe(Settings, error=RecipeError):
     """A whole system, checked: what is here can be trained."""
 
     name: str
@@ -59,7 +59,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phases: tuple[Phase, ...] = (Phase(),)
 
     def __post_init__(self) -> None:
-        check_ranges(self, "", RecipeError)
+        super().__post_init__()
         _check_objectives(self)
         _check_characters(self)
         _check_optimizer(self)

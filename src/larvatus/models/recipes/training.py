@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import Literal, NamedTuple
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import force_setattr
 
 from larvatus.core.errors import RecipeError
@@ -25,8 +25,8 @@ from larvatus.core.ranges import (
     PositiveShare,
     Share,
     Steps,
-    check_ranges,
 )
+from larvatus.core.settings import Settings
 
 
 class HiddenMatrices(NamedTuple):
@@ -37,7 +37,7 @@ class HiddenMatrices(NamedTuple):
     momentum: float = 0.95
 
 
-class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):
     """AdamW (Loshchilov & Hutter 2019), LAMB (You et al. 2020), Adafactor or Muon; norms and biases are not decayed."""
 
     rate: LearningRate = 1e-4
@@ -65,7 +65,7 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How much of their mean gradient stays at each step, looked ahead by (Nesterov); unset: 0.95."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "optimizer.", RecipeError)
+        super().__post_init__()
         if self.type == "muon":  # said in full, so that a saved recipe tells what a model was trained with
             for name, value in zip(("muon_rate", "muon_decay", "momentum"), self.hidden, strict=True):
                 force_setattr(self, name, value)
@@ -77,7 +77,7 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return HiddenMatrices(**{name: value for name, value in given.items() if value is not UNSET})
 
 
-class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScheduleConfig(Settings, path="schedule.", error=RecipeError):
     """Warm-up to the peak rate, then a way down."""
 
     type: Literal["linear", "cosine", "trapezoid", "constant", "inverse-square-root"] = "linear"
@@ -95,7 +95,7 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Steps as published; `--steps`, `--minutes` or `--epochs` say otherwise."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "schedule.", RecipeError)
+        super().__post_init__()
         if self.type == "trapezoid" and self.warmup + self.cooldown > 1:
             raise RecipeError(
                 f"schedule.warmup = {self.warmup:g} and schedule.cooldown = {self.cooldown:g} are more than the whole "
@@ -113,16 +113,13 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return max(1, round(self.warmup * steps), min(self.warmup_floor, steps // 4))
 
 
-class Phase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Phase(Settings, path="phases.", error=RecipeError):
     """A stretch of training at one sequence length."""
 
     length: Length = 512
     """Longest sequence, special tokens included."""
     share: PositiveShare = 1.0
     """Share of all steps."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "phases.", RecipeError)
 
 
 def steps_of_phases(phases: tuple[Phase, ...], steps: int) -> list[int]:

@@ -22,12 +22,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles, Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Count, Score, Size, check_ranges
+from larvatus.core.ranges import Count, Score, Size
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import QuestionExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.words import is_space, segment_words
@@ -45,7 +45,7 @@ AT_ONCE = 1 << 20
 NOWHERE = -np.inf
 
 
-class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Decoding(Settings):
     """How answers are chosen; None: as the model was fitted."""
 
     top: Count = 1
@@ -53,9 +53,6 @@ class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     merge: Merge = "context"
     longest: Size | None = None
     threshold: Score | None = None
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

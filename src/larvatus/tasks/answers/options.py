@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.models.heads import AnsweringConfig
 from larvatus.tasks.answers.answer import Decoding, words_at
@@ -22,7 +23,7 @@ WHOLE = 0.95
 Swahili 0.94, Korean 0.42; XQuAD in English has 1.00."""
 
 
-class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnswerOptions(Settings):
     """What may be chosen of a model that answers questions."""
 
     null: bool | None = None
@@ -45,9 +46,6 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     lstm: SizeOrNone = 0
     """Size of a BiLSTM over the tokens; 0: none."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def answering_head(

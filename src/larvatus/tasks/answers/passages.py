@@ -3,7 +3,7 @@
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
     data = with_answers(asked, examples, EmptyWindows())
 
-A sequence is a question and its passage, dressed as a pair (`data/text/frame.py`). A passage that does not fit is
+A sequence is a question and its passage, dressed as a pair (`data/text/template.py`). A passage that does not fit is
 read in
 windows that overlap, with the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the
 window where they see most (`data/text/windows.py`). A window that does not hold the answer learns to point at [CLS].
@@ -18,13 +18,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import CountOrNone, Weight, check_ranges
+from larvatus.core.ranges import CountOrNone, Weight
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.core.targets import AnswerSpans
 from larvatus.data.labelled.records import QuestionExample
 from larvatus.data.text.align import Alignment
@@ -115,16 +115,13 @@ def ask(
     )
 
 
-class EmptyWindows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmptyWindows(Settings):
     """What is learnt from windows that do not hold the answer."""
 
     weight: Weight = 1.0
     """How much each counts beside one that does."""
     most: CountOrNone | None = None
     """How many of a passage are learnt from, drawn at random; None: all."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True, eq=False)

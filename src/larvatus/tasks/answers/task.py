@@ -12,8 +12,8 @@ from typing import Any
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.file_options import FileOptions, Paths, QuestionFiles, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, QuestionFiles, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
 from larvatus.data.labelled.squad import TABLES, read_questions
 from larvatus.data.labelled.tables import ending

@@ -21,7 +21,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns, named_column
 from larvatus.data.labelled.records import Row
 from larvatus.data.labelled.tables import Table
-from larvatus.data.text.column_names import IDS, LABELS, first_of, plain
+from larvatus.data.text.columns import IDS, LABELS, first_of, plain
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),

@@ -15,8 +15,8 @@ import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, ranges
-from larvatus.core.choice_targets import ChoiceTargets
-from larvatus.core.predicted import IGNORE
+from larvatus.core.pretraining_targets import IGNORE
+from larvatus.core.targets import ChoiceTargets
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.choosing import Choosing
 from larvatus.models.network import Network

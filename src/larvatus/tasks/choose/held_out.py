@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from larvatus.core.arrays import Floats
-from larvatus.core.predicted import IGNORE
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.models.network import Network
 from larvatus.tasks.choose.encode import Choices, side_by_side
 from larvatus.tasks.features import Features

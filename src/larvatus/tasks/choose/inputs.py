@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.data.labelled.reading import Column, TableFiles
+from larvatus.data.labelled.file_options import Column, TableFiles
 from larvatus.tasks.inputs import Input, PlainTexts
 
 
-class ChoiceFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChoiceFiles(TableFiles):
     """Tables of contexts with endings."""
 
     things: ClassVar[str] = "choices"
@@ -29,7 +29,7 @@ class ChoiceFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Column of the right ending: its number from 0, letter or text; default: guessed."""
 
 
-class ContextAndEndings(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContextAndEndings(PlainTexts):
     ending: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
     """An ending to choose from, for one TEXT; give two or more."""
 

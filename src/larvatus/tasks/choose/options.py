@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
-
-from larvatus.core.ranges import DropoutRate, check_ranges
+from larvatus.core.ranges import DropoutRate
+from larvatus.core.settings import Settings
 from larvatus.models.heads.choosing import ChoosingConfig
 from larvatus.models.heads.trunk import Dense
 
 
-class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChooseOptions(Settings):
     """Of a head that chooses; None is what suits the model."""
 
     pool: Literal["cls", "mean"] | None = None
@@ -26,9 +25,6 @@ class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Dropout before the score; default: 0.1."""
     mix: bool | None = None
     """Read a learned mix of all layers; default: with ELMo."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> ChoosingConfig:

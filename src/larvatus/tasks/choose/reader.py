@@ -16,12 +16,11 @@ from typing import Any
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.labels import BadLabel
+from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.reading import Paths
 from larvatus.data.labelled.records import Dataset, Place, Row, in_short
 from larvatus.data.labelled.tables import Format, Table, TableOptions, open_table
-from larvatus.data.labelled.texts import BadCell, cell_text, names_of
+from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, names_of
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.choose.columns import Shape, shape_of
 from larvatus.tasks.choose.examples import ChoiceExample

@@ -9,8 +9,8 @@ import msgspec
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.data.labelled.texts import BadCell, cell_text
 from larvatus.data.labelled.unlabelled import TextFormat

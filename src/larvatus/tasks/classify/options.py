@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
+from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight
+from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.summary import SUMMARIES
 from larvatus.models.heads.trunk import Dense
@@ -42,7 +43,7 @@ def _weights_given(words: Sequence[str]) -> dict[str, Any]:
     return {"class_weights": weights}
 
 
-class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClassifyOptions(Settings):
     """Of a head that classifies; None is what suits the model."""
 
     pool: Literal["cls", "mean", "max"] | None = None
@@ -69,9 +70,6 @@ class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Share of a target that is spread over all classes."""
     merge: Merge = "mean"
     """How the windows of a long text answer together: by the mean of their scores, or by the highest."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def classification_head(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.data.text.delimiters import is_delimited
+from larvatus.data.text.special_tokens import is_delimited
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, TextFiles, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.models.bundle.directory import Bundle

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.given_texts import as_string, checked_inputs, is_table
+from larvatus.core.text_inputs import as_string, checked_inputs, is_table
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.options import ClassifyOptions

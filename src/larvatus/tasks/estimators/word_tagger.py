@@ -15,7 +15,7 @@ import numpy as np
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.given_texts import checked_texts_or_words
+from larvatus.core.text_inputs import checked_texts_or_words
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.bundle.directory import Bundle

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from larvatus.core.arrays import Ints
-from larvatus.core.outputs import new_output
-from larvatus.core.plots import as_written
+from larvatus.core.outputs import as_written, new_output
 from larvatus.metrics.classification import divide
 
 COUNTED = 20

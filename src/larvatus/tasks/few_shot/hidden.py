@@ -21,7 +21,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.rng import derive, stream
 from larvatus.data.corruption import MaskingConfig, MaskVocabulary, corrupt
 from larvatus.data.labelled.records import TextExample

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.flags import Flag
@@ -20,16 +20,16 @@ from larvatus.core.ranges import (
     Share,
     Size,
     Temperature,
-    check_ranges,
     whole,
 )
+from larvatus.core.settings import Settings
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS
 
 METHODS = ("zero", "calibrated", "context", "tune", "pet")
 DRAWS = whole(1, 10_000)
 
 
-class FewSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FewSettings(Settings):
     """With how many examples, how often drawn, and by which methods."""
 
     k: CountOrNone = 16
@@ -49,7 +49,7 @@ class FewSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Text that says nothing, to calibrate by; repeatable; default: N/A and the empty text."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         for method in self.methods:
             if method not in METHODS:
                 raise UsageError(f"there is no method {method!r} of prompting{did_you_mean(method, METHODS)}")
@@ -65,7 +65,7 @@ class FewSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return tuple(method for method in METHODS if method in (self.methods or usual))
 
 
-class FewTraining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FewTraining(Settings):
     """How prompts, and the classifier beside them, learn of few examples."""
 
     steps: Count = 250
@@ -89,7 +89,7 @@ class FewTraining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     none."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.mlm_share and self.trained == "head":
             raise UsageError("--mlm-weight wants an encoder that learns, and only the head does; leave it out")
 

@@ -23,6 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
+from larvatus.core.settings import Settings
 from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
 from larvatus.tasks.fit.choosing import Epoch
@@ -49,7 +50,7 @@ class SeedRun(Struct, frozen=True, kw_only=True):
     best: Epoch | None
 
 
-class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class State(Settings):
     """What `state.json` says of the run."""
 
     identity: dict[str, Any]

@@ -3,7 +3,7 @@
     _start_ text _classify_  →  class          L = L_task + λ · L_lm        λ = 0.5
 
 Texts are dressed with a start, a delimiter and an extract token of which the model knew nothing
-(`data/text/delimiters.py`),
+(`data/text/special_tokens.py`),
 the task is told from the extract token, and the language-model loss of the same texts is learnt beside it.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from larvatus.core import rng
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.data.text.delimiters import NAMES, delimited, is_delimited
+from larvatus.data.text.special_tokens import NAMES, delimited, is_delimited
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network

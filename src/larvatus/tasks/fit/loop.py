@@ -21,7 +21,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError
-from larvatus.core.neighbours import NextTokens, from_text_of, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, from_text_of, made_from_text
 from larvatus.core.rng import stream
 from larvatus.core.signals import Stop
 from larvatus.models.network import Network

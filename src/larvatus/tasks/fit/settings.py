@@ -11,7 +11,6 @@ in part, were hardly tried.
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.ranges import (
     Clip,
@@ -23,8 +22,8 @@ from larvatus.core.ranges import (
     Length,
     Size,
     Weight,
-    check_ranges,
 )
+from larvatus.core.settings import Settings
 from larvatus.models.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
@@ -43,7 +42,7 @@ LINEAR_HEAD_RATE = 1e-2
 """Of one that is a single linear layer over the pooled text."""
 
 
-class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FineTuneConfig(Settings):
     epochs: Count | None = None
     """Passes over the training examples; default: by their number."""
     batch: Size = 32
@@ -68,9 +67,6 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lm_weight: Weight | msgspec.UnsetType = msgspec.UNSET
     """Share of the language-model loss that is learnt beside the task, of left-to-right models alone; default: 0.5."""
     trained: TrainedConfig = TrainedConfig()
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     def settled(self, usual: Usual, examples: int, *, linear: bool = False) -> FineTuneConfig:
         """The same with what suits the task and so many examples, wherever nothing was said."""

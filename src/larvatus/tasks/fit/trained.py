@@ -21,18 +21,18 @@ from __future__ import annotations
 import re
 from typing import Any, get_args
 
-from msgspec import Struct
 from torch import nn
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
+from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, shown
+from larvatus.core.settings import Settings
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
 from larvatus.models.nn.lora import LoRAConfig, add_lora
 from larvatus.tasks.job import What
 
 
-class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainedConfig(Settings):
     what: What = "all"
     """Everything, the head, or the head and the last layers, LoRA or biases."""
     last: LayersOrNone = 0
@@ -49,7 +49,7 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """With "all": whether the embeddings learn too. Otherwise they never do."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.what not in (known := get_args(What)):
             raise UsageError(f"{self.what!r} cannot be trained{did_you_mean(self.what, known)}")
         if (self.what == "last") != (self.last > 0):

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import Struct
-
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import check_ranges
+from larvatus.core.settings import Settings
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
 
 
-class PromptOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptOptions(Settings):
     """Of a prompt that is fine-tuned."""
 
     pattern: str = NULL
@@ -26,6 +24,3 @@ class PromptOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")

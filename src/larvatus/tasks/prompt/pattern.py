@@ -17,7 +17,7 @@ from typing import Literal
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import shown
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 
 Slot = Literal["text", "first", "second", "blank"]
 NULL = "null"

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import UsageError
+from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, TextFiles
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig

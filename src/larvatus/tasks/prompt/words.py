@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.prompt.pattern import Pattern

@@ -3,7 +3,7 @@
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
-A text or pair that fits is one sequence, dressed as its tokenizer says (`data/text/frame.py`). A longer one is
+A text or pair that fits is one sequence, dressed as its tokenizer says (`data/text/template.py`). A longer one is
 several that
 overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how
 much that
@@ -26,7 +26,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
 from larvatus.core.errors import UsageError
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.frame import Frame
+from larvatus.data.text.template import Frame
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
 

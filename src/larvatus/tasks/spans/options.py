@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from msgspec import Struct
-
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
+from larvatus.core.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import SpansConfig
@@ -25,7 +24,7 @@ LONGEST = 32
 """Where nothing is said, the longest span is as long as this share of the training ones, at most so many words."""
 
 
-class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanOptions(Settings):
     """What may be chosen of a head of spans."""
 
     longest: Size | None = None
@@ -59,9 +58,6 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Dropout on the vectors of words; default: 0.1."""
     mix: bool | None = None
     """Read a learned mix of all layers; default: with ELMo."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def spans_config(train: Dataset[SpannedWords], options: SpanOptions) -> SpansConfig:

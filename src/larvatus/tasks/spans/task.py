@@ -13,8 +13,8 @@ import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import digits
+from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, WordFiles, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import binary, read_spanned

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import DropoutRate, SizeOrNone, check_ranges
+from larvatus.core.ranges import DropoutRate, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.text.tag_schemes import Scheme
 from larvatus.models.heads import TaggingConfig
@@ -20,7 +19,7 @@ from larvatus.tasks.read.words import check_word_pool, spacing_of
 from larvatus.tasks.tag.schemes import all_tags
 
 
-class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TagOptions(Settings):
     """Of a head that tags words."""
 
     pool: WordPool | None = None
@@ -41,9 +40,6 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How tags are to spell entities; default: as the training set does, but BIO for IOB1."""
     repair: bool = False
     """Read illegal sequences of tags as conlleval does, in place of refusing them."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 def tagging_head(

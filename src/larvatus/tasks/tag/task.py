@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, WordFiles, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import Scheme, read_entities

@@ -14,16 +14,16 @@ from typing import ClassVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns, find_columns, named_column
-from larvatus.data.labelled.reading import Column, FileOptions
+from larvatus.data.labelled.file_options import Column, FileOptions
 from larvatus.data.labelled.tables import Table, TableOptions
-from larvatus.data.text.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
+from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")
 SOURCES = ("source", "sourcetext", "input", "inputtext", "article", "dialogue", "prompt")
 
 
-class WritingFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WritingFiles(FileOptions):
     """Tables of texts and of what is to be written for them, or SQuAD's JSON."""
 
     things: ClassVar[str] = "texts to write"

@@ -17,10 +17,10 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
-from larvatus.core.denoised import DenoisedText
 from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.pretraining_targets import DenoisedText
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import in_short
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.prompts import end_ids

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, check_ranges
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 
 
 def words_given(words: Sequence[str]) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def words_given(words: Sequence[str]) -> dict[str, Any]:
     return {"label_words": by_label}
 
 
-class WriteOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WriteOptions(Settings):
     """Of text to text."""
 
     prefix: Annotated[str, Flag(metavar="TEXT")] = ""
@@ -41,7 +40,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Tokens to write at most; default: one and a half times the longest target in training."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         refuse_surrogates(self.prefix, "the prefix")
         words = list(self.label_words.values())
         for word in words:

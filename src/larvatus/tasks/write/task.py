@@ -16,8 +16,8 @@ import numpy as np
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.reading import FileOptions, Paths, files_of
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle

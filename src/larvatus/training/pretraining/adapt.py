@@ -23,9 +23,7 @@ from larvatus.core.files import sha256
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.text.counting import count_words
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.extend import Extension, counted, extend
-from larvatus.data.text.new_words import Chosen, frequent_units, listed_units
-from larvatus.data.text.readable import readable_piece
+from larvatus.data.text.extend import Chosen, Extension, counted, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.origin import Origin
@@ -107,7 +105,7 @@ class ModelsVocabulary:
                 watcher.say("no word is to be added: the vocabulary stays as it is")
             return None
         extension = extend(tokenizer, list(units))
-        shown = ", ".join(readable_piece(unit, tokenizer).lstrip("Ġ▁") for unit in islice(units, 8))
+        shown = ", ".join(tokenizer.readable(unit).lstrip("Ġ▁") for unit in islice(units, 8))
         others = len(extension.parts) - len(units)
         on_the_way = f" and {others:,} pieces that they need" if others > 0 else ""
         watcher.say(

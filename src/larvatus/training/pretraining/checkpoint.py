@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.core.regular_files import refuse_link
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.loader import Cursor
 from larvatus.models.bundle.directory import check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
@@ -40,7 +41,7 @@ _PREFIX = "step-"
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
-class CurvePoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CurvePoint(Settings):
     """Held-out loss along the way."""
 
     step: int
@@ -51,7 +52,7 @@ class CurvePoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Loss of guessing by frequency."""
 
 
-class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Progress(Settings):
     """How far a run has come: all that a resume needs beside the tensors."""
 
     step: int = 0
@@ -71,7 +72,7 @@ class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tokens of one pass, where memory ran out with what was asked for."""
 
 
-class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class State(Settings):
     """What `state.json` says of the run."""
 
     progress: Progress

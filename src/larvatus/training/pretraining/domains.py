@@ -22,7 +22,7 @@ from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.corruption import WholeWordConfig

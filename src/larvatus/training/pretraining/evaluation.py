@@ -18,7 +18,7 @@ import torch
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.predicted import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import PredictsWords

@@ -13,12 +13,12 @@ from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.neighbours import FromText
+from larvatus.core.pretraining_targets import FromText
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
 from larvatus.data.corruption import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
-from larvatus.data.text.sentinels import sentinel_ids
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import is_there
+from larvatus.core.settings import Settings
 from larvatus.models.recipes import Recipe, steps_of_phases
 from larvatus.training.engine.settings import Budget
 
@@ -71,7 +71,7 @@ class Scope:
     """Seconds of the budget that are over already."""
 
 
-class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(Settings):
     """What `plan.json` holds."""
 
     batch: int

@@ -20,7 +20,7 @@ from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.errors import DataError
 from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
 from larvatus.data.labelled.tables import ENDINGS, ending, open_table
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 
 _AT_ONCE = 1_024  # texts
 

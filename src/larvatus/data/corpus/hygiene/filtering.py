@@ -24,6 +24,7 @@ from larvatus.core.checksummed import check_file, read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.files import new_file, sha256
 from larvatus.core.regular_files import is_there, read_bytes
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.canaries import Canaries, Planting, write_canaries
@@ -68,7 +69,7 @@ class Hygiene:
         return identity
 
 
-class Noted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Noted(Settings):
     """What `filter.json` holds."""
 
     identity: dict[str, Any]

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core import files
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, CountOrNone, PositiveShare, Seed, Share, check_ranges, whole
+from larvatus.core.ranges import Count, CountOrNone, PositiveShare, Seed, Share, whole
 from larvatus.core.regular_files import read_named
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.canaries import DIGITS, FORMAT, MOST_REPEATS, REPEATS, Canaries, Digits, draw_canaries
 from larvatus.data.corpus.hygiene.personal import Handling
 from larvatus.data.corpus.hygiene.phones import REGIONS, check_regions
@@ -31,7 +31,7 @@ PERMUTATIONS = 128
 Words = Annotated[int, whole(1, 1_000)]
 
 
-class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HygieneSettings(Settings):
     """What is looked for, and what is left out."""
 
     filter: Annotated[tuple[str, ...], Flag("--filter", metavar="REASON")] = ()
@@ -67,7 +67,7 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Keep a sketch of the text beside the shards: `larvatus corpus contamination` asks it later, without the text."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         names = [name for word in self.filter for name in word.split(",")]
         for name in names:
             if name not in (*REASONS, "all"):
@@ -110,7 +110,7 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {**settings, "filter": list(self.reasons), "region": list(self.regions), "files": sums}
 
 
-class CanarySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CanarySettings(Settings):
     """Random secrets that are planted into the text, to measure later what a model remembers."""
 
     canaries: CountOrNone = 0
@@ -123,9 +123,6 @@ class CanarySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The sentence."""
     canary_seed: Seed = 0
     """Secrets and places follow from it."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     def draw(self) -> Canaries | None:
         if not self.canaries:

@@ -33,7 +33,7 @@ from larvatus.data.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.data.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.data.corpus.packing.sentences import SentencesConfig
 from larvatus.data.corpus.packing.single_segment import SingleSegmentConfig
-from larvatus.data.text.frame import Dress, Frame
+from larvatus.data.text.template import Dress, Frame
 
 PackingConfig = (
     SentencePairsConfig

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Ints
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces
-from larvatus.data.text.frame import Dress, Frame
+from larvatus.data.text.template import Dress, Frame
 
 
-class ContiguousConfig(msgspec.Struct, tag="contiguous", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContiguousConfig(Settings, tag="contiguous"):
     gives: ClassVar[tuple[type, ...]] = ()
     texts: ClassVar[int] = 1
     least: ClassVar[int] = 2

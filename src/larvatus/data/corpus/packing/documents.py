@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
-class DocumentsConfig(msgspec.Struct, tag="documents", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DocumentsConfig(Settings, tag="documents"):
     gives: ClassVar[tuple[type, ...]] = ()
     texts: ClassVar[int] = 1
     least: ClassVar[int] = 1

@@ -12,17 +12,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Ints
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
-class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FullSentencesConfig(Settings, tag="full-sentences"):
     gives: ClassVar[tuple[type, ...]] = ()
     texts: ClassVar[int] = 1
     least: ClassVar[int] = 1

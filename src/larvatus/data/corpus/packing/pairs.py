@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError
-from larvatus.core.predicted import SequenceLabels
+from larvatus.core.pretraining_targets import SequenceLabels
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pieces import Pieces
 

@@ -18,7 +18,7 @@ import numpy as np
 from larvatus.core.arrays import Bools, Ints, repeated
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.data.corpus.block import Block
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
 @dataclass(frozen=True, eq=False)

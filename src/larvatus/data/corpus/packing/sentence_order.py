@@ -24,18 +24,18 @@ from collections.abc import Iterator
 from itertools import count, pairwise
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import RecipeError
-from larvatus.core.predicted import OrderLabels
-from larvatus.core.ranges import Share, check_ranges
+from larvatus.core.pretraining_targets import OrderLabels
+from larvatus.core.ranges import Share
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens
@@ -43,7 +43,7 @@ _RUN = 32  # sequences that are gathered in one direction
 _TRIES = 3  # more parts are tried before words are cut
 
 
-class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SentenceOrderConfig(Settings, path="packing.", error=RecipeError, tag="sentence-order"):
     short: Share = 0.1
     """How often a pair aims at a random shorter length."""
     swapped: Share = 0.5
@@ -53,9 +53,6 @@ class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_
     texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "packing.", RecipeError)
 
     def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
         room = dress.room(length)

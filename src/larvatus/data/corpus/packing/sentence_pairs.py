@@ -22,22 +22,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.predicted import PairLabels
-from larvatus.core.ranges import Share, check_ranges
+from larvatus.core.pretraining_targets import PairLabels
+from larvatus.core.ranges import Share
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import Block
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.packing.exchange import Pairs, exchanged
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.frame import Dress
+from larvatus.data.text.template import Dress
 
 
-class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sentence-pairs"):
     short: Share = 0.1
     """How often a pair aims at a random shorter length."""
     random: Share = 0.5
@@ -47,9 +47,6 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
     texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "packing.", RecipeError)
 
     def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
         room = dress.room(length)

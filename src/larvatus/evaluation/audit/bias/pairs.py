@@ -29,8 +29,8 @@ from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import random_bits
 from larvatus.core.tables import ReportPart, Table
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.tables import TableOptions, open_table
-from larvatus.data.text.surrogates import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import CROWS_PAIRS, NO_AUL
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader

@@ -27,7 +27,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.data.text.inputs import inputs
+from larvatus.data.text.special_tokens import inputs
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, percent

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.lines import numbered_lines
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.streams import numbered_lines
 
 KINDS = ("intrasentence", "intersentence")
 LABELS = ("stereotype", "anti-stereotype", "unrelated")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 
 
 class Swap(NamedTuple):

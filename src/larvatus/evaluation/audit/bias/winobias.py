@@ -28,7 +28,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Bools, Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.limits import WINOBIAS
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.lines import numbered_lines
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.streams import numbered_lines
 
 
 def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], str]:

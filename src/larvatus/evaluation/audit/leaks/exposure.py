@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ UNKNOWN = 1 / math.log(2)
 How = Literal["exact", "sampled", "extrapolated"]
 
 
-class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExposureOptions(Settings):
     """How ranks are found."""
 
     exact: Annotated[int, whole(1, 10**7)] = 10_000
@@ -59,9 +59,6 @@ class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Secrets drawn from a larger one."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

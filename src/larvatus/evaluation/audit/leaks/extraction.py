@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import check_ranges, whole
+from larvatus.core.ranges import whole
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.leaks.restoration import RestoredShare, difference_interval
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
@@ -39,16 +39,13 @@ class DocumentsTooShort(DataError):
     """Documents with fewer tokens than prefix and suffix have together."""
 
 
-class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExtractionOptions(Settings):
     """How much of a document is given, and how much is expected."""
 
     prefixes: tuple[Tokens, ...] = (USUAL,)
     """Tokens of a document that the model is given: each number is tried."""
     suffix: Tokens = USUAL
     """Tokens after them that it has to write exactly."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @classmethod
     def fitting(cls, model: Model, prefixes: tuple[int, ...], suffix: int | None) -> ExtractionOptions:

@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import regex
-from msgspec import Struct
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
 from larvatus.core.rng import stream
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
@@ -42,7 +42,7 @@ SAMPLES = 1_000
 _AT_ONCE = 256
 
 
-class RestorationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RestorationOptions(Settings):
     """What is masked."""
 
     spans: Annotated[int, whole(1, 1_000)] = 3
@@ -51,9 +51,6 @@ class RestorationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Tokens of a name or number at most."""
     seed: Seed = 0
     """Of the draw."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between, signed_between
@@ -52,7 +52,7 @@ Samples = Annotated[int, whole(1, 1_000)]
 Tokens = Annotated[int, whole(1, 10_000)]
 
 
-class GeneratedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GeneratedOptions(Settings):
     """How prompts are continued."""
 
     samples: Samples = 25
@@ -61,9 +61,6 @@ class GeneratedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Tokens of a continuation at most."""
     seed: Seed = 0
     """Seed of sampling and resampling."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import regex
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
 
 from larvatus.core.arrays import Doubles
-from larvatus.core.ranges import Seed, check_ranges, whole
+from larvatus.core.ranges import Seed, whole
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.evaluation.audit.means import mean_interval
@@ -40,16 +40,13 @@ LIMITS = (
 _AT_ONCE = 64
 
 
-class ToxicityOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToxicityOptions(Settings):
     """How blanks are filled."""
 
     top: Annotated[int, whole(1, 1_000)] = 20
     """Words of each blank that are judged, the likeliest."""
     seed: Seed = 0
     """Of resampling."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

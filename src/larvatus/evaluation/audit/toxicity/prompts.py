@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.lines import numbered_lines
+from larvatus.data.text.streams import numbered_lines
 
 MASK = "[MASK]"
 NEUTRAL = Path(__file__).parent / "neutral.tsv"

@@ -22,6 +22,7 @@ import pyarrow as pa
 from larvatus.core import files
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, Here
 from larvatus.data.bulk.set_aside import collecting, set_aside, sifted
 from larvatus.data.corpus.sources import fingerprint, left_out
@@ -45,7 +46,7 @@ CHARACTERS = 1 << 18
 """Of a block, and so of a part: about 50,000 words."""
 
 
-class BulkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BulkOptions(Settings):
     embed: EmbedOptions = EmbedOptions()
     reading: ReadOptions = ReadOptions()
     sentences: Mode = "library"

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from larvatus.core.errors import ArtefactError
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.inference.vectors.results import Vectors
 
 Number = Literal["float32", "float16"]
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Stand(Settings):
     """How far a run has come after a part: sums from the beginning."""
 
     pieces: int = 0

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import Instances, check_ranges
+from larvatus.core.ranges import Instances
+from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.bulk.parts import Piece
@@ -32,7 +33,7 @@ CHARACTERS = 1 << 14
 """Of a block: some 3,000 words, whose vectors of all layers are held at once."""
 
 
-class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FitOptions(Settings):
     unit: Unit = "word"
     pool: Pool = "mean"
     passages: PassageOptions = PassageOptions()
@@ -42,7 +43,7 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Words of the passages that are drawn from the corpus; the whole corpus where it is None."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
+        super().__post_init__()
         if self.unit in ("span", "document"):
             raise UsageError(f"a corpus has no marked {self.unit}s to fit on; say --unit word, token or sentence")
 

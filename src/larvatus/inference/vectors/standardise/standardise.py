@@ -33,6 +33,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.core.outputs import new_output
 from larvatus.core.regular_files import is_there, named, refuse_link
+from larvatus.core.settings import Settings
 from larvatus.inference.vectors.layers import LayerMix
 from larvatus.inference.vectors.standardise.moments import RunningMoments
 from larvatus.inference.vectors.units import Pool, Unit
@@ -45,7 +46,7 @@ CONSTANT = 1e-6
 _NAME = re.compile(r"\w[\w.-]*")
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Description(Settings):
     """What a standardiser was fitted for, and on."""
 
     format: int = 1

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,9 +18,9 @@ from rich.text import Text
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.readers import matching
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import matching, single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
@@ -32,7 +31,7 @@ from larvatus.interfaces.cli.options import ModelName
 AROUND = 60  # characters before and after a blank
 
 
-class FillFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FillFiles(Settings):
     """Texts in files, and where results go."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()

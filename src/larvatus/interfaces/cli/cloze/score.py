@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,14 +21,13 @@ from rich.text import Text
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.text.readable import readable_piece
-from larvatus.data.text.readers import has_columns, matching
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import has_columns, matching, single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS
@@ -49,7 +47,7 @@ from larvatus.metrics.minimal_pairs import PairAccuracies
 LINES_AT_ONCE = 256
 
 
-class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreSettings(Settings):
     """What is scored, how, and where it goes."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
@@ -181,7 +179,7 @@ def _show(score: Score, tokenizer: Tokenizer) -> None:
     pieces: list[list[str]] = [[] for _ in score.word_spans]
     for piece, word in zip(score.pieces, score.words_of_tokens.tolist(), strict=True):
         if word >= 0:
-            pieces[word].append(readable_piece(piece, tokenizer))
+            pieces[word].append(tokenizer.readable(piece))
     for word, parts in zip(score.words, pieces, strict=True):
         table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(parts) if len(parts) > 1 else ""))
     console.print(table)

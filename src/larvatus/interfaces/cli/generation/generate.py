@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.single_texts import single_texts
+from larvatus.data.text.readers import single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Encoding, Json, NamedModel
@@ -29,7 +29,7 @@ from larvatus.models.generation.settings import GenerateSettings
 LINES_AT_ONCE = 256
 
 
-class PromptFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptFiles(Settings):
     """Prompts that are not written on the command line."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()

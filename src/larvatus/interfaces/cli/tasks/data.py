@@ -15,12 +15,10 @@ from rich.table import Table
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import COUNT, COUNT_OR_NONE
-from larvatus.data.labelled.check import LONGEST, SHOWN, check
+from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.repeats import Examples
 from larvatus.data.labelled.report import Report, many
-from larvatus.data.labelled.surface import Measure
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding

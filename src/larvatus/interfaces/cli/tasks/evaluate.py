@@ -22,14 +22,13 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
-from larvatus.data.labelled.squad_file import write_predictions
-from larvatus.data.text.encodings import reading_in
+from larvatus.data.labelled.squad import write_predictions
+from larvatus.data.text.streams import reading_in
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.evaluating import (
     TaskScores,

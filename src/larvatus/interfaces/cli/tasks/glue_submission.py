@@ -9,7 +9,7 @@ from pathlib import Path
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.glue_submission import (
+from larvatus.data.labelled.glue import (
     FILES,
     GlueTestSet,
     check_labels,

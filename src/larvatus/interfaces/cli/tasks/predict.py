@@ -31,10 +31,9 @@ from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.glue_submission import GlueTestSet, glue_test_set
+from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
-from larvatus.data.labelled.squad import unique_id
-from larvatus.data.labelled.squad_file import write_predictions
+from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.data.text.readers import matching
 from larvatus.interfaces.api.task_settings import PredictSettings

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError
-from larvatus.data.text.surrogates import refuse_surrogates
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.tasks.registry import options_of
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from typer.core import TyperCommand
 
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.reading import refusal
+from larvatus.data.labelled.file_options import refusal
 from larvatus.interfaces.api.task_settings import GlueSettings
 from larvatus.interfaces.cli.from_struct import Setting, settings_of
 from larvatus.tasks.registry import TASKS, AnyTask, choices, options_of

@@ -17,14 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import printable
-from larvatus.data.text.readable import readable_piece, readable_pieces
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces import api
-from larvatus.interfaces.api.text import Read
+from larvatus.interfaces.api.text import Read, run_tokenizer_training
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.interfaces.cli.quiet import Quiet, chat, is_quiet
-from larvatus.interfaces.settings import TextSettings, VocabularySettings, keywords
+from larvatus.interfaces.settings import TextSettings, VocabularySettings
 from larvatus.models.bundle.packaged import model_path
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
@@ -49,7 +47,7 @@ def train(
     console = Console(stderr=as_json, markup=False, emoji=False, quiet=is_quiet())
     read = Read()
     with console.status("learning the vocabulary …"):
-        tokenizer = api.train_tokenizer(given, out=out, read=read, **keywords(chosen, how, bulk))
+        tokenizer = run_tokenizer_training(given, chosen, how, bulk, out=out, read=read)
     counts = {"documents": read.documents, "characters": read.characters}
     left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
     _report(tokenizer, out, counts | left, str(read.skipped), as_json=as_json)
@@ -102,7 +100,7 @@ def show(
     for row in rows:
         word = "" if row["word"] is None else str(row["word"])
         table.add_row(
-            str(row["token"]), str(row["id"]), _escaped(readable_piece(row["piece"], tokenizer)), word,
+            str(row["token"]), str(row["id"]), _escaped(tokenizer.readable(row["piece"])), word,
             _escaped(row["word_text"] or ""),
             f"{row['start']}–{row['end']}", _escaped(row["text"]),
         )  # fmt: skip
@@ -122,7 +120,7 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
     print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
     if commonest:
-        print("commonest: " + " ".join(readable_pieces(commonest, tokenizer)))
+        print("commonest: " + " ".join(map(tokenizer.readable, commonest)))
 
 
 def _escaped(text: str) -> str:

@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import UsageError
-from larvatus.core.outputs import check_outputs
-from larvatus.core.plots import check_can_draw
+from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import lines, tables
 from larvatus.evaluation.speed.scaling import ScalingResult, table

@@ -9,7 +9,7 @@ from typing import Annotated
 from rich.console import Console
 
 from larvatus.core.errors import printable
-from larvatus.core.plots import can_draw
+from larvatus.core.outputs import can_draw
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import ComparisonResults

@@ -19,7 +19,7 @@ from larvatus.interfaces.api.pretraining import run_pretraining
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, chat, is_quiet
-from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings, keywords
+from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
 from larvatus.training.engine.launch import launch
 from larvatus.training.pretraining.evaluation import HeldOut
 
@@ -45,8 +45,7 @@ def pretrain(
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
     given, how = text.read_with(reading)
-    settings = keywords(chosen, time, machine, how)
-    results = run_pretraining(recipe, corpus=given, out=out, quiet=is_quiet(), **settings)
+    results = run_pretraining(recipe, chosen, time, machine, how, corpus=given, out=out, quiet=is_quiet())
     if launch().main:
         _say(out, results)
 

@@ -15,16 +15,15 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.plots import check_can_draw
-from larvatus.core.ranges import Count, check_ranges
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.inference.interpret.attention import TextAttention, check_head
@@ -34,13 +33,13 @@ from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, 
 from larvatus.inference.interpret.importance import Head, Importance
 from larvatus.inference.interpret.prune import read_heads
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.attention import ImportanceSettings, head_importance
+from larvatus.interfaces.api.attention import ImportanceSettings, Pruning, run_head_importance
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_counts, say_left_out
 from larvatus.interfaces.cli.numbers import HEAD, LAYER, PASSAGE
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet, progress_console
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
 
 
 class _ShowByDefault(typer.core.TyperGroup):
@@ -62,7 +61,7 @@ app = typer.Typer(
 PAGES = (".html", ".htm")
 
 
-class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadSettings(Settings):
     """What is looked at, and where it is drawn."""
 
     corpus: tuple[str, ...] = ()
@@ -81,9 +80,6 @@ class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Passages of the corpus."""
     length: Annotated[int, PASSAGE] = 128
     """Tokens of a passage, at most."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 FilesAlone = Annotated[TextSettings, Panel(READING, without=("language", "sentences", "language_field", "licence"))]
@@ -240,16 +236,15 @@ def importance(
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("heads", total=None)
         try:
-            result = head_importance(
+            result = run_head_importance(
                 model,
                 corpus,
-                prune=prune,
-                out=out,
-                overwrite=overwrite,
+                chosen,
+                reading,
+                pruning=Pruning(prune, out, overwrite),
                 device=device,
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
                 skipped=skipped,
-                **keywords(chosen, reading),
             )
         finally:
             say_counts(skipped.bad)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, write_output
-from larvatus.core.plots import check_can_draw
-from larvatus.core.ranges import Count, SmallSeed, check_ranges
+from larvatus.core.outputs import check_can_draw, check_outputs, write_output
+from larvatus.core.ranges import Count, SmallSeed
+from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.languages import path_of
 from larvatus.inference.maps.page import about, map_page
@@ -32,7 +31,7 @@ from larvatus.interfaces.cli.quiet import Quiet, progress_console
 from larvatus.interfaces.settings import TextSettings
 
 
-class MapSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MapSettings(Settings):
     """What is looked for, how it is drawn, and where it goes."""
 
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -63,9 +62,6 @@ class MapSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Bank is another word than bank."""
     seed: SmallSeed = 0
     """Of the sample, UMAP and clusters."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def label(self) -> str | None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import COUNT_OR_NONE, Weight, check_ranges
+from larvatus.core.ranges import COUNT_OR_NONE, Weight
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
@@ -31,14 +31,14 @@ from larvatus.inference.senses.tagged import Reading, Sentence
 from larvatus.inference.senses.tagger import SenseTagger, TaggedWord, TagOptions
 from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import NAMES, WordNet
-from larvatus.interfaces.api.senses import SenseVectorSettings, build_senses
+from larvatus.interfaces.api.senses import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.numbers import ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.models.bundle.packaged import HELP as PACKAGED
 from larvatus.models.bundle.packaged import model_or_packaged
@@ -53,7 +53,7 @@ Senses = Annotated[str, typer.Option("--senses", metavar="DIR", help="Sense vect
 EVERY = "synset,hypernym,lexname,first-sense"
 
 
-class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LadderSettings(Settings):
     """How a sense is chosen."""
 
     backoff: str = EVERY
@@ -64,9 +64,6 @@ class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One sense per discourse: a lemma has the same in all of a document."""
     prior: Weight = 0.0
     """Weight of log P(sense | lemma) beside the cosine."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
     @property
     def options(self) -> TagOptions:
@@ -96,15 +93,15 @@ def build(
     """A vector for each sense: the mean of the words that are tagged with it."""
     reading = Reading()
     with Counting("sentences") as bar:
-        inventory = build_senses(
+        inventory = run_sense_build(
             model,
             corpus,
+            vectors,
             out=out,
             wordnet=wordnet,
             device=device,
             progress=_Rate(bar.say),
             reading=reading,
-            **keywords(vectors),
         )
     origin = inventory.origin
     summary = {

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
 from larvatus.core.errors import DataError, UsageError, printable
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import ShareBetween, check_ranges, digits
+from larvatus.core.ranges import ShareBetween, digits
 from larvatus.core.regular_files import read_named
+from larvatus.core.settings import Settings
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
@@ -32,14 +32,13 @@ from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_place, search
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import Instance, instance, similarities
-from larvatus.interfaces.api.similar import ALL, VectorSettings, build_index
+from larvatus.interfaces.api.similar import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.numbers import TOP
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 DEFAULT = "words"
 
@@ -61,7 +60,7 @@ app = typer.Typer(
 )
 
 
-class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuerySettings(Settings):
     """Which word instance, and where others are looked for."""
 
     word: str | None = None
@@ -78,9 +77,6 @@ class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Write the cosines or the nearest instances here: .jsonl, .csv, .tsv or .parquet."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 Vectors = Annotated[VectorSettings, Panel()]
@@ -175,20 +171,10 @@ def index(
     quiet: Quiet = False,
 ) -> None:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
-    settings, skipped = keywords(vectors, reading), Skipped()
-    wanted = _wanted(word, words)
+    request = IndexRequest(words=_wanted(word, words), vectors=vectors, reading=reading, resume=resume)
+    skipped = Skipped()
     with Counting("instances") as progress:
-        built = build_index(
-            model,
-            corpus,
-            out=out,
-            words=wanted,
-            resume=resume,
-            device=device,
-            progress=progress,
-            skipped=skipped,
-            **settings,
-        )
+        built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
     say_left_out(skipped)
     if as_json:
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
@@ -197,7 +183,7 @@ def index(
         chat(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
-class JudgementSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JudgementSettings(Settings):
     """Which vectors are held against people's judgements."""
 
     layers: tuple[str, ...] = ()
@@ -208,9 +194,6 @@ class JudgementSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     train: ShareBetween = 0.5
     """WiC: share of the pairs that the threshold is fitted on."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
 
 
 @app.command("evaluate")

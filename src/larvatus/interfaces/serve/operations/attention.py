@@ -20,7 +20,7 @@ MOST_NUMBERS = 1 << 21
 Number = Annotated[int, Meta(ge=1)]
 
 
-class AttentionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AttentionBody(Body):
     """A text, and which heads are looked at."""
 
     text: str

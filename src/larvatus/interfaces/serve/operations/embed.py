@@ -14,7 +14,7 @@ from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, Subject, standardiser
 
 
-class EmbedBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbedBody(Body):
     """Texts, or lists of words, and what gets a vector."""
 
     texts: str | tuple[str | tuple[str, ...], ...]

@@ -23,7 +23,7 @@ from larvatus.interfaces.serve.refusals import CannotDo
 Length = Annotated[int, Meta(ge=1)]
 
 
-class EmbeddingsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmbeddingsBody(Body):
     """What clients of OpenAI's embeddings send."""
 
     input: str | tuple[str, ...]

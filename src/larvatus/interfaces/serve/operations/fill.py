@@ -20,7 +20,7 @@ LETTERS = 8
 Top = Annotated[int, Meta(ge=1)]
 
 
-class FillBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FillBody(TextsBody):
     """Texts with [MASK] at each blank."""
 
     top: Top = 5

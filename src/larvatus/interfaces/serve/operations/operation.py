@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import did_you_mean
+from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise.standardise import Standardiser
@@ -46,14 +47,14 @@ class Subject(Protocol):
     def standardisers(self) -> Mapping[str, Standardiser]: ...
 
 
-class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Body(Settings):
     """What every body may say."""
 
     model: str | None = None
     """Name of a model, as /v1/models gives it; by default the first that can do this."""
 
 
-class TextsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextsBody(Body):
     texts: str | tuple[str, ...]
     """A text, or several."""
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from larvatus.core.settings import Settings, SettingsMeta
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.cost import RequestCost, windowed
@@ -24,7 +25,7 @@ from larvatus.tasks.predict import Predictor
 from larvatus.tasks.registry import TASKS, AnyTask, is_tuned, task_of
 
 
-class ReadBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReadBody(Body):
     """How long texts are read."""
 
     truncate: bool = False
@@ -33,7 +34,7 @@ class ReadBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tokens that windows share; left out: a quarter of a window."""
 
 
-class PredictBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PredictBody(ReadBody):
     """Texts, or pairs of texts."""
 
     texts: str | tuple[str | tuple[str, str], ...]
@@ -42,19 +43,19 @@ class PredictBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How windows of a long text decide: by the mean of their scores, or the max."""
 
 
-class WordsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordsBody(ReadBody):
     """Texts, or words that are cut already."""
 
     texts: str | tuple[str | tuple[str, ...], ...]
     """A text, or several; one of several may be a list of words."""
 
 
-class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Question(Settings):
     question: str
     passage: str
 
 
-class QuestionsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuestionsBody(ReadBody):
     """Questions, each with the passage that holds the answer."""
 
     questions: tuple[Question, ...]
@@ -63,12 +64,12 @@ class QuestionsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Answers to each question, likeliest first."""
 
 
-class Endings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Endings(Settings):
     context: str
     endings: tuple[str, ...]
 
 
-class EndingsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EndingsBody(ReadBody):
     """Contexts, each with its endings."""
 
     questions: tuple[Endings, ...]
@@ -102,10 +103,7 @@ class Predict(Operation[Any]):
     def __init__(self, task: AnyTask) -> None:
         self.task = task
         body = BODIES.get(task.name, WordsBody if task.reads_words else PredictBody)
-        kind = msgspec.defstruct(
-            f"{task.name.capitalize()}Body", [], bases=(body,), frozen=True, kw_only=True, forbid_unknown_fields=True
-        )
-        kind.__doc__ = body.__doc__
+        kind = SettingsMeta(f"{task.name.capitalize()}Body", (body,), {"__doc__": body.__doc__, "__module__": __name__})
         of_task: dict[str, Any] = self.__dict__  # what other operations say in their class
         of_task.update(name=task.name, title=task.title, Body=kind, examples=EXAMPLES[body])
         of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"

@@ -15,7 +15,7 @@ from larvatus.interfaces.serve.operations.operation import Item, Operation, Subj
 from larvatus.models.masked_prediction import find_predictor
 
 
-class ScoreBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreBody(TextsBody):
     """Texts to be scored."""
 
     method: Method = "original"

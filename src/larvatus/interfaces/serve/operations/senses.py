@@ -33,7 +33,7 @@ NEAREST = 20
 Number = Annotated[int, Meta(ge=1, le=64)]
 
 
-class SensesBody(InstancesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SensesBody(InstancesBody):
     """Texts, in each a word between stars, and how they are told apart."""
 
     clusters: Number | None = None

@@ -16,7 +16,7 @@ from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
 from larvatus.interfaces.serve.refusals import BadRequest, WrongBody
 
 
-class InstancesBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InstancesBody(Body):
     """Texts with a word each, and which vectors of these words are taken."""
 
     texts: tuple[str, ...]

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError, RecipeError
-from larvatus.core.ranges import Size, check_ranges
+from larvatus.core.ranges import Size
+from larvatus.core.settings import Settings
 from larvatus.models.bundle.huggingface.settings import convert as convert
 from larvatus.models.bundle.huggingface.task_heads import TaskHeads
 from larvatus.models.bundle.weights import Shape
@@ -28,15 +29,12 @@ from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.transformer import TransformerConfig
 
 
-class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Architecture(Settings, error=RecipeError):
     """All that is needed to build a model before its weights are read."""
 
     model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     vocabulary: Size
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "", RecipeError)
 
 
 class Layout(Protocol):

@@ -17,7 +17,7 @@ from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, Tas
 from larvatus.models.nn.encoder import EncoderConfig, with_type, without_default_type
 
 
-class NativeSettings(Architecture, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NativeSettings(Architecture):
     model_type: str
     architectures: tuple[str, ...]
 

@@ -6,6 +6,8 @@
 
 A refusal names position and type: ``texts[3] is None, not text``. No library is imported for it: values are recognised
 by what they can do (`as_py`, `to_pylist`, `tolist`).
+
+Half a surrogate pair is no character and has no UTF-8: it is refused by name and place, never replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import DataError, UsageError
 
 DEEPEST = 2
 """Levels of lists inside one input: a context with its endings."""
@@ -191,3 +193,16 @@ def _way_out(value: Any, *, missing: str = "; leave it out") -> str:
     if isinstance(value, set | frozenset):
         return "; a set has no order: give a list"
     return ""
+
+
+def refuse_surrogates(text: str, name: str) -> None:
+    """Raise a `DataError` if a Python string holds what no encoding can write."""
+    if not isinstance(text, str):
+        raise DataError(f"{name} is {type(text).__name__}, not a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        code = ord(text[fault.start])
+        raise DataError(
+            f"{name} holds a lone surrogate U+{code:04X} at character {fault.start}; it is no text: repair its decoding"
+        ) from fault

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, TypeVar
 
-from msgspec import Struct
-
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.records import Kind
 from larvatus.data.labelled.tables import TableOptions
@@ -23,7 +22,7 @@ __all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "f
 Column = Annotated[str | None, Flag(metavar="COLUMN")]
 
 
-class FileOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileOptions(Settings):
     """Files of which nothing needs to be said."""
 
     things: ClassVar[str] = "other tasks"
@@ -37,7 +36,7 @@ class FileOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return TableOptions()
 
 
-class TableFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TableFiles(FileOptions):
     """Tables with a text, a second text and a label."""
 
     text: Column = None
@@ -60,7 +59,7 @@ class TableFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
         return TableOptions(header=self.header, quoting=self.quoting)
 
 
-class TextFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextFiles(TableFiles):
     """Tables of texts, or of pairs, with their labels."""
 
     things: ClassVar[str] = "texts"
@@ -72,7 +71,7 @@ class TextFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What stands between several labels in a cell."""
 
 
-class WordFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordFiles(FileOptions):
     """Columns of words and of their tags: CoNLL, CoNLL-U."""
 
     things: ClassVar[str] = "words"
@@ -84,7 +83,7 @@ class WordFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Column of the tag, or a key of CoNLL-U; default: last, UPOS."""
 
 
-class QuestionFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuestionFiles(FileOptions):
     """Questions and their passages."""
 
     things: ClassVar[str] = "questions"

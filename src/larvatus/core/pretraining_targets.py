@@ -3,17 +3,37 @@
     batch.targets[MaskedTokens].ids
 
 Each can be `cut` to a run of sequences, `join`ed, and `filled` up to the fixed sizes of a compiled step.
+
+Targets that any text gives without being corrupted: the token after each token, and the one before.
+
+    >>> batch = TokenBatch.of([[7, 8, 9], [5, 6]])
+    >>> NextTokens.of_text(batch).places.tolist(), NextTokens.of_text(batch).ids.tolist()
+    ([0, 1, 3], [8, 9, 6])
+    >>> PreviousTokens.of_text(batch).places.tolist(), PreviousTokens.of_text(batch).ids.tolist()
+    ([1, 2, 4], [7, 8, 5])
+
+A left-to-right model predicts the first kind (Radford et al. 2018), a right-to-left model the second. The loader makes
+them for the objectives that need them; no prediction crosses the border of a sequence.
+
+What a decoder is to write for each sequence: the targets of denoising (T5), and of any task of text to text.
+
+    >>> targets = DenoisedText(ids=np.array([9, 5, 1, 7, 1]), lengths=np.array([3, 2]))
+    >>> targets.cut(tokens=(4, 6), sequences=(1, 2)).ids.tolist()
+    [7, 1]
+
+B sequences, M tokens to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
 from larvatus.core.arrays import Ints, Mapped, grown
+from larvatus.core.batch import TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
@@ -193,4 +213,92 @@ class ReplacedTokens(Mapped, Generic[A]):
     def filled(self: ReplacedTokens[Ints], totals: Totals) -> ReplacedTokens[Ints]:
         return ReplacedTokens(
             labels=grown(self.labels, totals.tokens, IGNORE), draws=grown(self.draws, totals.tokens, 0)
+        )
+
+
+@runtime_checkable
+class FromText(Protocol):
+    """A kind of target that is made from the tokens of a batch alone."""
+
+    @classmethod
+    def of_text(cls, tokens: TokenBatch[Ints]) -> Self: ...
+
+
+class NextTokens(PlacedTokens[A]):
+    """For each token but the last of its sequence: the one that follows."""
+
+    what: ClassVar[str] = "the tokens that follow"
+
+    @classmethod
+    def of_text(cls, tokens: TokenBatch[Ints]) -> NextTokens[Ints]:
+        inside = np.ones(tokens.size, np.bool_)
+        inside[edges(tokens.lengths)[1:][tokens.lengths > 0] - 1] = False
+        places = np.flatnonzero(inside)
+        return NextTokens(places=places, ids=tokens.ids[places + 1])
+
+
+class PreviousTokens(PlacedTokens[A]):
+    """For each token but the first of its sequence: the one before it."""
+
+    what: ClassVar[str] = "the tokens before"
+
+    @classmethod
+    def of_text(cls, tokens: TokenBatch[Ints]) -> PreviousTokens[Ints]:
+        inside = np.ones(tokens.size, np.bool_)
+        inside[edges(tokens.lengths)[:-1][tokens.lengths > 0]] = False
+        places = np.flatnonzero(inside)
+        return PreviousTokens(places=places, ids=tokens.ids[places - 1])
+
+
+def from_text_of(objectives: Iterable[Any]) -> tuple[type[FromText], ...]:
+    """What objectives (or their settings) need of this kind, each once."""
+    return tuple(dict.fromkeys(objective.needs for objective in objectives if issubclass(objective.needs, FromText)))
+
+
+def wants_lexicon(kinds: Iterable[Any]) -> bool:
+    """Whether any kind of target is of whole words: its `of_text` takes a lexicon, which knows them."""
+    return any(getattr(kind, "of_words", False) for kind in kinds)
+
+
+def made_from_text(
+    batch: TrainingBatch[Ints], kinds: tuple[type[FromText], ...], lexicon: Any = None
+) -> TrainingBatch[Ints]:
+    """The batch with these targets besides its own; `lexicon` is for those of whole words."""
+    targets = {kind: kind.of_text(batch.tokens, *([lexicon] if wants_lexicon([kind]) else [])) for kind in kinds}
+    return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch
+
+
+@dataclass(frozen=True, eq=False)
+class DenoisedText(Mapped, Generic[A]):
+    """The tokens to write of all sequences, laid end to end, each with what closes it."""
+
+    what: ClassVar[str] = "spans behind sentinels"
+    ids: A  # [M]
+    lengths: A  # [B] of each sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> DenoisedText[A]:
+        border = edges(self.lengths)  # type: ignore[arg-type]
+        first, last = int(border[sequences[0]]), int(border[sequences[1]])
+        return DenoisedText(ids=self.ids[first:last], lengths=self.lengths[slice(*sequences)])  # type: ignore[index]
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[DenoisedText[Ints], int, int]]) -> DenoisedText[Ints]:
+        texts: list[Any] = [part for part, _, _ in parts]
+        return DenoisedText(
+            ids=np.concatenate([text.ids for text in texts]), lengths=np.concatenate([text.lengths for text in texts])
+        )
+
+    def filled(self: DenoisedText[Ints], totals: Totals) -> DenoisedText[Ints]:
+        """Filler tokens are written by the filler sequences, all as many."""
+        missing, fillers = totals.targets - self.count, totals.sequences - len(self.lengths)
+        if missing < 0 or (missing and not fillers):
+            raise UsageError(f"a batch of {self.count} predicted tokens does not fit {totals.targets}; raise targets")
+        ends = np.arange(1, fillers + 1) * missing // max(fillers, 1)
+        return DenoisedText(
+            ids=grown(self.ids, totals.targets, IGNORE),
+            lengths=np.concatenate([self.lengths, np.diff(ends, prepend=0).astype(np.int64)]),
         )
