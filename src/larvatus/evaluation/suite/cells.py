@@ -64,7 +64,7 @@ def _name(row: SuiteRow, figure: SuiteFigure | None) -> str:
 
 def number(value: float, figure: SuiteFigure) -> str:
     """
-    >>> figure = Figure(id="a", name="a", measure="accuracy", by="", value=0.1, examples=1)
+    >>> figure = SuiteFigure(id="a", name="a", measure="accuracy", by="", value=0.1, examples=1)
     >>> number(0.6318, figure)
     '63.2'
     """
