@@ -40,7 +40,7 @@ from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import MaskedPassage, MaskedPassages
 from larvatus.inference.cloze.blanks import window
-from larvatus.models.masked_prediction import Predictor, find_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
@@ -198,7 +198,7 @@ def score_words(passage: TokenisedPassage, predictions: Predictions, cost: Calla
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    predictor: Predictor
+    predictor: MaskedPredictor
     tokenizer: Tokenizer
     room: int
 

@@ -17,11 +17,11 @@ import msgspec
 from larvatus.core import files, notebook
 from larvatus.core.errors import DataError, UsageError, printable
 from larvatus.evaluation.cards.request import ClaimedModel
+from larvatus.models.bundle.card_update import CardState, card_state, write_card
 from larvatus.models.bundle.claims import Claim, Data, claim_dicts, collect_claims, make_claim, merge_claims
 from larvatus.models.bundle.energy import WORLD, PowerDraw, energy_claims
 from larvatus.models.bundle.figures import format_claim
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state, write_card
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.training.pretraining.card import TRAINING_FACTS
 
