@@ -34,7 +34,7 @@ _HOST = re.compile(
     r"(?i)\b(?:ip|ips|ipv4|address|host|hosts|server|dns|nameserver|resolver|ping|ssh|from|gateway|router|route|via|netmask|"
     r"subnet|client|peer|port|proxy|curl|https?|traffic|listen|blocked?)\b"
 )
-_AROUND = 32
+_BEFORE = 32
 
 
 def find_emails(text: str) -> list[tuple[int, int]]:
@@ -76,7 +76,7 @@ def _is_ip4(text: str, match: re.Match[str]) -> bool:
     address = _address(match[0])
     if address is None:
         return False
-    before = text[max(0, match.start() - _AROUND) : match.start()]
+    before = text[max(0, match.start() - _BEFORE) : match.start()]
     if match[0].startswith("0."):
         return False
     if address.is_private:  # 10.0.0.1 and 192.168.1.1 too, unless they are said to be something else
