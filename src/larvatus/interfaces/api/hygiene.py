@@ -15,13 +15,13 @@ import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_outputs, write_output
-from larvatus.data.bulk.set_aside import errors_to, noting_nothing
 from larvatus.data.bulk.settings import BulkSettings
-from larvatus.data.corpus.hygiene import contamination as sketches
-from larvatus.data.corpus.hygiene.check import Checking, CorpusCheck, SharedSet
+from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
+from larvatus.data.corpus.hygiene import check as sketches
+from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.processes import check_count
-from larvatus.data.corpus.sources import Text
+from larvatus.data.corpus.sources import SourceText
 from larvatus.data.text.languages import path_of
 from larvatus.evaluation.audit.corpus_page import corpus_page
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
@@ -84,15 +84,15 @@ def run_corpus_check(
     inputs = [*map(path_of, given), *hygiene.against]
     check_outputs(None if out is None else Path(out), bulk.errors, overwrite=overwrite, inputs=inputs)
     check_count(workers or 0)
-    documents = Text.of(given, text.reading())
-    checking = Checking(
+    documents = SourceText.of(given, text.reading())
+    checking = CorpusChecker(
         settings=hygiene,
         language=text.language,
         workers=workers or len(os.sched_getaffinity(0)),
         executor=bulk.executor(workers=workers) if bulk.ray else None,
         progress=progress,
     )
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         check = checking(_Readings(documents.read))
     if out is not None:
         write_output(Path(out), corpus_page(documents.names, check))
@@ -110,7 +110,7 @@ class _Readings:
         if self._times == 1:
             yield from self._read()
             return
-        with noting_nothing():
+        with ignoring_bad_rows():
             yield from self._read()
 
 

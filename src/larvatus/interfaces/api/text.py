@@ -18,8 +18,8 @@ from larvatus.core.files import saying_what_is_full
 from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.rng import stream
 from larvatus.core.signals import resumable
-from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
 from larvatus.data.corpus.hygiene.filtering import Hygiene
@@ -103,7 +103,7 @@ def run_corpus_build(
     )
     pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
     way = "run the same command again: it goes on after the last finished shard"
-    with resumable(way), errors_to(bulk.errors):
+    with resumable(way), write_errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)
 
 
@@ -171,7 +171,7 @@ def run_tokenizer_training(
             Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
     documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
     repeats = mixture.repeats if mixture.alpha < 1 else None
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language, executor=bulk.executor())
     if out is not None:
         tokenizer.save(Path(out))

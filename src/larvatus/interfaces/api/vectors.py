@@ -15,8 +15,8 @@ from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import CountOrNone
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.bulk.bulk import BulkOptions, BulkSummary, Carrying
 from larvatus.inference.vectors.bulk.bulk import embed_files as write_vectors
@@ -119,5 +119,5 @@ def run_embedding(
         progress=progress,
         executor=bulk.executor(device=loaded.wanted_device),
     )
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         return write_vectors(loaded, paths, Path(out), options, carrying)

@@ -25,7 +25,7 @@ from larvatus.core.tables import Table
 from larvatus.evaluation.audit.leaks.restoration import RestoredShare, difference_interval
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
-from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.models.generation.generator import can_generate, require_generator
 from larvatus.models.generation.likelihood import greedy_prefix_lengths
 from larvatus.models.generation.prompts import InfillPrompts

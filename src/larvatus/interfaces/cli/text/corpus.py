@@ -27,10 +27,10 @@ from rich.table import Table
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import SHARE
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.corpus.language_report import hygiene_lines, language_rows
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.corpus.remote import is_address, mirrored
-from larvatus.data.corpus.report import hygiene_lines, language_rows
+from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
 from larvatus.interfaces.api.text import run_corpus_build
 from larvatus.interfaces.cli.from_struct import from_structs
@@ -126,7 +126,7 @@ def verify(path: Where, as_json: Json = False) -> None:
 
 
 def _opened(path: str) -> Corpus:
-    mirror = mirrored(path) if is_address(path) else None
+    mirror = mirror_corpus(path) if is_address(path) else None
     if is_address(path) and mirror is None:
         raise DataError(f"{path} holds no corpus; build one with larvatus corpus build, and copy it there")
     return Corpus.open(mirror or Path(path))
@@ -145,12 +145,12 @@ class _Rate:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._begun = say, time.monotonic()
 
-    def __call__(self, counts: Counts) -> None:
+    def __call__(self, counts: CorpusCounts) -> None:
         rate = counts.text_bytes / max(1e-9, time.monotonic() - self._begun) / 1e6
         self._say(f"{_counted(counts)} · {rate:.1f} MB/s")
 
 
-def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
+def _table(title: str, languages: Mapping[str, CorpusCounts], total: CorpusCounts, alpha: float) -> Table:
     """Counts by language, and tokens a word; where there are several, their shares as they come and as drawn."""
     mixed = len(languages) > 1
     fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
@@ -169,17 +169,17 @@ def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: fl
     return table
 
 
-def _numbers(counts: Counts, fields: Sequence[str]) -> list[str]:
+def _numbers(counts: CorpusCounts, fields: Sequence[str]) -> list[str]:
     return [f"{getattr(counts, field):,}" for field in fields]
 
 
-def _mixture_dict(languages: Mapping[str, Counts], alpha: float) -> dict[str, Any]:
+def _mixture_dict(languages: Mapping[str, CorpusCounts], alpha: float) -> dict[str, Any]:
     rows = language_rows(languages, alpha)
     shares = {row.language: {"p": row.p, "q": row.q, "fertility": row.fertility} for row in rows}
     return {"mixture": {"alpha": alpha, "languages": shares}}
 
 
-def _counted(counts: Counts) -> str:
+def _counted(counts: CorpusCounts) -> str:
     return (
         f"{counts.documents:,} documents · {counts.sentences:,} sentences · "
         f"{counts.words:,} words · {counts.tokens:,} tokens"

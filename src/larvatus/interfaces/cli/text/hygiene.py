@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.ranges import whole
-from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, in_words
+from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, describe_reason
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS
 from larvatus.interfaces import api
@@ -98,7 +98,12 @@ def _show(told: CorpusCheck) -> None:
     console = Console(highlight=False)
     console.print(f"{told.documents:,} documents · {told.words:,} words · {told.bytes:,} bytes")
     rows = [
-        (in_words(name), f"{reason.documents:,}", f"{reason.documents / told.documents:.2%}", f"{reason.words:,}")
+        (
+            describe_reason(name),
+            f"{reason.documents:,}",
+            f"{reason.documents / told.documents:.2%}",
+            f"{reason.words:,}",
+        )
         for name, reason in told.reasons.items()
     ]
     console.print(_table(("", "documents", "share", "words"), rows))
