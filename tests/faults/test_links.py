@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle import replaced
 from larvatus.models.bundle.directory import load_bundle
+from tests import warm
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.killed_save import everything
@@ -85,7 +85,7 @@ def test_66_the_attack_as_a_user_meets_it(model: Path, tmp_path: Path) -> None:
     """One process for it alone, as `larvatus` is started."""
     hostile(model, tmp_path / "home")
     command = [sys.executable, "-m", "larvatus", "fill", "The [MASK].", "--model", "m"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
+    done = warm.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert done.returncode == 5, done.stderr
     assert done.stderr.startswith("larvatus: m/.pending")
     assert (tmp_path / "home" / ".bashrc").read_text() == "mine"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -29,7 +28,7 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.fit.left_to_right import loss_with_words, made_ready
-from tests import made_up
+from tests import made_up, warm
 from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
@@ -220,7 +219,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_with_the_language_model_s_loss(gp
 
     def run(*how, out, more=()):
         given = [sys.executable, *how, *map(str, (*words, tmp_path / out, *more))]
-        return subprocess.run(given, capture_output=True, check=False)
+        return warm.run(given, capture_output=True, check=False)
 
     killed = run("-c", KILLED, out="parts")
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 SETTINGS = (
@@ -183,9 +183,8 @@ def test_two_processes_give_the_losses_of_one(sentinel_shards: Prepared, tmp_pat
     tests = str(Path(__file__).parents[3])
     script.write_text(RANKS.format(tests=tests, train=str(sentinel_shards.train), out=str(out)))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=WATCHDOG_S
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", warm.NESTED: "all"}
+    done = warm.run(launch, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert out.exists(), done.stderr
     stepper = stepper_of(recipe_of(), 400, microbatch=100)
     alone = [

@@ -40,6 +40,7 @@ from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -183,7 +184,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
     for count, name in ((1, "one"), (2, "two")):
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
         started = [
-            subprocess.Popen(
+            warm.Popen(
                 [*command, "--out", name],
                 cwd=tmp_path,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **(world | {"RANK": str(rank)} if count > 1 else {})},

@@ -1,10 +1,10 @@
-"""uvicorn with an end to its patience, that drains when it is asked to stop.
+"""uvicorn with strict timeouts, which drains when it is told to stop by a signal.
 
-    run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until SIGTERM or Ctrl-C has drained it
+    run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until it is drained after SIGTERM or Ctrl-C
 
 At the first signal new requests get 503 and those in flight are finished, for at most `drain_seconds`; a second signal
-ends it at once. It then returns, so that the command exits with 0. `started` is called once signals are heard and the
-socket is served: only then should anyone be told the address.
+ends it at once. It then returns, so that the command exits with 0. `started` is called once signals are handled and the
+socket is served: only then should the address be printed.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from larvatus.interfaces.serve.drain import Drain
-from larvatus.interfaces.serve.quiet_logs import quiet_logs, task_failed
+from larvatus.interfaces.serve.logs import log_task_error, quiet_logs
+from larvatus.interfaces.serve.middleware.drain import Drain
 
 HEADER_S = 5.0
-"""Until the headers of a request are there, from the connection or from their first byte."""
+"""Seconds for the headers of a request, from the connection or from their first byte."""
 HEADER_BYTES = 64 * 2**10
 KEEP_S = 15
-"""Between two requests of a connection, and for an answer that the client does not read."""
+"""Seconds between two requests of a connection, and for a response that the client does not read."""
 AFTER_DRAIN_S = 2
-"""For connections to close once nothing is in flight."""
+"""Seconds for connections to close once nothing is in flight."""
 
 
 MOST_CONNECTIONS = 512
 
 
-class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped to us
-    """A connection whose headers do not come or do not end, or that does not read its answer, is cut.
+class StrictHttpProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped to us
+    """Closes a connection whose headers do not arrive or do not end, or whose client does not read its response.
 
-    When more than `most` are open, the one that has been idle longest is cut, so that clients which only connect keep
-    nobody out; where all are at work, the new one is.
+    When more than `most` are open, the one that has been idle longest is closed, so that clients which only connect
+    keep nobody out; if all are busy, the new one is.
     """
 
     header_seconds = HEADER_S
     _timer: asyncio.TimerHandle | None = None
     _bytes = 0
     _unread = sys.maxsize
-    """Bytes of an answer that the client had not taken when it was last looked at."""
+    """Bytes of the response that the client had not read at the last check."""
 
     def __init__(self, *given: Any, most: int = MOST_CONNECTIONS, **settings: Any) -> None:
         super().__init__(*given, **settings)
         self._most = most
         self._idle_since = time.monotonic()
-        self.access_log = False  # it would quote addresses with what stands behind their question mark
+        self.access_log = False  # it would log query strings
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -98,7 +98,7 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
         super().on_headers_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Who reads its answer slowly has time, as long as it reads."""
+        """A client that reads slowly keeps its connection as long as it reads."""
         before, self._unread = self._unread, self.transport.get_write_buffer_size()
         if not self._unread:
             super().timeout_keep_alive_handler()
@@ -122,12 +122,12 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
             self._cut()
 
     def _cut(self) -> None:
-        self.connections.discard(self)  # at once: it is lost only when the loop comes to it
+        self.connections.discard(self)  # at once: the loop reports the loss later
         self.transport.abort()
 
 
 class DrainingServer(uvicorn.Server):  # type: ignore[misc]
-    """Drains at the first signal, ends at the second."""
+    """Drains at the first signal, stops at the second."""
 
     def __init__(self, config: uvicorn.Config, drain: Drain, seconds: float) -> None:
         super().__init__(config)
@@ -138,7 +138,7 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn does, but the signal is not raised again afterwards: it was obeyed."""
+        """Like uvicorn, but the signal is not raised again afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -155,13 +155,13 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         self.stop()
 
     def stop(self) -> None:
-        """Begin to drain; from any thread."""
+        """Begin to drain; safe from any thread."""
         if not self.drain.begun:
             self._latest = time.monotonic() + self.seconds
             self.drain.begin()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(task_failed)
+        asyncio.get_running_loop().set_exception_handler(log_task_error)
         await super().startup(sockets)
         if self.started:
             self.on_started()
@@ -174,7 +174,7 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         return bool(await super().on_tick(counter))
 
     async def _give_up(self) -> None:
-        """Cancel what is still in flight, and let it say so."""
+        """Cancel requests that are still in flight, and let their errors be sent."""
         tasks = [task for task in self.server_state.tasks if not task.done()]
         for task in tasks:
             task.cancel()
@@ -191,8 +191,8 @@ def draining_server(
     backlog: int = 2_048,
     connections: int = MOST_CONNECTIONS,
 ) -> DrainingServer:
-    """A server that is not running yet."""
-    protocol: Any = functools.partial(Impatient, most=connections)
+    """A server, not running yet."""
+    protocol: Any = functools.partial(StrictHttpProtocol, most=connections)
     config = uvicorn.Config(
         app,
         http=protocol,
@@ -218,7 +218,7 @@ def run_until_stopped(
     connections: int = MOST_CONNECTIONS,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on a socket until a signal came and all that was in flight has its answer."""
+    """Serve on a socket until a signal arrives and all requests in flight have their response."""
     with quiet_logs():
         server = draining_server(app, drain=drain, drain_seconds=drain_seconds, connections=connections)
         server.on_started = started

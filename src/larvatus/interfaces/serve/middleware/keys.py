@@ -3,8 +3,8 @@
     larvatus serve runs/mine --key-file keys.txt --host 0.0.0.0
     curl -H "Authorization: Bearer $KEY" http://server:8311/v1/models
 
-Keys are compared by their SHA-256, in constant time and with all keys each time, so that an answer's time says neither
-which key was nearly right nor where it stands in the file.
+Keys are compared by their SHA-256, in constant time and with all keys each time, so that the time of a response
+reveals neither which key was nearly right nor its line in the file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from larvatus.core.errors import UsageError
 from larvatus.core.regular_files import named, read_text
-from larvatus.interfaces.serve.answers import NoKey, WrongKey, answer_unread, header
-from larvatus.interfaces.serve.refusals import Refusal
+from larvatus.interfaces.serve.errors import NoKey, RequestError, WrongKey
+from larvatus.interfaces.serve.responses import request_header, send_error_unread
 
 OPEN = frozenset({"/healthz"})
-"""Answered without a key: it takes no input and says nothing but whether the server works."""
+"""Routes that need no key: they take no input and report only whether the server works."""
 SHORTEST = 16
-"""Characters of a key: fewer can be guessed."""
+"""Least characters of a key: shorter ones can be guessed."""
 
 
 class KeyRing:
@@ -40,11 +40,11 @@ class KeyRing:
 
     @classmethod
     def read(cls, path: Path) -> KeyRing:
-        """A key a line; empty lines and those that begin with # are left out."""
+        """Read one key per line; empty lines and lines that begin with # are skipped."""
         lines = [line.strip() for line in read_text(named(path), UsageError).splitlines()]
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
-            raise UsageError(f"{path} holds no key; write one a line, such as: openssl rand -hex 32 > {path}")
+            raise UsageError(f"{path} holds no key; write one per line, such as: openssl rand -hex 32 > {path}")
         for number, line in enumerate(lines, start=1):
             if line in keys and len(line) < SHORTEST:
                 raise UsageError(
@@ -56,13 +56,13 @@ class KeyRing:
     def opens(self, key: str) -> bool:
         digest = _digest(key)
         matches = 0
-        for known in self._digests:  # all of them: no early end
+        for known in self._digests:  # all of them: no early exit
             matches |= hmac.compare_digest(digest, known)
         return bool(matches)
 
 
-class Keys:
-    """Deny by default: what carries no known key reaches no route, whether there is one or not."""
+class KeyMiddleware:
+    """Denies by default: a request without a known key reaches no route, whether the route exists or not."""
 
     def __init__(self, app: ASGIApp, *, ring: KeyRing) -> None:
         self.app = app
@@ -72,16 +72,16 @@ class Keys:
         if scope["type"] == "http" and scope["path"] not in OPEN:
             refused = self._refusal(scope)
             if refused is not None:
-                await answer_unread(receive, send, refused)
+                await send_error_unread(receive, send, refused)
                 return
         await self.app(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
-        scheme, _, key = (header(scope, b"authorization") or "").partition(" ")
+    def _refusal(self, scope: Scope) -> RequestError | None:
+        scheme, _, key = (request_header(scope, b"authorization") or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             return NoKey("a key is needed: send the header Authorization: Bearer KEY")
         if not self.ring.opens(key.strip()):
-            return WrongKey("this key is not known here; ask whoever runs the server for one")
+            return WrongKey("this key is not known here; ask the operator of the server for one")
         return None
 
 

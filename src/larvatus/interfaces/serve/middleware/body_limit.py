@@ -1,10 +1,10 @@
-"""Bodies of requests: bounded in bytes and in time, and JSON alone, before anybody works on them.
+"""Limits on request bodies: bytes, seconds, and JSON only, before a route sees them.
 
-    app.add_middleware(BodyLimit, most=1_000_000, seconds=10)
+    app.add_middleware(BodyLimitMiddleware, most=1_000_000, seconds=10)
 
-The body is read here, at most `most` bytes of it whether or not the client says how many will come, and handed on in
-one piece. Bodies of all requests together have a bound, too: many slow clients cannot fill the memory. There is no
-parser of forms in the house: a multipart body is refused by its type, before it is read.
+The body is read here, at most `most` bytes of it whether or not the client announces its length, and passed on in one
+message. The bodies of all requests together are bounded, too: many slow clients cannot fill the memory. The package has
+no parser for forms: a multipart body is refused by its type, before it is read.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from larvatus.interfaces.serve.answers import BodyTooLarge, NotJSON, TooSlow, answer_unread, header
-from larvatus.interfaces.serve.refusals import BadRequest, QueueFull, Refusal
+from larvatus.interfaces.serve.errors import BadRequest, BodyTooLarge, NotJSON, QueueFull, RequestError, TooSlow
+from larvatus.interfaces.serve.responses import request_header, send_error_unread
 
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 HELD = 64
-"""Bodies of full size that all requests together may hold."""
+"""Bodies of full size that fit into the bound on all requests together."""
 
 
-class BodyLimit:
-    """Reads a body whole; what is behind gets it in one message."""
+class BodyLimitMiddleware:
+    """Reads the whole body; the application gets it in one message."""
 
     def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
         self.app = app
@@ -41,13 +41,13 @@ class BodyLimit:
                 return
             await self.app(scope, _replayed(bytes(chunks), receive), send)
         except _Unread as unread:
-            await answer_unread(receive, send, unread.refusal)
+            await send_error_unread(receive, send, unread.refusal)
         finally:
             self.held -= len(chunks)
 
     def _check_headers(self, scope: Scope) -> None:
-        length = header(scope, b"content-length")
-        announced = header(scope, b"transfer-encoding") is not None or length not in (None, "0")
+        length = request_header(scope, b"content-length")
+        announced = request_header(scope, b"transfer-encoding") is not None or length not in (None, "0")
         if not announced:
             return
         if scope["method"] in BODILESS:
@@ -56,14 +56,14 @@ class BodyLimit:
             raise _Unread(BadRequest("Content-Length must be a number of bytes; leave it to your HTTP library"))
         if length is not None and (len(length) > 18 or int(length) > self.most):
             raise self._too_large()
-        kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        kind = (request_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _Unread(NotJSON("bodies are JSON; send it with the header Content-Type: application/json"))
-        if (header(scope, b"content-encoding") or "identity").lower() != "identity":
-            raise _Unread(NotJSON("compressed bodies are not taken; send the JSON as it is"))
+        if (request_header(scope, b"content-encoding") or "identity").lower() != "identity":
+            raise _Unread(NotJSON("compressed bodies are not accepted; send plain JSON"))
 
     async def _read(self, receive: Receive, chunks: bytearray) -> bool:
-        """Whether the body came whole; False where the client went before."""
+        """Read the whole body. False if the client disconnected first."""
         try:
             async with asyncio.timeout(self.seconds):
                 while True:
@@ -87,15 +87,15 @@ class BodyLimit:
 
 
 class _Unread(Exception):
-    """A refusal before the body was read to its end; those of what is behind pass by."""
+    """An error before the body was read to its end. Errors of the application pass unchanged."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: RequestError) -> None:
         super().__init__()
         self.refusal = refusal
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body in one message, then whatever comes from the client: that it is gone."""
+    """The body in one message, then the messages of the client: its disconnect."""
     waiting = [body]
 
     async def replay() -> Message:

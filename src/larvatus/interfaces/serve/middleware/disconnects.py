@@ -1,9 +1,9 @@
-"""Clients that go: their work is cancelled where it waits, and never computed.
+"""Cancels the work of clients that disconnect, so that it is never computed.
 
     app.add_middleware(Disconnects, on_gone=metrics.gone.inc)
 
-The route runs as a task beside one that listens to the client. When the client goes, the task is cancelled: what waits
-in the queue then raises there, and no pass of the encoder is spent on an answer that nobody reads.
+The route runs as a task next to one that listens to the client. When the client disconnects, the task is cancelled: its
+request leaves the queue, and no forward pass is spent on a response that nobody reads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Disconnects:
-    """Cancels requests for work (POST below /v1/) whose client has gone."""
+class DisconnectMiddleware:
+    """Cancels operations (POST below /v1/) whose client has disconnected."""
 
     def __init__(self, app: ASGIApp, *, on_gone: Callable[[], None]) -> None:
         self.app = app
@@ -26,7 +26,7 @@ class Disconnects:
         if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith("/v1/"):
             await self.app(scope, receive, send)
             return
-        bodies = [await receive()]  # whole: `BodyLimit` stands before
+        bodies = [await receive()]  # whole: `BodyLimit` has read it
         watch = asyncio.ensure_future(_until_gone(receive))
 
         async def read() -> Message:
@@ -42,7 +42,7 @@ class Disconnects:
                 work.result()  # raises what it raised
             else:
                 self.on_gone()
-        finally:  # also where this task itself is cancelled: the server stops
+        finally:  # also when this task itself is cancelled: the server stops
             await _end(work)
             await _end(watch)
 
@@ -53,7 +53,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _end(task: asyncio.Future[None]) -> None:
-    """Cancel a task and see it end; nobody is there for what it raises."""
+    """Cancel a task and wait for its end; its exceptions are dropped."""
     if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import larvatus as lv
-from larvatus.interfaces.serve.body_limit import BodyLimit
-from larvatus.interfaces.serve.health import Health
+from larvatus.interfaces.serve.middleware.body_limit import BodyLimitMiddleware
+from larvatus.interfaces.serve.routes.health import Health
 from tests.interfaces.serve.running import Running
 
 
@@ -24,7 +24,7 @@ def server(tiny_directory: Path) -> Iterator[Running]:
 def test_requests_are_counted_by_route_and_status_and_passes_by_size(server: Running) -> None:
     with server.held():
         answers = [server.meanwhile("/v1/embed", {"texts": "the river"}) for _ in range(3)]
-        server.until(lambda: server.work.requests == 3)
+        server.until(lambda: server.batcher.requests == 3)
         assert server.metric("larvatus_queue_depth") == 3
     assert {answer.reply.status for answer in answers} == {200}
     server.post("/v1/fill", b"{")
@@ -33,8 +33,8 @@ def test_requests_are_counted_by_route_and_status_and_passes_by_size(server: Run
     assert server.metric('larvatus_requests_total{method="POST",route="/v1/fill",status="400"}') == 1
     assert server.metric('larvatus_requests_total{method="GET",route="elsewhere",status="404"}') == 1
     assert server.metric('larvatus_request_seconds_count{route="/v1/embed"}') == 3
-    assert server.metric("larvatus_passes_total") == server.passes.counts.passes
-    assert server.metric("larvatus_tokens_total") == server.passes.counts.tokens == 12  # [CLS] the river [SEP], thrice
+    assert server.metric("larvatus_passes_total") == server.batcher.counts.passes
+    assert server.metric("larvatus_tokens_total") == server.batcher.counts.tokens == 12  # [CLS] the river [SEP], thrice
     assert server.metric("larvatus_batch_tokens_sum") == 12
     assert server.metric("larvatus_batch_sequences_sum") == 3
     assert server.metric("larvatus_queue_depth") == 0
@@ -62,7 +62,7 @@ def test_headers_without_end_cut_the_connection(server: Running) -> None:
 
 
 def test_bodies_of_all_requests_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.interfaces.serve.body_limit.HELD", 2)
+    monkeypatch.setattr("larvatus.interfaces.serve.middleware.body_limit.HELD", 2)
     statuses: list[int] = []
 
     async def fill() -> None:
@@ -80,7 +80,7 @@ def test_bodies_of_all_requests_together_have_a_bound(monkeypatch: pytest.Monkey
 
         headers = [(b"content-type", b"application/json"), (b"content-length", b"100")]
         scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
-        limit = BodyLimit(app, most=100, seconds=1)  # type: ignore[arg-type]
+        limit = BodyLimitMiddleware(app, most=100, seconds=1)  # type: ignore[arg-type]
         tasks = [asyncio.create_task(limit(scope, receive, send)) for _ in range(3)]  # type: ignore[arg-type]
         await asyncio.wait([tasks[2]])
         assert limit.held == 200
@@ -125,7 +125,7 @@ def test_a_get_takes_no_body(server: Running) -> None:
 
 def test_the_list_of_faults_names_tests_that_exist() -> None:
     root = Path(__file__).parents[3]
-    listed = (root / "docs" / "serve_manners.md").read_text(encoding="utf-8")
+    listed = (root / "docs" / "serve_operations.md").read_text(encoding="utf-8")
     written = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_fault_*.py"))
     names = re.findall(r"`(test_\w+)`", listed)
     assert [name for name in names if f"def {name}(" not in written] == []

@@ -1,26 +1,26 @@
-"""Asked to stop: new requests are told so, those in flight are finished, in bounded time.
+"""Draining: after a signal to stop, new requests get 503, and requests in flight are finished within bounded time.
 
     drain = Drain()
     app.add_middleware(Draining, drain=drain)
-    drain.begin()                       # by SIGTERM: /healthz and all new requests answer 503
-    drain.is_done                       # when the last request in flight has its answer
+    drain.begin()                       # on SIGTERM: /healthz and all new requests get 503
+    drain.is_done                       # when the last request in flight has its response
 
-The port stays open meanwhile, so that a balancer reads 503 and goes elsewhere, where a closed port would be an error.
+The port stays open meanwhile: a load balancer reads 503 and tries another server; a closed port would be an error.
 """
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from larvatus.interfaces.serve.answers import answer_unread
-from larvatus.interfaces.serve.refusals import Closing
+from larvatus.interfaces.serve.errors import Closing
+from larvatus.interfaces.serve.responses import send_error_unread
 
 ALWAYS = frozenset({"/metrics"})
-"""Answered to the end: whoever watches the server sees it drain."""
+"""Answered until the end, so that monitoring sees the server drain."""
 
 
 class Drain:
-    """How many requests are in flight, and whether more are taken."""
+    """Number of requests in flight, and whether new ones are accepted."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -34,8 +34,8 @@ class Drain:
         return self.begun and self.inside == 0
 
 
-class Draining:
-    """Refuses new requests once the drain has begun."""
+class DrainMiddleware:
+    """Refuses new requests once draining has begun."""
 
     def __init__(self, app: ASGIApp, *, drain: Drain) -> None:
         self.app = app
@@ -46,8 +46,8 @@ class Draining:
             await self.app(scope, receive, send)
             return
         if self.drain.begun:
-            way = "the server is stopping; ask another, or this one when it is back"
-            await answer_unread(receive, send, Closing(way))
+            way = "the server is stopping; use another one, or try again later"
+            await send_error_unread(receive, send, Closing(way))
             return
         self.drain.inside += 1
         try:

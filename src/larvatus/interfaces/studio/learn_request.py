@@ -1,7 +1,7 @@
-"""What Learn is asked for: a file, a model, a few choices; and what the process that trains is told of it.
+"""Requests of Learn (a file, a model, a few options), and the job that the training process gets.
 
-asked = msgspec.json.decode(body, type=LearnRequest)
-order = LearnOrder(task="classify", model="runs/law", train="…/reviews.csv", out="runs/studio/reviews")
+request = msgspec.json.decode(body, type=LearnRequest)
+job = LearnJob(task="classify", model="runs/law", train="…/reviews.csv", out="runs/studio/reviews")
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Errors
 
 MOST_BYTES = 2_000_000
-"""Of a file that is learnt from here; larger ones are for `larvatus finetune`."""
+"""Most bytes of a file that Learn trains on; larger ones are for `larvatus finetune`."""
 ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".jsonl", ".json")
 LONGEST_NAME = 40
 EPOCHS, BATCH = whole(1, 1_000), whole(1, 1_024)
 
 
-class Choices(Settings):
-    """How it is trained; what is left out is chosen as `larvatus finetune` does."""
+class LearnOptions(Settings):
+    """Training options; None for the defaults of `larvatus finetune`."""
 
     epochs: Annotated[int, EPOCHS] | None = None
     rate: LearningRate | None = None
@@ -32,67 +32,65 @@ class Choices(Settings):
     seed: Seed | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Those that were made, as `larvatus.finetune` takes them."""
+        """The options that are set, as keywords of `larvatus.finetune`."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in named.items() if value is not None}
 
 
-class FileGiven(Settings):
+class LearnFile(Settings):
     """A small file of labelled examples, as text."""
 
     text: str
     name: str = "pasted.txt"
-    """Of the file; its ending says what it holds, a path before it is left out."""
+    """Name of the file. Its suffix is its format; a path before it is dropped."""
     task: str | None = None
-    """None: as it looks."""
+    """Task; None to recognise it."""
     errors: Errors = "refuse"
-    """Rows that cannot be used, such as those without text or label: refuse the file, or skip them."""
+    """What to do with unusable rows, such as those without text or label: refuse the file, or skip them."""
 
     def checked_name(self) -> str:
-        """The name that the file gets here."""
+        """The name under which the file is stored."""
         last = PurePosixPath(self.name.replace("\\", "/")).name
         ending = PurePosixPath(last).suffix.lower()
         if ending not in ENDINGS:
             raise UsageError(
-                f"{last!r} cannot be learnt from here: give text that ends in {', '.join(ENDINGS)}; of other files, "
-                "larvatus finetune reads more"
+                f"{last!r} cannot be used here: give a file that ends in {', '.join(ENDINGS)}; "
+                "larvatus finetune reads other formats"
             )
         return f"{slug(PurePosixPath(last).stem)}{ending}"
 
     def check_size(self) -> None:
         size = len(self.text.encode("utf-8", errors="surrogatepass"))
         if size > MOST_BYTES:
-            raise UsageError(
-                f"{size:,} bytes are too many to learn from here, {MOST_BYTES:,} at most; use larvatus finetune"
-            )
+            raise UsageError(f"{size:,} bytes are too many here, {MOST_BYTES:,} at most; use larvatus finetune")
         if not self.text.strip():
-            raise UsageError("there is nothing in it; give labelled examples")
+            raise UsageError("the file is empty; give labelled examples")
 
 
-class LearnRequest(FileGiven):
-    """The same, with the model that is to learn it."""
+class LearnRequest(LearnFile):
+    """A file, with the model to fine-tune on it."""
 
     model: str | None = None
-    """As the server calls it; None: the first."""
-    choices: Choices = Choices()
+    """Name of a served model; None for the first."""
+    choices: LearnOptions = LearnOptions()
 
 
-class LearnOrder(Settings):
-    """What the process that trains is told."""
+class LearnJob(Settings):
+    """The job of the training process."""
 
     task: str
     model: str
-    """Its directory."""
+    """Directory of the model."""
     train: str
     out: str
-    choices: Choices = Choices()
+    choices: LearnOptions = LearnOptions()
     errors: Errors = "refuse"
     device: str = "auto"
     resume: bool = False
 
 
 def slug(name: str) -> str:
-    """A name for a folder and an address.
+    """A name that is safe in a path and a URL.
 
     >>> slug("Film reviews (2024)"), slug("../..")
     ('film-reviews-2024', 'examples')
