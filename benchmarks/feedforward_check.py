@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from larvatus.evaluation.speed.timing import take_turns
-from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, serves
+from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, supports_fused_feedforward
 
 
 def plain(x_ND: Tensor, up: nn.Linear, down: nn.Linear) -> Tensor:
@@ -44,7 +44,7 @@ def off(values: Tensor, truth: Tensor) -> float:
 def check(fused: object, layers: object, x: Tensor, up: nn.Linear, down: nn.Linear) -> None:
     given = torch.randn_like(x)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        if not serves(x, up, down, gated=up.bias is None):
+        if not supports_fused_feedforward(x, up, down, gated=up.bias is None):
             raise SystemExit("this wants a GPU of the Hopper generation, and Triton")
         ours, again = (results(fused, x, up, down, given) for _ in range(2))
         theirs = results(layers, x, up, down, given)

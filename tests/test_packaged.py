@@ -14,7 +14,7 @@ from larvatus.core.errors import UsageError
 from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.bundle.packaged import FOLDER, PACKAGE, packaged_model
+from larvatus.models.bundle.model_names import FOLDER, PACKAGE, packaged_model
 
 
 @pytest.fixture

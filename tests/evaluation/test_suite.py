@@ -36,7 +36,7 @@ from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.senses.wordnet_archive import unpack_wordnet
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.training.engine.watch import rich_table
 from larvatus.training.pretraining.held_out import held_out_batches
@@ -333,7 +333,7 @@ def test_every_figure_of_the_model_is_a_claim_and_none_of_the_one_beside(measure
     figures = [figure for record in results.records["model"].values() for figure in record.figures]
     defined = [figure for figure in figures if figure.value is not None]
     assert len(claims) == len(results.claims) == len(defined) + sum(f.deviation is not None for f in figures)
-    assert {claim.model for claim in claims.values()} == {digest_of(models[0])}
+    assert {claim.model for claim in claims.values()} == {model_digest(models[0])}
     tuned = claims["wnut17: entity F1 (1 epoch, 2 seeds)"]
     assert (tuned.value, tuned.settings["seeds"]) == (results.figure("wnut17").value, [0, 1])
     assert {data.name for data in tuned.data} == {"ner/wnut17/train.conll", "ner/wnut17/dev.conll"}

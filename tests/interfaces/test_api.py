@@ -128,7 +128,7 @@ def frame(**columns):
 
 
 def test_finetune_without_a_model_takes_the_packaged_one(tiny_directory, monkeypatch, capsys):
-    monkeypatch.setattr("larvatus.models.bundle.packaged.packaged_model", lambda: tiny_directory)
+    monkeypatch.setattr("larvatus.models.bundle.model_names.packaged_model", lambda: tiny_directory)
     model = lv.finetune("classify", train=EXAMPLES, epochs=1, device="cpu", quiet=True)
     assert model.bundle.lineage == lv.load(tiny_directory).bundle.lineage
     assert capsys.readouterr().out == ""

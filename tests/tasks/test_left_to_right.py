@@ -21,7 +21,7 @@ from larvatus.data.text.special_tokens import NAMES, delimited, inputs, is_delim
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -103,7 +103,7 @@ def test_a_classifier_is_trained_saved_and_predicts_from_its_last_token(gpt, tmp
 def test_the_loss_is_the_task_s_and_half_that_of_the_next_tokens(gpt):
     bundle = made_ready(load_bundle(gpt))
     head_config = ClassificationConfig(labels=("no", "yes"), pool="last", dense="none", bias=False, dropout=0.0)
-    ready, _ = with_head(bundle, head_config, seed=3)
+    ready, _ = attach_head(bundle, head_config, seed=3)
     network, tokens = ready.network.eval(), inputs(ready.tokenizer, TEXTS[:4])
     labels = ClassTargets(labels=np.array([0, 1, 0, 1]), weights=np.ones(4, np.float32))
     batch = on_device(

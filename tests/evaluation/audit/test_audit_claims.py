@@ -12,8 +12,8 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.cli.main import run
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import claimed, claims_in
-from larvatus.models.bundle.contents import digest_of
 
 PAIRS = """sent_more,sent_less,stereo_antistereo,bias_type
 the river was wide,the bank was wide,stereo,water
@@ -149,7 +149,7 @@ def test_what_a_card_says_of_an_audit_is_not_believed(made: Path) -> None:
 
 
 def made_elsewhere(model: Path, metric: str, command: str, **settings: Any) -> dict[str, Any]:
-    return {"claims": [claimed(metric, 0.5, command=command, settings=settings, model=digest_of(model))]}
+    return {"claims": [claimed(metric, 0.5, command=command, settings=settings, model=model_digest(model))]}
 
 
 def verdicts(model: Path, data: Path, command: str) -> dict[str, str]:

@@ -267,7 +267,7 @@ def attack_all(models: Sequence[Model], runs: Path, *, seed: int, count: int) ->
 
 def main() -> int:
     from larvatus import load
-    from larvatus.models.bundle.packaged import model_or_packaged
+    from larvatus.models.bundle.model_names import model_or_packaged
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500)

@@ -14,7 +14,7 @@ from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.app import build_studio
 from larvatus.interfaces.studio.models import ServedStudioModels
 from larvatus.interfaces.studio.settings import Folders, StudioSettings
-from larvatus.models.bundle.packaged import PACKAGE
+from larvatus.models.bundle.model_names import PACKAGE
 
 ROWS = [("the river was wide", "wet"), ("turn your homework in", "dry")] * 8
 

@@ -13,11 +13,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
+from larvatus.models.bundle.claim_data import DataFinder, MissingData
 from larvatus.models.bundle.claims import COMMANDS, Claim, Data, claimed, claims_in, merged
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.energy import Draw, power
 from larvatus.models.bundle.figures import BEGIN, END, figures_of, rendered, with_figures, without_marks
-from larvatus.models.bundle.shelf import MissingData, Shelf
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]
@@ -311,7 +311,7 @@ def test_what_is_no_model_or_no_result_is_refused(tuned: Path, larvatus: Call) -
 def test_nothing_that_a_card_names_is_read_from_outside_of_what_was_given(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "secret").write_text("x")
-    shelf = Shelf([tmp_path / "in"])
+    shelf = DataFinder([tmp_path / "in"])
     for name in (str(tmp_path / "secret"), "../secret", "a/../../secret", "", "\0", "..", ".", "./"):
         with pytest.raises(MissingData):
             shelf.paths(Data(name=name, sha256="0" * 64))
@@ -353,7 +353,7 @@ def test_data_that_are_a_pipe_are_missing_and_not_waited_for(tuned: Path) -> Non
     os.mkfifo(tuned / "data" / "pipe")
     for kind in ("file", "files", "examples", "corpus"):
         with pytest.raises(MissingData):
-            Shelf([tuned / "data"]).paths(Data(name="pipe", sha256="0" * 64, kind=kind))
+            DataFinder([tuned / "data"]).paths(Data(name="pipe", sha256="0" * 64, kind=kind))
     with pytest.raises(UsageError, match="pipe is neither a file nor a directory"):
         lv.verify_card(tuned / "model", data=[tuned / "data" / "pipe"])
 

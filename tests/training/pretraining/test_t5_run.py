@@ -24,8 +24,8 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
@@ -107,7 +107,7 @@ def test_filler_of_a_compiled_step_changes_no_loss_and_no_gradient(sentinel_shar
     model = Network.build(recipe.model, recipe.objectives, corpus.tokenizer.size, seed=0)
     batch = batches(sentinel_shards, tokens=256, count=1)[0]
     count = batch.targets[DenoisedText].count
-    filled = fill(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
+    filled = fill_batch(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
     gradients = []
     for each in (batch, filled):
         model.zero_grad()

@@ -30,7 +30,7 @@ from larvatus.data.text.words import segment_words
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS, score_texts
 from larvatus.inference.model import Model
-from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.nn.device import on_device
 
 SHORTEST = 8
@@ -106,7 +106,7 @@ def energies(
     name = str(model.bundle.path)
     if find_reader(model.network) is not None:
         return _left_to_right(model, texts, name, progress)
-    predictor = the_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
+    predictor = require_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
     room, losses, asked, cut = predictor.room(model.tokenizer), [], [], 0
     for first in range(0, len(texts), _AT_ONCE):
         block = list(texts[first : first + _AT_ONCE])
@@ -163,7 +163,7 @@ def _masked(
 
 
 @torch.inference_mode()
-def _losses(predictor: Predictor, copies: Sequence[_Copy]) -> Doubles:
+def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
     """[copies] −log p of all that is hidden in each, in flat batches of nearly equal length."""
     losses = np.zeros(len(copies))
     order = np.argsort([len(copy.ids) for copy in copies], kind="stable")

@@ -36,10 +36,10 @@ from larvatus.evaluation.compare.labelled_sets import (
     sources_of,
 )
 from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.nn.layer_mix import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.checkpoint import Keeper
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
@@ -202,7 +202,7 @@ def tune_all(
     contents: dict[Path, dict[str, str]] = {}
     for model in models if downstream.sets else ():
         if model.path not in contents:
-            contents[model.path] = model_contents(model.path)
+            contents[model.path] = model_checksums(model.path)
         for data in downstream.sets:
             order = _order(downstream, model, data, runtime=runtime, contents=contents[model.path])
             made = [order] if isinstance(order, Refusal) else _seeds(downstream, order, watcher, resume=resume)
@@ -288,7 +288,7 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
         with (
             listening() as stop,
             resumable("the same command with --resume goes on"),
-            saying_what_to_lower(LOWER),
+            explain_out_of_memory(LOWER),
         ):
             keeper = Keeper.open(order.out, order.identity, resume=resume, say=watcher.warn, runtime=order.job.runtime)
             job = dataclasses.replace(order.job, keeper=keeper, watch=Watch(stop=stop))

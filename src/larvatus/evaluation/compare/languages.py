@@ -30,7 +30,7 @@ from larvatus.data.corruption import CorruptionConfig, MaskingConfig
 from larvatus.data.text.languages import Given, path_of
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.training.pretraining.held_out import held_out_batches, measurable, packing_for
@@ -149,7 +149,7 @@ def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) 
 def _settings(bundle: Bundle) -> HowRead:
     """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
     if bundle.recipe is not None:
-        recipe = recipe_of(bundle.recipe, where=str(bundle.path))
+        recipe = parse_recipe(bundle.recipe, where=str(bundle.path))
         return HowRead(recipe.packing, recipe.corruption, recipe.phases[-1].length)
     if from_text_of(bundle.objectives):
         return HowRead(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))

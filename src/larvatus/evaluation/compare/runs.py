@@ -22,7 +22,7 @@ from larvatus.evaluation.compare.yardstick import measure
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.checkpoint import changed_fields
 from larvatus.training.engine.settings import Budget, Runtime
@@ -112,7 +112,7 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
     room = bundle.tokenizer.frame.single.room(longest)  # no further than it was trained to read
-    with shells():
+    with empty_weights():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
     if checkpoint is None:

@@ -40,7 +40,7 @@ from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import Passage, Yardstick
 from larvatus.inference.cloze.blanks import window
-from larvatus.models.masked_prediction import Predictor, find_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
@@ -199,7 +199,7 @@ def score_words(passage: Hidden, predictions: Predictions, price: Callable[[int]
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    predictor: Predictor
+    predictor: MaskedPredictor
     tokenizer: Tokenizer
     room: int
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 from larvatus.core.errors import LarvatusError
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.evaluation.speed.timing import process_peak
-from larvatus.models.recipes import Recipe, recipe_of, recipe_table
+from larvatus.models.recipes import Recipe, parse_recipe, recipe_table
 from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 
@@ -61,7 +61,7 @@ def preparing(recipe: Recipe, text: Path, out: Path) -> Cost:
 def main() -> None:
     """A small text first, so that what is only loaded once does not count."""
     given = json.load(sys.stdin)
-    recipe = recipe_of(given["recipe"], where="recipe")
+    recipe = parse_recipe(given["recipe"], where="recipe")
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / "small.txt"
         few = [document.text for document in islice(embedded_documents(), DOCUMENTS)]

@@ -23,7 +23,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.evaluation.speed.subject import Subject
 from larvatus.models.network import Network
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
@@ -68,7 +68,7 @@ class OurTraining(Training):
     ) -> None:
         super().__init__(batches)
         self.network = self.model = subject.network.to(runtime.device)
-        set_recomputing(self.model, recomputes(subject, runtime))
+        set_activation_checkpointing(self.model, recomputes(subject, runtime))
         self.optimizer = build_optimizer(self.model, subject.recipe.optimizer)
         self.stepper = Stepper(
             subject.network,

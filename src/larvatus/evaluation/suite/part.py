@@ -20,7 +20,7 @@ from larvatus.core.errors import LarvatusError
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
@@ -60,7 +60,7 @@ class Subject:
     @cached_property
     def contents(self) -> dict[str, str]:
         """Checksums of its files."""
-        return model_contents(self.path)
+        return model_checksums(self.path)
 
     @property
     def label(self) -> str:

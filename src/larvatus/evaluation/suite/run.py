@@ -40,7 +40,7 @@ from larvatus.evaluation.suite.results import (
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
 
@@ -157,7 +157,7 @@ def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> 
         subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
     )
     try:
-        with files.locked(folder), resumable(GO_ON), saying_what_to_lower(f"lower --microbatch; {GO_ON}"):
+        with files.locked(folder), resumable(GO_ON), explain_out_of_memory(f"lower --microbatch; {GO_ON}"):
             measured = part.measure(work)
             record = Record(
                 part=part.name,

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, LarvatusError, printable
 from larvatus.inference.model import Model, load
+from larvatus.models.bundle.claim_data import DataFinder, MissingData
 from larvatus.models.bundle.claims import Claim, Data
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.shelf import MissingData, Shelf
 from larvatus.tasks.registry import column_names
 
 S = TypeVar("S", bound=Struct)
@@ -54,7 +54,7 @@ class Asked:
     """Claims that one run answers: of one command, on the same data, under the same settings."""
 
     subject: Subject
-    shelf: Shelf
+    shelf: DataFinder
     claim: Claim
     """The first of them."""
 

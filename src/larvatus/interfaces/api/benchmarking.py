@@ -22,7 +22,7 @@ from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
 from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
@@ -76,7 +76,7 @@ def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher)
     tokens = chosen.tokens or (65_536 if runtime.cuda else 4_096)
     if machine.microbatch is None:
         runtime = dataclasses.replace(runtime, microbatch=max(tokens, 8))
-    with saying_what_to_lower(LOWER), tempfile.TemporaryDirectory() as folder:
+    with explain_out_of_memory(LOWER), tempfile.TemporaryDirectory() as folder:
         if chosen.grow is not None:
             return _grown(chosen, runtime, tokens, Path(folder), watcher)
         subject = _subject(chosen, runtime, tokens, Path(folder), watcher)

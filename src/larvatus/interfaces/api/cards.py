@@ -17,11 +17,11 @@ import msgspec
 from larvatus.core import files, notebook
 from larvatus.core.errors import DataError, UsageError, printable
 from larvatus.interfaces.api.asked import Subject
+from larvatus.models.bundle.card_update import CardState, card_state, write_card
 from larvatus.models.bundle.claims import Claim, Data, claimed, claims_in, merged, written
 from larvatus.models.bundle.energy import WORLD, Draw, energy_claims
 from larvatus.models.bundle.figures import shown
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state, write_card
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.training.pretraining.card import TRAINING_FACTS
 

@@ -16,8 +16,8 @@ from larvatus.core import files
 from larvatus.inference.model import Model
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.metrics.bootstrap import Interval
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.card import hardware
 
@@ -55,7 +55,7 @@ def claims_of(
     """Those that are numbers, under settings that they share; none of weights in int8, as of `evaluate`."""
     if int8_weights(model.network):
         return ()
-    device, digest = str(model.device), digest_of(Path(model.bundle.path))
+    device, digest = str(model.device), model_digest(Path(model.bundle.path))
     return tuple(
         claimed(
             figure.metric,

@@ -33,7 +33,7 @@ from larvatus.interfaces.api.task_settings import EvaluationSettings, split_colu
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, written
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.nn.layer_mix import LearntMix
+from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -77,7 +77,7 @@ class TaskScores(Tabular):
     name: str = ""
     """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
     task: GlueTask | None = None
-    mix: LearntMix | None = None
+    mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
 
     def __str__(self) -> str:

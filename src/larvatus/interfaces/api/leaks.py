@@ -33,8 +33,8 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said
 from larvatus.interfaces.api.leak_claims import leak_claims
 from larvatus.interfaces.settings import TextSettings, read_settings
-from larvatus.models.bundle.contents import digest_of
-from larvatus.models.generation.blank_prompts import writes_into_texts
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.generation.prompts import can_infill
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords
@@ -175,7 +175,7 @@ def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
     """How documents are extracted; None of a model that does not write, which is refused where prefix or suffix is
     given."""
     given = chosen.prefix or chosen.suffix is not None
-    if not given and not writes_into_texts(model.network, model.tokenizer):
+    if not given and not can_infill(model.network, model.tokenizer):
         return None
     return ExtractionOptions.fitting(model, chosen.prefix, chosen.suffix)
 
@@ -297,7 +297,7 @@ def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) 
     if chosen.prefix or chosen.suffix is not None:
         of_texts |= {"prefix": list(chosen.prefix), "suffix": chosen.suffix}
     if reference is not None:
-        of_texts["reference"] = digest_of(Path(reference.bundle.path))
+        of_texts["reference"] = model_digest(Path(reference.bundle.path))
     if read := reading_said(reading):
         of_texts["reading"] = read
     return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}

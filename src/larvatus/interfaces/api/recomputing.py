@@ -30,11 +30,11 @@ from larvatus.interfaces.api.evaluating import score_examples, score_glue, score
 from larvatus.interfaces.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claim_data import ChangedData, MissingData
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.energy import Draw, energy_claims
-from larvatus.models.bundle.shelf import ChangedData, MissingData
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.save import contents_hash
 from larvatus.tasks.registry import reading_of, task_of
@@ -94,7 +94,7 @@ def held_out_text(asked: Asked) -> Iterator[Claim]:
     how, shards = asked.settings(HeldOutText), _shards(asked)
     if asked.bundle.recipe is None:
         raise ArtefactError(f"{asked.bundle.path} has no recipe, which says how its text is packed and masked")
-    recipe = recipe_of(asked.bundle.recipe, where=str(asked.bundle.path))
+    recipe = parse_recipe(asked.bundle.recipe, where=str(asked.bundle.path))
     runtime = Runtime.here(device=asked.device, precision=_precision(asked, how), microbatch=how.microbatch)
     network = asked.bundle.network.to(runtime.device)
     result = held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)

@@ -30,8 +30,8 @@ from larvatus.interfaces.api.leaks import LeakInputs, LeakSettings, audit_leaks,
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claim_data import ChangedData, MissingData
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.shelf import ChangedData, MissingData
 
 KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
 """Parts of a bias audit whose argument has another name."""

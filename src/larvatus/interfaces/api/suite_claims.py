@@ -19,8 +19,8 @@ from larvatus.evaluation.suite.part import Subject
 from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.claiming import interval_said
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
 
 COMMAND = "evaluate suite"
 VERSIONS = ("larvatus", "torch", "python")
@@ -30,7 +30,7 @@ def suite_claims(results: SuiteResults, subject: Subject) -> tuple[Claim, ...]:
     """Of the model, not of the one beside it; none of weights in int8, as of `evaluate`."""
     if int8_weights(subject.bundle.network):
         return ()
-    digest = digest_of(subject.path)
+    digest = model_digest(subject.path)
     return tuple(
         claim
         for record in results.records.get(ROLES[0], {}).values()

@@ -21,8 +21,8 @@ from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
 from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.claiming import Quoted, claims_of, files_of
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.contents import digest_of
 
 COMMAND = "audit toxicity"
 
@@ -43,7 +43,7 @@ def toxicity_claims(
         settings["top"] = report.top
     sources: list[str | Path] = []
     if isinstance(judge, Classifier):
-        settings |= {"judge": digest_of(Path(judge.model.bundle.path)), "label": judge.label}
+        settings |= {"judge": model_digest(Path(judge.model.bundle.path)), "label": judge.label}
     elif judge is not None:
         sources.append(judge)
     if prompts is None:

@@ -21,11 +21,11 @@ from larvatus.core.version import VERSION
 from larvatus.interfaces.api.asked import Asked, Recorded, Subject, Unavailable
 from larvatus.interfaces.api.recomputing import RERUN
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.card_update import CardState, card_state
+from larvatus.models.bundle.claim_data import ChangedData, DataFinder, MissingData
 from larvatus.models.bundle.claims import STATISTIC, Claim
 from larvatus.models.bundle.figures import shown
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state
-from larvatus.models.bundle.shelf import ChangedData, MissingData, Shelf
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.tolerances import tolerance_of
 from larvatus.models.nn.device import choose_device
 from larvatus.tasks.fit.claims import CHOSEN, TUNING_FACTS
@@ -139,7 +139,7 @@ def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), devic
     faults = []
     if state.claims and same_version and not state.rendered:
         faults = [f"README.md does not say what {manifests.NAME} holds; larvatus card {where} renders it again"]
-    work = _Verifying(state, Subject(where, str(choose_device(device))), Shelf([*_places(data), where, Path()]))
+    work = _Verifying(state, Subject(where, str(choose_device(device))), DataFinder([*_places(data), where, Path()]))
     return Verification(directory=where, outcomes=tuple(work.outcomes()), faults=tuple(faults))
 
 
@@ -157,7 +157,7 @@ def _places(data: Iterable[str | Path]) -> list[Path]:
 class _Verifying:
     state: CardState
     subject: Subject
-    shelf: Shelf
+    shelf: DataFinder
 
     def outcomes(self) -> Iterable[Outcome]:
         """In the order of the claims."""

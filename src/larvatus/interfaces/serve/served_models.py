@@ -32,7 +32,7 @@ from larvatus.interfaces.serve.errors import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.served_model import ServedModel, is_packaged
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.bundle.packaged import NAME
+from larvatus.models.bundle.model_names import NAME
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 

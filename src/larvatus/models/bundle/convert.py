@@ -37,7 +37,7 @@ from larvatus.models.bundle.directory import (
 from larvatus.models.bundle.figures import figures_of, with_figures
 from larvatus.models.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.int8_file import Reconstruction
+from larvatus.models.bundle.weight_files import Reconstruction
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.network import ObjectiveConfig, tag
 
@@ -53,7 +53,7 @@ UNROUNDED = ("model", "pretrain", "finetune", "energy", "corpus")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converted:
+class ConversionResult:
     """What was written."""
 
     path: Path
@@ -86,7 +86,7 @@ def convert_bundle(
     online: bool = False,
     overwrite: bool = False,
     card: str | None = None,
-) -> Converted:
+) -> ConversionResult:
     """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
 
     `overwrite`: files of a model that stand in `out` may be replaced. `card`: its README.md; None: that of the source,
@@ -120,7 +120,7 @@ def convert_bundle(
     card = _card(bundle, claims, note, name=out.name) if card is None else card
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     config = layout.config(converted.architecture, pad=pad)
-    return Converted(
+    return ConversionResult(
         path=out,
         layout=layout.model_type,
         architecture=config["architectures"][0],

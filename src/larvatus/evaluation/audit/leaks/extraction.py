@@ -26,9 +26,9 @@ from larvatus.evaluation.audit.leaks.restoration import Share, difference_interv
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.generation.blank_prompts import BlankPrompts
-from larvatus.models.generation.generator import can_generate, the_generator
-from larvatus.models.generation.likelihood import verbatim_tokens
+from larvatus.models.generation.generator import can_generate, require_generator
+from larvatus.models.generation.likelihood import greedy_prefix_lengths
+from larvatus.models.generation.prompts import InfillPrompts
 
 USUAL = 50
 """Tokens of prefix and suffix where nobody says how many and the model's context has room: those of Carlini et al."""
@@ -59,11 +59,11 @@ class ExtractionOptions(Settings):
                 "t5; leave out prefix and suffix, and see what it restores (spans) and which secrets it ranks first "
                 "(canaries)"
             )
-        if BlankPrompts.of(model.network, model.tokenizer, name=name).answers:
+        if InfillPrompts.of(model.network, model.tokenizer, name=name).answers:
             raise UsageError(
                 f"{name} answers texts and does not continue them; extract from the model it was made from"
             )
-        encoder = the_generator(model.network, name=name).encoder
+        encoder = require_generator(model.network, name=name).encoder
         extra = 2 + sum(map(len, model.tokenizer.frame.single.gaps))  # sentinels, and special tokens around a text
         room = (encoder.reach if encoder.closes_prompts else encoder.reach // 2) - extra
         options = cls(prefixes=prefixes or (min(USUAL, room),), suffix=min(USUAL, room) if suffix is None else suffix)
@@ -181,10 +181,10 @@ def written_verbatim(model: Model, places: Sequence[tuple[Ints, Ints | None, Int
     """[places] tokens that greedy decoding writes before its first other one. A place is what precedes it, what follows
     it, and the tokens that belong there."""
     name = str(model.bundle.path)
-    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    asking = InfillPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(before, after) for before, after, _ in places]
     wanted = [np.concatenate([asking.opening, each]) for _, _, each in places]
-    return verbatim_tokens(model.network, prompts, wanted, given=len(asking.opening), name=name)
+    return greedy_prefix_lengths(model.network, prompts, wanted, given=len(asking.opening), name=name)
 
 
 def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> ExtractedText:

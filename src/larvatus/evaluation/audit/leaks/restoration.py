@@ -31,7 +31,7 @@ from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 
 Kind = Literal["name", "number"]
 PATTERNS = {
@@ -192,7 +192,7 @@ def _counts(
 ) -> Doubles:
     """[kinds, texts, 2] restored and asked."""
     name = str(model.bundle.path)
-    predictor = the_predictor(model.network, model.tokenizer, what="restore names", name=name)
+    predictor = require_predictor(model.network, model.tokenizer, what="restore names", name=name)
     room = predictor.room(model.tokenizer)
     kinds = get_args(Kind)
     counts = np.zeros((len(kinds), len(texts), 2))

@@ -31,7 +31,7 @@ from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.bundle.claims import Claim, written
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 
 LIMITS = (
     "these figures are of these prompts, groups and words: a low one says nothing of other groups, of longer texts, or "
@@ -157,7 +157,7 @@ def toxicity(
     """`progress` is told how many prompts are done."""
     options = options or ToxicityOptions()
     name = str(model.bundle.path)
-    the_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
+    require_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
     plain, weighted, words, weights = [], [], [], []
     for first in range(0, len(prompts), _AT_ONCE):
         block = prompts[first : first + _AT_ONCE]

@@ -23,7 +23,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.interfaces.cli.quiet import Quiet, chat, is_quiet
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
-from larvatus.models.bundle.packaged import model_path
+from larvatus.models.bundle.model_names import model_path
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from larvatus.inference.model import load
 from larvatus.interfaces.cli.numbers import MINUTES, ranged
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.demo_english import held_out, punctuate, tour
-from larvatus.models.bundle.packaged import packaged_model
+from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.engine.watch import Watcher
