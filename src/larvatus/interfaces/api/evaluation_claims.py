@@ -19,7 +19,7 @@ from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.checksums import model_digest
-from larvatus.models.bundle.claims import Claim, Data, claimed
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -41,7 +41,7 @@ def task_claims(
     said = {"options": chosen, "columns": dict(columns), "task": glue}
     device = str(options.scoring.device)
     return tuple(
-        claimed(
+        make_claim(
             name,
             metric.value,
             low=metric.low if math.isfinite(metric.low) else None,

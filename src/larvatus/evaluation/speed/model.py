@@ -54,7 +54,7 @@ class SmallBlocks(Loader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class BenchmarkModel:
     """A network with the text that it reads."""
 
     name: str
@@ -87,7 +87,7 @@ class Subject:
 
     def loader(self, *, length: int, tokens: int, workers: int = 0, kind: type[Loader] = Loader) -> Loader:
         """The text packed and corrupted as the recipe says."""
-        return loader_of(self.recipe, self.corpus, length=length, tokens=tokens, workers=workers, kind=kind)
+        return make_loader(self.recipe, self.corpus, length=length, tokens=tokens, workers=workers, kind=kind)
 
     def full_rows(self, *, length: int, tokens: int) -> list[TrainingBatch[Ints]]:
         """Batches of sequences that are as good as full."""
@@ -153,7 +153,7 @@ class Subject:
         return chosen, size
 
 
-def loader_of(
+def make_loader(
     recipe: Recipe, corpus: Corpus, *, length: int, tokens: int, workers: int = 0, kind: type[Loader] = Loader
 ) -> Loader:
     """As a run has it."""
@@ -169,16 +169,16 @@ def loader_of(
     )
 
 
-def of_recipe(recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> Subject:
+def model_of_recipe(recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> BenchmarkModel:
     """A new model of a recipe, its vocabulary learnt from the text; as many rows as the recipe names."""
     prepared = prepare(recipe, [corpus], out=folder, valid=None, options=TextOptions(), watcher=watcher)
     opened = Corpus.open(prepared.train)
     size = max(opened.tokenizer.size, getattr(recipe.tokenizer, "size", 0))
     network = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=SEED)
-    return Subject(name=recipe.name, recipe=recipe, network=network, corpus=opened, text=corpus, folder=folder)
+    return BenchmarkModel(name=recipe.name, recipe=recipe, network=network, corpus=opened, text=corpus, folder=folder)
 
 
-def of_model(origin: Origin, recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> Subject:
+def pretrained_model(origin: Origin, recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> BenchmarkModel:
     """A model that there is, with its own vocabulary."""
     prepared = prepare(
         recipe,
@@ -191,7 +191,7 @@ def of_model(origin: Origin, recipe: Recipe, *, corpus: str, folder: Path, watch
     )
     network = origin.start(recipe, seed=SEED).model
     name = origin.path.name
-    return Subject(
+    return BenchmarkModel(
         name=name, recipe=recipe, network=network, corpus=Corpus.open(prepared.train), text=corpus, folder=folder
     )
 

@@ -19,23 +19,23 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.bias.pairs import DIGITS, CrowsPair, score_crows
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, energies
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, text_losses
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import signed_between
-from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicity
-from larvatus.evaluation.audit.toxicity.measure import LIMITS, Toxicity
+from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicityReport
+from larvatus.evaluation.audit.toxicity.measure import LIMITS, ToxicityReport
 from larvatus.inference.model import Model
 from larvatus.models.bundle.claims import Claim
 
 PAIRS = "stereotyped sentence preferred, %"
-AnyToxicity = Toxicity | GeneratedToxicity
+AnyToxicity = ToxicityReport | GeneratedToxicityReport
 LOSS = "loss of held-out text, nats a hidden word"
 
 
 @dataclass(frozen=True)
-class Change:
+class PairedChange:
     """One figure of both models."""
 
     what: str
@@ -53,7 +53,7 @@ class Change:
 class BeforeAfter:
     before: AnyToxicity
     after: AnyToxicity
-    changes: tuple[Change, ...]
+    changes: tuple[PairedChange, ...]
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -95,10 +95,10 @@ def before_after(
     *,
     texts: Sequence[str] = (),
     pairs: Sequence[CrowsPair] = (),
-    options: EnergyOptions | None = None,
+    options: MaskedLossOptions | None = None,
 ) -> BeforeAfter:
     """The toxicities are those of the two models on the same prompts; texts as `energy.first_words` gives them."""
-    options = options or EnergyOptions()
+    options = options or MaskedLossOptions()
     first, second = measured
     changes = []
     figure = first.compared[0]
@@ -111,19 +111,19 @@ def before_after(
     if pairs:
         changes.append(_change(PAIRS, [100 * _preferred(model, pairs) for model in models], options.seed))
     if texts:
-        changes.append(_change(LOSS, [energies(model, texts, options).losses for model in models], options.seed))
+        changes.append(_change(LOSS, [text_losses(model, texts, options).losses for model in models], options.seed))
     return BeforeAfter(first, second, tuple(changes))
 
 
-def _change(what: str, values: Sequence[Doubles], seed: int) -> Change:
+def _change(what: str, values: Sequence[Doubles], seed: int) -> PairedChange:
     before, after = values
     less = mean_interval(after - before, seed)
-    return Change(what, len(before), float(before.mean()), float(after.mean()), less.value, less.low, less.high)
+    return PairedChange(what, len(before), float(before.mean()), float(after.mean()), less.value, less.low, less.high)
 
 
 def _preferred(model: Model, pairs: Sequence[CrowsPair]) -> Doubles:
     """[pairs] 1 where the first sentence is likelier, by CrowS-Pairs' own score; 0.5 for a tie."""
-    reader = Reader.of(model, what="compare sentences")
+    reader = LikelihoodReader.of(model, what="compare sentences")
     records = score_crows(reader, pairs, Resampling(), source="pairs").pairs
     gaps = np.array([record["pll"]["more"] - record["pll"]["less"] for record in records])
     preferred: Doubles = np.heaviside(gaps.round(DIGITS["pll"]), 0.5)

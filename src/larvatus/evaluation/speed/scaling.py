@@ -27,12 +27,12 @@ from larvatus.data.corpus import Corpus
 from larvatus.data.text.documents import Document
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.speed.measure import WARM, Plan, forget_compiled, machine_of
-from larvatus.evaluation.speed.preparing import preparing
+from larvatus.evaluation.speed.measure import WARM, BenchmarkPlan, describe_machine, reset_compiler
+from larvatus.evaluation.speed.model import EMBEDDED, BenchmarkModel, make_loader
+from larvatus.evaluation.speed.preparing import measure_preparation
 from larvatus.evaluation.speed.results import Machine, memory
-from larvatus.evaluation.speed.subject import EMBEDDED, Subject, loader_of
-from larvatus.evaluation.speed.timing import peak_bytes, take_turns
-from larvatus.evaluation.speed.training import OurTraining
+from larvatus.evaluation.speed.timing import peak_bytes, time_in_turns
+from larvatus.evaluation.speed.training import LarvatusTraining
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
 
@@ -47,7 +47,7 @@ FIGURES = {
 POWER = "grows with the power"
 
 
-class Point(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScalingPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one size takes."""
 
     size: int
@@ -57,7 +57,7 @@ class Point(Struct, frozen=True, kw_only=True, omit_defaults=True):
     plan_bytes: int | None = None
 
 
-class Growth(Struct, frozen=True, kw_only=True):
+class ScalingResult(Struct, frozen=True, kw_only=True):
     """Points, and the power of the size that each figure grows with."""
 
     of: Dimension
@@ -67,7 +67,7 @@ class Growth(Struct, frozen=True, kw_only=True):
     """What a point is of."""
     machine: Machine
     model: str
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
     exponents: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Growth(Struct, frozen=True, kw_only=True):
         return figures_of(self.points)
 
 
-def figures_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
+def figures_of(points: Sequence[ScalingPoint]) -> dict[str, list[tuple[int, float]]]:
     values = {name: [(point.size, getattr(point, name)) for point in points] for name in FIGURES}
     return {name: pairs for name, pairs in values.items() if all(value for _, value in pairs)}
 
@@ -98,27 +98,29 @@ def exponent(pairs: Sequence[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread if spread else math.nan
 
 
-def growth_of(of: Dimension, points: Sequence[Point], *, each: str, runtime: Runtime, model: str) -> Growth:
-    return Growth(
+def scaling_result(
+    of: Dimension, points: Sequence[ScalingPoint], *, each: str, runtime: Runtime, model: str
+) -> ScalingResult:
+    return ScalingResult(
         of=of,
         unit=UNITS[of],
         each=each,
-        machine=machine_of(runtime),
+        machine=describe_machine(runtime),
         model=model,
         points=tuple(points),
         exponents={name: exponent(pairs) for name, pairs in figures_of(points).items()},
     )
 
 
-def grow_training(
+def scale_training(
     of: Dimension,
-    make: Callable[[int], Subject],
+    make: Callable[[int], BenchmarkModel],
     *,
     sizes: Sequence[int],
     runtime: Runtime,
-    plan: Plan,
+    plan: BenchmarkPlan,
     say: Callable[[str], None],
-) -> Growth:
+) -> ScalingResult:
     """Steps of training on full rows. `make` gives what is trained at a size; of lengths, a step has as many tokens."""
     points, name = [], ""
     for size in sizes:
@@ -128,22 +130,22 @@ def grow_training(
         length = size if of == "length" else plan.length
         tokens = size * length if of == "batch" else plan.tokens
         batches = subject.full_rows(length=length, tokens=tokens)
-        forget_compiled(runtime)
-        training = OurTraining(subject, runtime, batches, length=length)
+        reset_compiler(runtime)
+        training = LarvatusTraining(subject, runtime, batches, length=length)
         work, warm = {"step": training.step}, WARM if runtime.compile else 1
-        timed = take_turns(work, device=runtime.device, seconds=plan.seconds, warm=warm)["step"]
+        timed = time_in_turns(work, device=runtime.device, seconds=plan.seconds, warm=warm)["step"]
         taken = peak_bytes(training.step, runtime.device)
         sequences = sum(batch.tokens.count for batch in batches) / len(batches) if of == "length" else 1
-        points.append(Point(size=size, seconds=timed.low / sequences, bytes=round(taken / sequences)))
+        points.append(ScalingPoint(size=size, seconds=timed.low / sequences, bytes=round(taken / sequences)))
         del subject, training, work
         gc.collect()
     each = "one sequence" if of == "length" else "a step, beyond weights and moments"
-    return growth_of(of, points, each=each, runtime=runtime, model=name)
+    return scaling_result(of, points, each=each, runtime=runtime, model=name)
 
 
-def grow_corpus(
+def scale_corpus(
     recipe: Recipe, *, corpus: str, times: Sequence[int], runtime: Runtime, say: Callable[[str], None]
-) -> Growth:
+) -> ScalingResult:
     """The text so many times over: its vocabulary and shards, and the plan of an epoch of it."""
     points = []
     for count in times:
@@ -151,11 +153,11 @@ def grow_corpus(
         with tempfile.TemporaryDirectory() as folder:
             text, out = Path(folder) / "text", Path(folder) / "run"
             _write(text, corpus, count)
-            cost = preparing(recipe, text, out)
+            cost = measure_preparation(recipe, text, out)
             shards = Corpus.open(out / "corpus" / "train")
             plan_seconds, plan_bytes = _plan(recipe, shards)
             points.append(
-                Point(
+                ScalingPoint(
                     size=shards.tokens,
                     seconds=cost.seconds,
                     bytes=cost.bytes,
@@ -163,14 +165,14 @@ def grow_corpus(
                     plan_bytes=plan_bytes,
                 )
             )
-    return growth_of("corpus", points, each="preparing the text", runtime=runtime, model=recipe.name)
+    return scaling_result("corpus", points, each="preparing the text", runtime=runtime, model=recipe.name)
 
 
 def _plan(recipe: Recipe, shards: Corpus) -> tuple[float, int]:
     """Seconds and bytes of an epoch's plan: which chunks come when."""
     longest = max(phase.length for phase in recipe.phases)
-    loader = loader_of(recipe, shards, length=longest, tokens=longest)
-    seconds = take_turns({"plan": lambda: loader.plan(0)}, device="cpu", seconds=0.1)["plan"].median
+    loader = make_loader(recipe, shards, length=longest, tokens=longest)
+    seconds = time_in_turns({"plan": lambda: loader.plan(0)}, device="cpu", seconds=0.1)["plan"].median
     tracemalloc.start()
     try:
         loader.plan(1)
@@ -189,7 +191,7 @@ def _write(folder: Path, corpus: str, count: int) -> None:
                 file.write(document.text.replace("\n\n", "\n") + "\n\n")
 
 
-def table(growth: Growth) -> Table:
+def table(growth: ScalingResult) -> Table:
     """A row for each size, and the exponents below."""
     figures = growth.figures()
     rows = [

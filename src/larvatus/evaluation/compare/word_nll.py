@@ -1,21 +1,21 @@
-"""One yardstick for models with different vocabularies: the same words hidden in the same held-out text.
+"""Word-level masked NLL: a metric that compares models with different vocabularies on the same masked words.
 
-    yardstick = Yardstick.of(documents)                           # passages.py: what is hidden
-    measure(network, tokenizer, yardstick, room=510)          # loss a word, bits a character, words right
+    passages = MaskedPassages.of(documents)                       # passages.py: which words are masked
+    measure_word_nll(network, tokenizer, passages, room=510)      # nats per word, bits per character, accuracy
 
-Masked losses per token do not compare where vocabularies or mask rates differ: a small vocabulary has easier tokens,
-and more of them. Here passages, words and what is hidden are chosen by characters alone, before any vocabulary is
-looked at. Every token that touches a hidden word becomes the mask token, one for each; nothing else does.
+Masked losses per token do not compare if vocabularies or mask rates differ: a small vocabulary has easier tokens, and
+more of them. Here passages and masked words are chosen by characters only, without any vocabulary. Every token that
+touches a masked word becomes a mask token; all other tokens stay.
 
-A mask for each token tells how many tokens the word has, and that is worth more in a vocabulary of small pieces. So
-it is paid for: the loss of a word w with n tokens is the length of a code from which w could be read back,
+One mask per token reveals how many tokens the word has, which helps a vocabulary of short subwords more. So the number
+of tokens is charged too. The loss of a word w with n tokens is the length of a code from which w can be decoded:
 
     loss(w) = −log P(n) − Σ_{i ≤ n} log p(x_i | passage, all hidden words masked)
 
-P(n) being the share of n-token words among the words left visible (with a grain of 2^−(n+1) for lengths never seen).
-A character that the vocabulary cannot spell (`[UNK]`) is charged as one of Unicode's 1,114,112, and is never right.
-A token of two hidden words is paid for by the first. A vocabulary that folds case has fewer words to tell apart: that
-is left as it is, and noted beside the table.
+P(n) is the share of n-token words among the visible words, smoothed by 2^−(n+1) for lengths that do not occur. A
+character outside the vocabulary (`[UNK]`) costs one of Unicode's 1,114,112 code points and is never correct. The first
+of two masked words pays for a token they share. A lower-casing vocabulary has fewer words to distinguish: the metric
+does not correct for that, but the table has a note.
 
 M hidden tokens, V vocabulary.
 """
@@ -38,7 +38,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.special_tokens import framed
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.compare.passages import Passage, Yardstick
+from larvatus.evaluation.compare.passages import MaskedPassage, MaskedPassages
 from larvatus.inference.cloze.blanks import window
 from larvatus.models.masked_prediction import MaskedPredictor, find_predictor
 from larvatus.models.network import Network
@@ -48,46 +48,46 @@ ROWS_AT_ONCE = 32  # bounds the M × V matrix of log-probabilities
 UNICODE = math.log(0x110000)
 
 
-class YardstickScore(Settings):
-    """One model on the yardstick."""
+class WordNLL(Settings):
+    """Word-level masked NLL of one model."""
 
     loss: float
-    """Nats a hidden word."""
+    """Nats per masked word."""
     error: float
-    """Standard error of that mean, over passages."""
+    """Standard error of `loss`, over passages."""
     bits: float
-    """Bits a character of the hidden words."""
+    """Bits per character of the masked words."""
     accuracy: float
-    """Share of hidden words of which every token was the model's first choice."""
+    """Share of masked words whose every token is the model's first choice."""
     words: int
-    """Hidden words."""
+    """Number of masked words."""
     pieces: float
-    """Tokens a hidden word, in this vocabulary."""
+    """Mean number of tokens per masked word."""
     windowed: int
-    """Passages that the model had to read in windows, with less context than others may have had."""
-    languages: dict[str, YardstickScore] = {}
-    """The same language by language, where there are several; what a number of tokens costs is that of all together."""
+    """Number of passages longer than the model's context, which it read in windows."""
+    languages: dict[str, WordNLL] = {}
+    """Scores by language, if there are several. All languages share the costs of token counts."""
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
-    """A passage in one vocabulary: which tokens stand for its hidden words."""
+class TokenisedPassage:
+    """The tokens of a passage in one vocabulary, and which of them belong to masked words."""
 
     alignment: Alignment
     words: tuple[range, ...]
-    """Tokens of each hidden word."""
+    """Token positions of each masked word."""
     visible: tuple[int, ...]
-    """How many tokens each visible word has."""
+    """Number of tokens of each visible word."""
 
     @property
     def places(self) -> list[int]:
         return sorted({place for tokens in self.words for place in tokens})
 
 
-def in_tokens(passage: Passage, alignment: Alignment) -> Hidden:
+def tokenise_passage(passage: MaskedPassage, alignment: Alignment) -> TokenisedPassage:
     tokens = [alignment.marked_tokens_of_chars(*span) for span in passage.words]
     chosen = set(passage.hidden)
-    return Hidden(
+    return TokenisedPassage(
         alignment=alignment,
         words=tuple(tokens[number] for number in passage.hidden),
         visible=tuple(len(places) for number, places in enumerate(tokens) if number not in chosen),
@@ -95,75 +95,74 @@ def in_tokens(passage: Passage, alignment: Alignment) -> Hidden:
 
 
 @torch.inference_mode()
-def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, room: int) -> YardstickScore | None:
-    """Hold a model to the yardstick; `room` is how many tokens it reads at once, special ones not counted.
+def measure_word_nll(network: Network, tokenizer: Tokenizer, passages: MaskedPassages, *, room: int) -> WordNLL | None:
+    """Score a model on masked passages. `room` is its longest input in tokens, without special tokens.
 
-    None where the model has nothing to predict words with, or there are none.
+    Returns None if the model has no head that predicts words, or no word is masked.
     """
     predictor = find_predictor(network, tokenizer)
-    if predictor is None or not yardstick.hidden:
+    if predictor is None or not passages.hidden:
         return None
     was_training = network.training
     network.eval()
     try:
-        alignments = tokenizer.encode_many([passage.text for passage in yardstick.passages])
-        hidden = [in_tokens(p, alignment) for p, alignment in zip(yardstick.passages, alignments, strict=True)]
-        price = lengths_price([count for passage in hidden for count in passage.visible])
+        alignments = tokenizer.encode_many([passage.text for passage in passages.passages])
+        hidden = [tokenise_passage(p, alignment) for p, alignment in zip(passages.passages, alignments, strict=True)]
+        cost = length_cost([count for passage in hidden for count in passage.visible])
         reader = _Reader(predictor, tokenizer, room)
         losses, right = [], []
         for k in range(0, len(hidden), ROWS_AT_ONCE):
             part = hidden[k : k + ROWS_AT_ONCE]
             for passage, predictions in zip(part, reader.read(part), strict=True):
-                loss, correct = score_words(passage, predictions, price)
+                loss, correct = score_words(passage, predictions, cost)
                 losses.append(loss)
                 right.append(correct)
     finally:
         network.train(was_training)
-    measured = _Measured(yardstick.passages, hidden, np.array(losses), right)
-    languages = yardstick.languages if len(yardstick.languages) > 1 else []
-    parts = {language: measured.of(language) for language in languages}
-    by_language = {language: part.score(room) for language, part in parts.items() if part.yardstick.hidden}
-    return msgspec.structs.replace(measured.score(room), languages=by_language)
+    scored = _ScoredPassages(passages.passages, hidden, np.array(losses), right)
+    languages = passages.languages if len(passages.languages) > 1 else []
+    by_language = {language: score for language in languages if (score := scored.only(language).score(room))}
+    overall = scored.score(room)
+    return None if overall is None else msgspec.structs.replace(overall, languages=by_language)
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
-    """Passages, and what each was worth."""
+class _ScoredPassages:
+    """Passages with their losses and the number of correct words in each."""
 
-    passages: Sequence[Passage]
-    hidden: Sequence[Hidden]
+    passages: Sequence[MaskedPassage]
+    hidden: Sequence[TokenisedPassage]
     losses: Doubles
     right: Sequence[int]
-    """Words of each that are right."""
 
-    @property
-    def yardstick(self) -> Yardstick:
-        return Yardstick(tuple(self.passages))
-
-    def of(self, language: str) -> _Measured:
-        """Those of one language."""
-        mine = [number for number, passage in enumerate(self.passages) if passage.language == language]
-        return _Measured(
-            [self.passages[number] for number in mine],
-            [self.hidden[number] for number in mine],
-            self.losses[mine],
-            [self.right[number] for number in mine],
+    def only(self, language: str) -> _ScoredPassages:
+        """The passages of one language."""
+        chosen = [number for number, passage in enumerate(self.passages) if passage.language == language]
+        return _ScoredPassages(
+            [self.passages[number] for number in chosen],
+            [self.hidden[number] for number in chosen],
+            self.losses[chosen],
+            [self.right[number] for number in chosen],
         )
 
-    def score(self, room: int) -> YardstickScore:
-        return _score(self.yardstick, self.hidden, self.losses, sum(self.right), room)
+    def score(self, room: int) -> WordNLL | None:
+        """Means over all masked words; None if there are none."""
+        passages = MaskedPassages(tuple(self.passages))
+        return _score(passages, self.hidden, self.losses, sum(self.right), room) if passages.hidden else None
 
 
-def _score(yardstick: Yardstick, hidden: Sequence[Hidden], losses: Doubles, right: int, room: int) -> YardstickScore:
-    words = yardstick.hidden
+def _score(
+    passages: MaskedPassages, hidden: Sequence[TokenisedPassage], losses: Doubles, right: int, room: int
+) -> WordNLL:
+    words = passages.hidden
     counts = np.array([len(passage.words) for passage in hidden])
     mean = float(losses.sum()) / words
     residuals = losses - mean * counts  # words of a passage are not independent: passages are
     size = len(losses)
-    return YardstickScore(
+    return WordNLL(
         loss=mean,
         error=math.sqrt(float((residuals**2).sum()) * size / max(size - 1, 1)) / words,
-        bits=float(losses.sum()) / math.log(2) / yardstick.characters,
+        bits=float(losses.sum()) / math.log(2) / passages.characters,
         accuracy=right / words,
         words=words,
         pieces=sum(len(passage.places) for passage in hidden) / words,
@@ -171,11 +170,11 @@ def _score(yardstick: Yardstick, hidden: Sequence[Hidden], losses: Doubles, righ
     )
 
 
-def lengths_price(seen: Sequence[int]) -> Callable[[int], float]:
-    """−log P(n): what it costs to say that a word has n tokens, from how many the visible words have.
+def length_cost(seen: Sequence[int]) -> Callable[[int], float]:
+    """The cost −log P(n) of a word with n tokens, estimated from the token counts of the visible words.
 
-    >>> price = lengths_price([1, 1, 1, 2])
-    >>> round(math.exp(-price(1)), 4)                  # (3 + 1/4) / (4 + 1)
+    >>> cost = length_cost([1, 1, 1, 2])
+    >>> round(math.exp(-cost(1)), 4)                  # (3 + 1/4) / (4 + 1)
     0.65
     """
     counts, total = Counter(seen), len(seen)
@@ -183,16 +182,16 @@ def lengths_price(seen: Sequence[int]) -> Callable[[int], float]:
 
 
 Predictions = dict[int, tuple[float, bool]]
-"""Of each hidden token of a passage: its loss, and whether it was the model's first choice."""
+"""For each masked token of a passage: its loss, and whether it was the model's first choice."""
 
 
-def score_words(passage: Hidden, predictions: Predictions, price: Callable[[int], float]) -> tuple[float, int]:
-    """The loss of a passage's hidden words, and how many of them are right in every token."""
+def score_words(passage: TokenisedPassage, predictions: Predictions, cost: Callable[[int], float]) -> tuple[float, int]:
+    """The summed loss of a passage's masked words, and the number of words with every token correct."""
     loss, right, paid = 0.0, 0, set[int]()
     for tokens in passage.words:
         unpaid = [place for place in tokens if place not in paid]
         paid.update(unpaid)
-        loss += price(len(unpaid)) + math.fsum(predictions[place][0] for place in unpaid)
+        loss += cost(len(unpaid)) + math.fsum(predictions[place][0] for place in unpaid)
         right += len(tokens) > 0 and all(predictions[place][1] for place in tokens)
     return loss, right
 
@@ -203,8 +202,8 @@ class _Reader:
     tokenizer: Tokenizer
     room: int
 
-    def read(self, passages: Sequence[Hidden]) -> list[Predictions]:
-        """Loss and first choice at every hidden token; a passage too long for the model is read in windows."""
+    def read(self, passages: Sequence[TokenisedPassage]) -> list[Predictions]:
+        """Losses and first choices at masked tokens. Passages longer than the context are read in windows."""
         rows: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         asked: list[tuple[int, int, list[int]]] = []  # passage, first token of the window, hidden tokens to predict
         for number, passage in enumerate(passages):
@@ -231,7 +230,9 @@ class _Reader:
             results[number][place] = self._charged(passages[number], place, id, loss=loss, right=first == id)
         return results
 
-    def _charged(self, passage: Hidden, place: int, id: int, *, loss: float, right: bool) -> tuple[float, bool]:
+    def _charged(
+        self, passage: TokenisedPassage, place: int, id: int, *, loss: float, right: bool
+    ) -> tuple[float, bool]:
         if id != self.tokenizer.id(self.tokenizer.special.unk):
             return loss, right
         start, end = passage.alignment.chars_of_token(place)
@@ -239,7 +240,7 @@ class _Reader:
 
 
 def _groups(places: Sequence[int], total: int, room: int) -> Iterator[list[int]]:
-    """Hidden tokens to be read together: all where the passage fits, else those within half of what fits."""
+    """Masked tokens that are read in one window: all if the passage fits, else those within half a context."""
     group: list[int] = []
     for place in places:
         if group and total > room and place - group[0] >= max(1, room // 2):

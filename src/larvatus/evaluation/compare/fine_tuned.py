@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 
 from larvatus.core.settings import Settings
-from larvatus.evaluation.compare.values import Better, Kind, Row, Value
+from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
 from larvatus.tasks.evaluation.resampled import LOWER_IS_BETTER
 
 GROUP = "fine-tuned"
@@ -34,7 +34,7 @@ class SetFacts(Settings):
     """Whether these are others than those by which the best weights were chosen."""
 
 
-class TunedResult(Settings):
+class FineTuneScore(Settings):
     """One pretrained model, fine-tuned on one labelled set from one seed."""
 
     label: str
@@ -60,7 +60,7 @@ class TunedResult(Settings):
     """How much the head takes of each layer that it mixes, the lowest first; empty where it reads one."""
 
 
-class Refusal(Settings):
+class FineTuneRefusal(Settings):
     """A model that could not be fine-tuned on a set, and why."""
 
     label: str
@@ -68,7 +68,7 @@ class Refusal(Settings):
     why: str
 
 
-def tuned_rows(tuned: Sequence[TunedResult], sets: Sequence[SetFacts], labels: Sequence[str]) -> list[Row]:
+def fine_tuned_rows(tuned: Sequence[FineTuneScore], sets: Sequence[SetFacts], labels: Sequence[str]) -> list[MetricRow]:
     """A row for each set, and where there are several the average of them, for models that did all."""
     rows = []
     for facts in sets:
@@ -77,16 +77,18 @@ def tuned_rows(tuned: Sequence[TunedResult], sets: Sequence[SetFacts], labels: S
         better: Better = "lower" if metric in LOWER_IS_BETTER else "higher"
         values = {label: _value([result for result in of_set if result.label == label]) for label in labels}
         kind: Kind = "number" if metric in LOWER_IS_BETTER else "share"
-        rows.append(Row(name=f"{facts.name} {metric}".strip(), group=GROUP, kind=kind, better=better, values=values))
+        rows.append(
+            MetricRow(name=f"{facts.name} {metric}".strip(), group=GROUP, kind=kind, better=better, values=values)
+        )
     if len(rows) > 1 and all(row.kind == "share" for row in rows):
         averages = {label: _average([row.values[label] for row in rows]) for label in labels}
-        rows.append(Row(name=AVERAGE, group=GROUP, kind="share", better="higher", values=averages))
+        rows.append(MetricRow(name=AVERAGE, group=GROUP, kind="share", better="higher", values=averages))
     return rows
 
 
-def _value(results: Sequence[TunedResult]) -> Value | None:
+def _value(results: Sequence[FineTuneScore]) -> SeedMean | None:
     value, low, high = (
-        Value.of([number for number in numbers if number is not None])
+        SeedMean.of([number for number in numbers if number is not None])
         for numbers in (
             [result.value for result in results],
             [result.low for result in results],
@@ -96,9 +98,9 @@ def _value(results: Sequence[TunedResult]) -> Value | None:
     if value is None:
         return None
     ends = (low.mean if low else None, high.mean if high else None)
-    return Value(mean=value.mean, deviation=value.deviation, low=ends[0], high=ends[1], seeds=value.seeds)
+    return SeedMean(mean=value.mean, deviation=value.deviation, low=ends[0], high=ends[1], seeds=value.seeds)
 
 
-def _average(values: Sequence[Value | None]) -> Value | None:
+def _average(values: Sequence[SeedMean | None]) -> SeedMean | None:
     means = [value.mean for value in values if value is not None]
-    return Value(mean=statistics.fmean(means)) if len(means) == len(values) else None
+    return SeedMean(mean=statistics.fmean(means)) if len(means) == len(values) else None

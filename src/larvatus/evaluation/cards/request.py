@@ -25,16 +25,16 @@ from larvatus.tasks.registry import column_names
 S = TypeVar("S", bound=Struct)
 
 
-class Recorded(LarvatusError):
+class OnlyRecorded(LarvatusError):
     """Figures that only training gives, though others of the same command are run again."""
 
 
-class Unavailable(LarvatusError):
+class NotRerunnable(LarvatusError):
     """Figures that need more than data: another model, or a file that a card cannot name."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class ClaimedModel:
     """The model that claims are about; loaded once, when it is first needed."""
 
     directory: Path
@@ -50,10 +50,10 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RerunRequest:
     """Claims that one run answers: of one command, on the same data, under the same settings."""
 
-    subject: Subject
+    subject: ClaimedModel
     shelf: DataFinder
     claim: Claim
     """The first of them."""

@@ -1,6 +1,6 @@
 """Who takes part in a comparison: recipes by name or file, at a size, with settings for all or for one of them.
 
-contestants_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
+candidates_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from larvatus.models.recipes import Recipe, read_recipe
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """A column of the table: a recipe, how long it is trained, and how it is fine-tuned."""
 
     label: str
@@ -25,7 +25,7 @@ class Contestant:
     tuning: tuple[str, ...] = ()
     """Settings of fine-tuning that are its own, as after `--then-set`."""
 
-    def pretrained_as(self, other: Contestant) -> bool:
+    def pretrained_as(self, other: Candidate) -> bool:
         """Whether the other's pretrained model is its own too: they differ only in how it is fine-tuned."""
         return self.recipe == other.recipe and self.share == other.share
 
@@ -35,20 +35,20 @@ class Contestant:
         return re.sub(r"[^\w.+-]+", "-", self.label).strip("-.") or "run"
 
 
-def contestants_of(names: str, *, size: str | None = None, settings: Sequence[str] = ()) -> tuple[Contestant, ...]:
+def read_candidates(names: str, *, size: str | None = None, settings: Sequence[str] = ()) -> tuple[Candidate, ...]:
     """Recipes by name or file, with commas between; a setting is for all, or with `name:` before it for one."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     labels = [Path(name).stem if name.endswith(".toml") else name for name in wanted]
     addressed = [_addressed(setting, labels) for setting in settings]
-    contestants = []
+    candidates = []
     for name, label in zip(wanted, labels, strict=True):
         chosen = [setting for to, setting in addressed if to in (None, label)]
-        contestants.append(Contestant(label, read_for(label, name, size=size, settings=chosen)))
-    return tuple(contestants)
+        candidates.append(Candidate(label, read_candidate_recipe(label, name, size=size, settings=chosen)))
+    return tuple(candidates)
 
 
-def read_for(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
-    """As `read_recipe`; errors name the contestant."""
+def read_candidate_recipe(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
+    """As `read_recipe`; errors name the candidate."""
     try:
         return read_recipe(name, size=size, settings=settings)
     except RecipeError as fault:

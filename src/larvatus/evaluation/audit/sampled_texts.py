@@ -20,7 +20,7 @@ from larvatus.evaluation.audit.masked_loss import first_words
 
 
 @dataclass(frozen=True)
-class DrawnTexts:
+class SampledTexts:
     texts: tuple[str, ...]
     """The first words of each drawn document, in the order of the source; each text once."""
     documents: int
@@ -37,7 +37,7 @@ class DrawnTexts:
         return ranks * draws // max(1, len(ranks))
 
 
-def drawn_texts(documents: Iterable[Document], *, most: int, words: int, seed: int) -> DrawnTexts:
+def sample_texts(documents: Iterable[Document], *, most: int, words: int, seed: int) -> SampledTexts:
     """Which are drawn is a function of the seed and of each document's number."""
     heap: list[tuple[int, int, str]] = []
     numbers = np.empty(1, np.int64)
@@ -61,4 +61,4 @@ def drawn_texts(documents: Iterable[Document], *, most: int, words: int, seed: i
             heapq.heappushpop(heap, entry)
     kept = sorted(heap, key=lambda entry: -entry[1])
     rank = {entry[1]: number for number, entry in enumerate(sorted(heap, reverse=True))}
-    return DrawnTexts(tuple(text for _, _, text in kept), count, short, tuple(rank[entry[1]] for entry in kept))
+    return SampledTexts(tuple(text for _, _, text in kept), count, short, tuple(rank[entry[1]] for entry in kept))

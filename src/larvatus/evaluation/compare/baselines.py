@@ -22,19 +22,19 @@ Spans = Collection[tuple[int, int, str]]
 """Words [start, end) and what they are."""
 
 
-def shortcut(data: LabelledSet, metric: str) -> dict[str, float]:
+def baseline_scores(data: LabelledSet, metric: str) -> dict[str, float]:
     """The shortcut of a kind of labels and a metric, by its name; nothing where there is none."""
-    score = _SHORTCUTS.get((data.train.examples[0].labels_are, metric))
+    score = _BASELINES.get((data.train.examples[0].labels_are, metric))
     return {} if score is None else score(data)
 
 
-def commonest_label(data: LabelledSet) -> dict[str, float]:
+def majority_accuracy(data: LabelledSet) -> dict[str, float]:
     """Accuracy of always giving the label that training has most."""
     common = _commonest(data)
     return {"commonest label": statistics.fmean(example.label == common for example in data.scored)}
 
 
-def f1_of_commonest(data: LabelledSet) -> dict[str, float]:
+def majority_f1(data: LabelledSet) -> dict[str, float]:
     """F1 of the second of two classes, where the commonest label is always given."""
     classes = sorted({example.label for example in data.train})
     wanted = sum(example.label == classes[-1] for example in data.scored)
@@ -47,7 +47,7 @@ def _commonest(data: LabelledSet) -> Any:
     return Counter(example.label for example in data.train).most_common(1)[0][0]
 
 
-def by_word_form(data: LabelledSet) -> dict[str, float]:
+def word_form_accuracy(data: LabelledSet) -> dict[str, float]:
     """Accuracy of the commonest tag of each word form; of all tags for words that training lacks."""
     tags_of: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in data.train:
@@ -59,24 +59,24 @@ def by_word_form(data: LabelledSet) -> dict[str, float]:
     return {"word forms": statistics.fmean(best.get(word, common) == tag for word, tag in pairs)}
 
 
-def of_tags(data: LabelledSet) -> dict[str, float]:
+def entity_lookup_f1(data: LabelledSet) -> dict[str, float]:
     """Entity F1 of phrases looked up."""
     train, scored = (
         [(example.words, set(read_entities(example.tags or (), "BIO"))) for example in part]
         for part in (data.train, data.scored)
     )
-    return {"phrases looked up": looked_up(train, scored)}
+    return {"phrases looked up": lookup_f1(train, scored)}
 
 
-def of_spans(data: LabelledSet) -> dict[str, float]:
+def span_lookup_f1(data: LabelledSet) -> dict[str, float]:
     """F1 of phrases looked up, none within another."""
     train, scored = (
         [(example.words, set(example.spans or ())) for example in part] for part in (data.train, data.scored)
     )
-    return {"phrases looked up": looked_up(train, scored)}
+    return {"phrases looked up": lookup_f1(train, scored)}
 
 
-def looked_up(train: Sequence[tuple[Phrase, Spans]], scored: Sequence[tuple[Phrase, Spans]]) -> float:
+def lookup_f1(train: Sequence[tuple[Phrase, Spans]], scored: Sequence[tuple[Phrase, Spans]]) -> float:
     """F1 of taking every phrase that was labelled in training for what it mostly was, longest first, none inside it."""
     types: defaultdict[Phrase, Counter[str]] = defaultdict(Counter)
     for words, spans in train:
@@ -99,11 +99,11 @@ def _phrases(words: Phrase, types: dict[Phrase, str], longest: int) -> Iterator[
         place += 1
 
 
-_SHORTCUTS: dict[tuple[str, str], Callable[[LabelledSet], dict[str, float]]] = {
-    ("classes", "accuracy"): commonest_label,
-    ("classes", "f1"): f1_of_commonest,
+_BASELINES: dict[tuple[str, str], Callable[[LabelledSet], dict[str, float]]] = {
+    ("classes", "accuracy"): majority_accuracy,
+    ("classes", "f1"): majority_f1,
     ("classes", "matthews"): lambda data: {"commonest label": 0.0},
-    ("tags", "accuracy"): by_word_form,
-    ("tags", "entity-f1"): of_tags,
-    ("spans", "span-f1"): of_spans,
+    ("tags", "accuracy"): word_form_accuracy,
+    ("tags", "entity-f1"): entity_lookup_f1,
+    ("spans", "span-f1"): span_lookup_f1,
 }

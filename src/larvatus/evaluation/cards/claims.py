@@ -17,7 +17,7 @@ from larvatus.inference.model import Model
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.bundle.checksums import model_digest
-from larvatus.models.bundle.claims import Claim, Data, claimed
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.card import hardware
 
@@ -43,7 +43,7 @@ class Quoted:
         return cls(metric=metric, value=interval.value, **ends, at=at, percent=percent, unit=unit)
 
 
-def claims_of(
+def make_claims(
     command: str,
     figures: Iterable[Quoted],
     model: Model,
@@ -57,10 +57,10 @@ def claims_of(
         return ()
     device, digest = str(model.device), model_digest(Path(model.bundle.path))
     return tuple(
-        claimed(
+        make_claim(
             figure.metric,
             figure.value,
-            **interval_said(figure.low, figure.high, unit=figure.unit),
+            **interval_fields(figure.low, figure.high, unit=figure.unit),
             command=command,
             settings={**settings, **figure.at},
             data=data,
@@ -74,14 +74,14 @@ def claims_of(
     )
 
 
-def interval_said(low: float | None, high: float | None, unit: str = "") -> dict[str, Any]:
+def interval_fields(low: float | None, high: float | None, unit: str = "") -> dict[str, Any]:
     """Both ends and what was resampled, or nothing: one example has no interval."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return {}
     return {"low": float(low), "high": float(high), "unit": unit}
 
 
-def files_of(sources: Sequence[Any]) -> tuple[Data, ...]:
+def file_data(sources: Sequence[Any]) -> tuple[Data, ...]:
     """Files with their checksums; empty unless every source is one, since what is in memory cannot be named."""
     paths = [Path(source) for source in sources if isinstance(source, str | Path)]
     if len(paths) < len(sources) or not all(path.is_file() for path in paths):
