@@ -20,7 +20,7 @@ from larvatus.interfaces.cli.from_struct import from_structs
 from larvatus.interfaces.cli.options import Json, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.comparing import Compared, EqualBudget, Machine, show
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 @from_structs
@@ -45,8 +45,8 @@ def ablate(
         raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
-    watcher = Watcher.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
     if not as_json:
         Console(highlight=False).print(f"published ({ablation.paper}): {ablation.finding}", soft_wrap=True)

@@ -15,7 +15,7 @@ from larvatus.interfaces.cli.from_struct import from_structs
 from larvatus.interfaces.cli.options import Json, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.comparing import Compared, EqualBudget, Machine, show
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 @from_structs
@@ -33,6 +33,6 @@ def compare(
     """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
-    watcher = Watcher.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)

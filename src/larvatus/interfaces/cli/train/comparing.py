@@ -18,7 +18,7 @@ from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.cli.options import MACHINE
 from larvatus.interfaces.cli.quiet import is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
-from larvatus.training.engine.watch import rich_table
+from larvatus.training.engine.reporter import rich_table
 
 PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept
