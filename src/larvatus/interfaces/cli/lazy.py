@@ -1,7 +1,7 @@
 """Groups of commands whose modules are imported when a command is asked for, and not to list them.
 
     class Root(Lazy):
-        table = {"fill": Listed("larvatus.interfaces.cli.cloze.fill:fill", "Texts", "Fill the blanks of texts.")}
+        table = {"fill": Listed("larvatus.interfaces.cli.commands.fill:fill", "Texts", "Fill the blanks of texts.")}
 
     app = typer.Typer(cls=Root)
 

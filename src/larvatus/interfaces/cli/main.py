@@ -16,11 +16,11 @@ from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageW
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
 from larvatus.data.text.columns import column_notes_to
-from larvatus.interfaces.cli.commands import COMMANDS
-from larvatus.interfaces.cli.last_resort import STOPPED, complain, known, stopping_at_once
+from larvatus.interfaces.cli.command_list import COMMANDS
+from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
 from larvatus.interfaces.cli.lazy import Lazy
 from larvatus.interfaces.cli.optional_address import with_address
-from larvatus.interfaces.cli.quiet import hush, is_quiet
+from larvatus.interfaces.cli.progress import hush, is_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click

@@ -1,0 +1,62 @@
+"""`larvatus predict DIR --glue-submission TASK --file test.tsv --out FOLDER`: a file for GLUE's test server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from larvatus.core.errors import UsageError
+from larvatus.core.files import saying_what_is_full
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.glue import (
+    FILES,
+    GlueTestSet,
+    check_labels,
+    prediction,
+    read_test_rows,
+    write_submission,
+)
+from larvatus.interfaces.cli.counting import Counting
+from larvatus.tasks.bulk import Answering
+from larvatus.tasks.predict import Predictor, blocks
+
+
+def write_for_server(
+    test: GlueTestSet,
+    predictor: Predictor,
+    answering: Answering,
+    *,
+    file: str,
+    columns: Columns,
+    out: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Predict a test set and write its file into `out`; say which files the server still lacks."""
+    config, model = predictor.head.config, str(answering.model.bundle.path)
+    if not predictor.task.of_glue:
+        raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")
+    check_labels(test, config.labels, numbers=predictor.task.label_kind(config) == "regression", model=model)
+    examples = read_test_rows(test, file, columns, say)
+
+    def answered() -> Iterator[tuple[str, str]]:
+        for block in answering(blocks(examples)):
+            for answer in block.answers:
+                record = answer.found.to_dict()
+                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
+
+    with saying_what_is_full(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with Counting("rows") as bar:
+        rows = write_submission(out / test.file, _counted(answered(), bar))
+    missing = [name for name in FILES if not (out / name).is_file()]
+    way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"
+    print(f"{out / test.file}: {rows:,} predictions · {way}")
+
+
+def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Iterator[tuple[str, str]]:
+    done = 0
+    while some := list(islice(rows, 256)):
+        done += len(some)
+        bar(done)
+        yield from some
