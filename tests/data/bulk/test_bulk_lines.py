@@ -12,7 +12,7 @@ import pytest
 from larvatus.core.signals import Stopped
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.interfaces.cli.optional_address import with_address
+from larvatus.interfaces.cli.main import with_address
 from tests.data.bulk.conftest import prose
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
-from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.cli.commands import comparing
+from larvatus.interfaces.cli.main import run
 from larvatus.models.recipes import recipe_table
 from tests.evaluation.conftest import BERT, SMALL
 

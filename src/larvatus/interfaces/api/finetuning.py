@@ -10,25 +10,30 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 from msgspec import Struct
 
+from larvatus.core import notebook
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.in_memory import Examples
-from larvatus.data.labelled.problems import Errors
+from larvatus.core.tables import render_text
+from larvatus.data.labelled.check import check
+from larvatus.data.labelled.in_memory import Examples, are_files
+from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.report import Report
+from larvatus.data.labelled.texts import names_of
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.finetuned import FineTunedModel
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.examples import read_examples
+from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.fit.curve import read_shares
-from larvatus.tasks.fit.finetune import Job
+from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.fit.job import job_of
 from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.fit.run import Order, doubts, run
 from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.summary import result_parts
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.registry import TaskName, reading_of, task_named
 from larvatus.training.engine.launch import launch
@@ -36,7 +41,7 @@ from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
 
 if TYPE_CHECKING:
-    from larvatus.interfaces.api.keywords import FinetuneKeywords
+    from larvatus.interfaces.api.keywords import ColumnKeywords, FinetuneKeywords
 
 
 def finetune(
@@ -166,3 +171,59 @@ def prepare_finetuning(
         curve=shares,
         how={"columns": dict(request.columns), "by": request.group},
     )
+
+
+class FineTunedModel(Model):
+    """A fine-tuned model; printed, it is the table of its scores on held-out examples."""
+
+    scores: Mapping[str, float]
+    """Metrics on held-out examples; empty where none were held out."""
+    metric: str
+    """Metric that selected the weights; empty where none were held out."""
+
+    @classmethod
+    def of(cls, model: Model, tuned: Tuned) -> FineTunedModel:
+        """A loaded model with the result of its training; of the data nothing is kept."""
+        made = cls(model.bundle, model.device, number=model.number, origin=model.origin)
+        made.scores = dict(tuned.scores.values) if tuned.scores is not None else {}
+        made.metric = tuned.metric
+        held_out = f", scored on {len(tuned.dev):,}" if tuned.dev is not None else ""
+        made._read = f"fine-tuned on {len(tuned.train):,} examples{held_out}"
+        made._table = render_text(result_parts(tuned))
+        return made
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [repr(self), self._read, self._table]))
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{value:.4f}") for name, value in self.scores.items()]
+        return notebook.table(("metric", "held out"), rows, title=repr(self), note=self._read)
+
+    _read: str
+    _table: str
+
+
+def check_data(
+    train: Examples, dev: Examples | None = None, *, task: str | None = None, **columns: Unpack[ColumnKeywords]
+) -> Report:
+    """Find what would stop a training or spoil it: rows without text or label, duplicates, leaks, illegal tags.
+
+    Args:
+        train: Labelled examples, in any of the ways that `finetune` takes them.
+        dev: Held-out examples, to find leaks.
+        task: Read as `finetune` of this task reads. None: as files look; `classify` for what is in memory.
+        **columns: Columns by name, as in `text="body", label="topic"`.
+
+    Returns:
+        The report: `.errors`, which would stop training, `.warnings`, `.balance` of labels; printed, it is text.
+
+    Example:
+        >>> report = check_data([("good fine", "pos"), ("bad", "neg"), ("poor", None), ("good fine", "pos")])
+        >>> [(finding.name, finding.count) for finding in report.errors]
+        [('no label', 1)]
+    """
+    name = task or (task_of_file(names_of(cast(Any, train))[0]) if are_files(train) else "classify")
+    reading, problems = reading_of(name, columns), Problems()
+    examples = read_with_problems(name, train, reading, problems)
+    held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)
+    return check(examples, held_out, problems=problems)

@@ -6,25 +6,43 @@ measure_isotropy("runs/mine", "held_out.txt", standardise="default").layers[-1].
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import msgspec
 
-from larvatus.core.errors import UsageError
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
+from larvatus.data.corpus import BuildOptions
 from larvatus.data.text.readers import Skipped
+from larvatus.evaluation.compare.languages import held_out_text, open_text
+from larvatus.inference.interpret.attention import check_head
+from larvatus.inference.interpret.importance import NOT_MEASURED, Head, Importance, masked_losses, measured_objective
+from larvatus.inference.interpret.importance import head_importance as measure_importance
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
+from larvatus.inference.interpret.prune import prune_heads, read_heads
 from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.standardise.fit import FitOptions
 from larvatus.inference.vectors.standardise.fit import fit_standardiser as fit
 from larvatus.inference.vectors.standardise.standardise import SUFFIX, Standardiser, standardiser_path
 from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.models.bundle.directory import check_model_directory
+from larvatus.training.engine.settings import BUDGETS
 
 if TYPE_CHECKING:
-    from larvatus.interfaces.api.keywords import FitStandardiserKeywords, MeasureIsotropyKeywords
+    from larvatus.interfaces.api.keywords import (
+        FitStandardiserKeywords,
+        HeadImportanceKeywords,
+        MeasureIsotropyKeywords,
+    )
+
 
 Texts = str | Path | Sequence[str | Path]
 
@@ -151,3 +169,121 @@ def run_isotropy(
 
 def _paths(corpus: Texts) -> list[str]:
     return [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+
+
+class ImportanceSettings(Settings):
+    """How much text is read."""
+
+    tokens: Annotated[int, BUDGETS["tokens"]] = 32_768
+    """Read no more."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Heads to mask for good, and the directory of the pruned model."""
+
+    heads: str | Sequence[Head] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
+
+
+def head_importance(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    prune: str | Sequence[Head] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    skipped: Skipped | None = None,
+    **settings: Unpack[HeadImportanceKeywords],
+) -> Importance:
+    """How much the masked-lm loss on held-out text (of a left-to-right model, the loss of the next token) grows when a
+    head is masked, each alone (Michel et al. 2019).
+
+    Args:
+        model: A model directory, a hub name, or a model that is loaded.
+        corpus: Held-out text, or a built corpus.
+        prune: Heads to mask for good, in a model of its own: `[(1, 2), (3, 1)]` or `"1:2,3:1"`, layer and head.
+        out: Directory of the pruned model.
+        overwrite: Replace a model that is there.
+        device: Where a model is loaded: `auto`, `cpu` or `cuda`.
+        progress: Called with how many passes over the text are done, and of how many.
+        skipped: Counts what could not be read.
+        **settings: `tokens`, the most to read; how text is read: `language`, `sentences`, `split`, ….
+
+    Returns:
+        The loss, what each head is worth and, if heads were pruned, the loss without them together.
+
+    Example:
+        >>> trained = lv.pretrain("bert", corpus=texts, out=folder / "heads", size="tiny", steps=2, quiet=True, **small)
+        >>> [(row.layer, row.head) for row in head_importance(trained, texts, tokens=500).rows]
+        [(1, 1), (1, 2)]
+    """
+    chosen, reading = read_settings(settings, ImportanceSettings, TextSettings, function="head_importance")
+    pruning = Pruning(prune, out, overwrite)
+    return run_head_importance(
+        model, corpus, chosen, reading, pruning=pruning, device=device, progress=progress, skipped=skipped
+    )
+
+
+def run_head_importance(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    chosen: ImportanceSettings,
+    reading: TextSettings,
+    *,
+    pruning: Pruning,
+    device: str,
+    progress: Callable[[int, int], None],
+    skipped: Skipped | None,
+) -> Importance:
+    """Run `head_importance` from structs."""
+    prune, out, overwrite = pruning.heads, pruning.out, pruning.overwrite
+    if (prune is None) != (out is None):
+        raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
+    heads = read_heads(prune) if isinstance(prune, str) else [(layer, head) for layer, head in prune or ()]
+    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    name = str(model.bundle.path if isinstance(model, Model) else model)
+    if out is not None:
+        check_model_directory(Path(out), overwrite=overwrite, inputs=[name, *paths])
+    loaded = model if isinstance(model, Model) else load(model, device=device)
+    _check(loaded, heads)
+    held_out = _held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
+    result = _measured(loaded, held_out, progress)
+    if out is None:
+        return result
+    losses, counts = masked_losses(loaded.network, held_out, heads)
+    prune_heads(loaded.bundle, heads, Path(out), source=name)
+    return msgspec.structs.replace(result, pruned=float(losses.sum() / counts.sum()))
+
+
+def _check(loaded: Model, heads: Sequence[Head]) -> None:
+    if measured_objective(loaded.network) is None:
+        raise ArtefactError(f"{loaded.bundle.path} {NOT_MEASURED}")
+    for layer, head in heads:
+        check_head(layer, head, layers=loaded.encoder.depth, heads=loaded.encoder.heads)
+
+
+def _held_out(
+    loaded: Model, paths: Sequence[str], tokens: int, reading: TextSettings, skipped: Skipped
+) -> list[TrainingBatch[Ints]]:
+    options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
+    with tempfile.TemporaryDirectory() as folder:
+        opened = open_text(paths, loaded.tokenizer, Path(folder) / "corpus", options)
+        skipped.bad.update(opened.manifest.skipped)
+        return held_out_text(loaded.bundle, opened, tokens=tokens)
+
+
+def _measured(
+    loaded: Model, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[int, int], None]
+) -> Importance:
+    total, done = 1 + loaded.encoder.depth * loaded.encoder.heads, 0
+
+    def passed() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    return measure_importance(loaded.network, held_out, passed)

@@ -2,7 +2,104 @@
 
 from __future__ import annotations
 
-from larvatus.interfaces.cli.lazy import Listed
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A command before it is imported."""
+
+    place: str
+    """``module:name`` of a function or of a `typer.Typer`."""
+    panel: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """The command itself."""
+        module, _, attribute = self.place.partition(":")
+        made = getattr(import_module(module), attribute)
+        holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        holder.callback()(_nothing)
+        if isinstance(made, typer.Typer):
+            holder.add_typer(made, name=name, rich_help_panel=self.panel)
+        else:
+            holder.command(name, rich_help_panel=self.panel)(made)
+        group: Any = typer.main.get_group(holder)
+        return group.commands[name]
+
+
+class Commands(Mapping[str, Any]):
+    """Commands by name, each imported when it is first looked up."""
+
+    def __init__(self, group: Lazy) -> None:
+        self._group = group
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self._group.loaded(name, self._group.table[name].load(name))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group.table)
+
+    def __len__(self) -> int:
+        return len(self._group.table)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._group.table
+
+
+class Lazy(TyperGroup):
+    """A group that knows its commands by a table."""
+
+    table: ClassVar[Mapping[str, Listed]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands(self)
+
+    def loaded(self, name: str, command: Any) -> Any:
+        """What is done with a command once it is imported."""
+        return command
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with _only_listed(self):
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with _only_listed(self):
+            return super().shell_complete(ctx, incomplete)
+
+
+class _only_listed:
+    """While this lasts, a group's commands are names with a sentence each."""
+
+    def __init__(self, group: Lazy) -> None:
+        self._group, self._commands = group, group.commands
+
+    def __enter__(self) -> None:
+        self._group.commands = {
+            name: TyperCommand(name, help=listed.help, rich_help_panel=listed.panel, rich_markup_mode="rich")
+            for name, listed in self._group.table.items()
+        }
+
+    def __exit__(self, *fault: object) -> None:
+        self._group.commands = self._commands
+
+
+def _nothing() -> None:
+    pass
+
 
 _START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
 _WRITE = "Generation"
@@ -16,7 +113,9 @@ COMMANDS = {
         _START,
         "Use the packaged English model, if there is one; then learn a small BERT from Python's own documentation.",
     ),
-    "doctor": Listed("larvatus.interfaces.cli.commands.doctor:doctor", _START, "Versions, devices, kernels, free memory."),
+    "doctor": Listed(
+        "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Versions, devices, kernels, free memory."
+    ),
     "bench": Listed(
         "larvatus.interfaces.cli.commands.bench:bench",
         _START,
@@ -24,7 +123,9 @@ COMMANDS = {
     ),
     "recipes": Listed("larvatus.interfaces.cli.commands.recipes:app", _START, "The published systems, one file each."),
     "tokenizer": Listed(
-        "larvatus.interfaces.cli.commands.tokenizer:app", _TEXT, "Learn a vocabulary from text, and look at what it does."
+        "larvatus.interfaces.cli.commands.tokenizer:app",
+        _TEXT,
+        "Learn a vocabulary from text, and look at what it does.",
     ),
     "corpus": Listed(
         "larvatus.interfaces.cli.commands.corpus:app", _TEXT, "Check text; build, show and verify token shards."
@@ -41,7 +142,7 @@ COMMANDS = {
         "Train several recipes on the same text under the same budget, and show them in one table and a plot.",
     ),
     "ablate": Listed(
-        "larvatus.interfaces.cli.commands.ablate:ablate",
+        "larvatus.interfaces.cli.commands.compare:ablate",
         _TRAIN,
         "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
     ),
@@ -56,7 +157,7 @@ COMMANDS = {
         "Render README.md from the claims in larvatus.json, add figures, or work all of them out again (--verify).",
     ),
     "export": Listed(
-        "larvatus.interfaces.cli.commands.export:app",
+        "larvatus.interfaces.cli.commands.convert:app",
         _TRAIN,
         "Write a model for other programs: ONNX, checked against torch.",
     ),
@@ -128,12 +229,12 @@ COMMANDS = {
         'What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
     "audit": Listed(
-        "larvatus.interfaces.cli.commands.audit_group:app",
+        "larvatus.interfaces.cli.commands.audit:app",
         _AUDIT,
         "What a model learnt that it should not show: bias, leaks, toxicity.",
     ),
     "studio": Listed(
-        "larvatus.interfaces.cli.commands.studio:studio",
+        "larvatus.interfaces.cli.commands.serve:studio",
         _SERVE,
         "Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it.",
     ),

@@ -33,12 +33,10 @@ from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, 
 from larvatus.inference.interpret.importance import Head, Importance
 from larvatus.inference.interpret.prune import read_heads
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.attention import ImportanceSettings, Pruning, run_head_importance
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_counts, say_left_out
-from larvatus.interfaces.cli.numbers import HEAD, LAYER, PASSAGE
+from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
+from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import Quiet, progress_console
+from larvatus.interfaces.cli.progress import Quiet, progress_console, say_counts, say_left_out
 from larvatus.interfaces.settings import TextSettings
 
 

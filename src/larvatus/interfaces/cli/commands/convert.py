@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import printable
+from larvatus.inference.model.onnx_export import export_onnx
 from larvatus.interfaces.cli.options import Json, Overwrite
 from larvatus.models.bundle.convert import Converted, Precision, convert_bundle
 from larvatus.models.bundle.huggingface import LAYOUTS
 from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.onnx_file import TOLERANCE, Output
 
 NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
 
@@ -56,3 +58,31 @@ def _show(done: Converted, console: Console) -> None:
         console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may leave out heads")
     if done.unused:
         console.print(f"  tensors not read: {', '.join(done.unused)}")
+
+
+app = typer.Typer(help="Write a model for other programs: ONNX, checked against torch.", no_args_is_help=True)
+
+
+@app.callback()
+def _export() -> None:
+    """Write a model for other programs."""
+
+
+@app.command("onnx")
+def onnx(
+    source: Annotated[str, typer.Argument(metavar="DIR", help="Model directory, or a model of the hub (org/name).")],
+    out: Annotated[Path, typer.Option(metavar="OUT", help="Directory for model.onnx and the vocabulary; may be DIR.")],
+    output: Annotated[
+        Output | None, typer.Option(help="vectors of tokens, or logits; default: logits of fine-tuned models.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write a bidirectional transformer as an ONNX file with free batch and length, checked against torch."""
+    done = export_onnx(source, out=out, output=output, overwrite=overwrite)
+    if as_json:
+        print(json.dumps(done.to_dict(), ensure_ascii=False))
+        return
+    size = Path(done.path).stat().st_size / 1e6
+    print(f"saved {printable(done.path)} ({size:,.1f} MB): {done.output}, of any batch and length")
+    print(f"  largest difference from torch: {done.difference:.1e} (refused above {TOLERANCE:g})")

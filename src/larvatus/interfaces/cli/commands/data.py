@@ -20,9 +20,8 @@ from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.report import Report, many
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
-from larvatus.interfaces.cli.commands.columns import ColumnsAndLabels
 from larvatus.models.bundle.hub import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, reading_of
@@ -140,3 +139,9 @@ def _show_balance(console: Console, report: Report) -> None:
     console.print(table)
     if len(names) > MOST_LABELS:
         console.print(f"… and {len(names) - MOST_LABELS:,} labels more")
+
+
+_KINDS = tuple(dict.fromkeys(task.Reading for task in TASKS.values()))
+Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("labels",)))]
+"""Where the model says what labels are."""
+ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal, cast
 
+import numpy as np
+import regex
 import typer
 from rich.console import Console
 
@@ -14,12 +19,15 @@ from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
 from larvatus.core.ranges import SEED
 from larvatus.core.regular_files import is_there, refuse_link
-from larvatus.inference.model import load
-from larvatus.interfaces.cli.numbers import MINUTES, ranged
+from larvatus.data.text.embedded import embedded_documents
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.evaluating import evaluate
+from larvatus.interfaces.api.finetuning import finetune
+from larvatus.interfaces.cli.from_struct import MINUTES, ranged
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.commands.demo_english import held_out, punctuate, tour
 from larvatus.models.bundle.packaged import packaged_model
 from larvatus.models.recipes import read_recipe
+from larvatus.tasks.results import Tagged
 from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.evaluation import HeldOut
@@ -108,3 +116,124 @@ def _pretrain(out: Path, size: str, minutes: float, *, seed: int, watcher: Watch
 
 def _beside(accuracy: float, guess: float) -> str:
     return f"{accuracy:.1%}, {accuracy / max(guess, 1e-9):.1f} × the unigram guess ({guess:.1%})"
+
+
+Say = Callable[[str], None]
+Marked = tuple[list[str], list[str]]
+"""Words, and the mark after each."""
+
+ENGLISH_BLANKS = (
+    "Paris is the [MASK] of France.",
+    "The children were playing in the [MASK].",
+    "She opened the [MASK] and looked out into the street.",
+)
+RIVER = ("They walked along the *bank* of the river.", "The boat was tied to the muddy *bank*.")
+MONEY = ("She put the money into her account at the *bank*.", "The *bank* raised its interest rates.")
+PLACES = """The fishermen sat on the shore and watched the water.
+He borrowed a large sum from a lender in the city.
+A narrow path led down to the edge of the lake.
+The company sold its shares and paid its debts.
+Trees grew on both sides of the stream.
+The insurance firm lost millions during the crisis.
+"""
+STRETCH, FEWEST_WORDS = 40, 8
+"""Words of an example."""
+HELD_OUT = 100
+EXAMPLE = (
+    "when the file cannot be opened the function raises an error and nothing is written it is then up to the caller to "
+    "decide what to do"
+)
+_WORD = regex.compile(r"(\p{L}[\p{L}'-]*)([,.;:?!]?)(?=\s|$)")
+MARKS = {",": "COMMA", ";": "COMMA", ":": "COMMA", ".": "STOP", "?": "STOP", "!": "STOP"}
+SIGNS = {"COMMA": ",", "STOP": "."}
+TRAINING_COST, SHARE, FEWEST, MOST = 4.0, 0.7, 64, 4_000
+"""A token that is learnt costs so many that are read; examples of the time that training may take, and their number."""
+SETTINGS: dict[str, Any] = {"epochs": 1, "evaluations": 1, "batch": 8, "rate": 3e-4}
+HELD_OUT_TOKENS = 8_192
+
+
+def tour(model: Model, say: Say) -> None:
+    """Blanks, two senses of a word, and the words that are nearest to one in its context."""
+    say("the packaged English model fills blanks:")
+    for fills in model.fill(list(ENGLISH_BLANKS), top=5):
+        words = ", ".join(f"{fill.token.strip()} {fill.probability:.0%}" for fill in fills.marginals[0])
+        say(f"  {fills.text}\n    {words}")
+    cosines = model.similarities([*RIVER, *MONEY]).matrix
+    same, other = (cosines[0, 1] + cosines[2, 3]) / 2, float(np.mean(cosines[:2, 2:]))
+    say("two senses of bank, by the cosine between its vectors:")
+    say(f"  {same:.2f} in the same sense ({RIVER[0]} / {RIVER[1]})")
+    say(f"  {other:.2f} in different senses ({RIVER[0]} / {MONEY[0]})")
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "places.txt").write_text(PLACES)
+        say("nearest words in context, among all words of six sentences:")
+        for query in (RIVER[0], MONEY[1]):
+            hits = model.nearest(query, folder, any_word=True, top=4).hits
+            say(f"  {query}\n    {', '.join(f'{hit.row.word} {hit.cosine:.2f}' for hit in hits)}")
+
+
+def examples(part: Literal["train", "valid"]) -> Iterator[Marked]:
+    """Stretches of Python's documentation."""
+    for document in embedded_documents(part):
+        yield from filter(None, map(marked, document.text.split("\n\n")))
+
+
+def marked(paragraph: str) -> Marked | None:
+    """Its first words in small letters, and the mark after each; nothing of a paragraph with few words."""
+    pairs = _WORD.findall(paragraph)[:STRETCH]
+    if len(pairs) < FEWEST_WORDS:
+        return None
+    return [word.lower() for word, _ in pairs], [MARKS.get(mark, "O") for _, mark in pairs]
+
+
+def punctuate(model: str, say: Say, *, seconds: float, seed: int) -> None:
+    """Fine-tune a tagger that puts commas and full stops back, on as many examples as the time allows."""
+    began = time.monotonic()
+    train, dev = _some(examples("train"), MOST, seed), _some(examples("valid"), HELD_OUT, seed)
+    count = _affordable(load(model), train, seconds - (time.monotonic() - began))
+    say(f"fine-tuning it to put commas and full stops back: {count:,} stretches of Python's documentation …")
+    tagger = finetune("tag", model, train=train[:count], dev=dev, seed=seed, quiet=True, **SETTINGS)
+    words, *answers = cast(list[Tagged], tagger.predict([EXAMPLE.split(), *(words for words, _ in dev)]))
+    gold = [tags for _, tags in dev]
+    score, chance = _f1([answer.tags for answer in answers], gold), _marks(gold)
+    say(f"  marks put right (F1) on {len(dev)} held-out stretches: {score:.2f}; at random it would be {chance:.2f}")
+    say(f"  {' '.join(word.text + SIGNS.get(word.tag, '') for word in words.words)}")
+    say(f"  in {time.monotonic() - began:.0f} seconds")
+
+
+def held_out(model: Model) -> tuple[float, float]:
+    """Masked tokens that the model gets right, and that the unigram guess does, on the text the demo holds out."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "valid.txt"
+        path.write_text("\n\n".join(document.text for document in embedded_documents("valid")))
+        (row,) = evaluate(model, corpus=path, tokens=HELD_OUT_TOKENS).rows()
+    return row["accuracy"], row["unigram_accuracy"]
+
+
+def _some(given: Iterator[Marked], most: int, seed: int) -> list[Marked]:
+    """At random, the same of every seed."""
+    listed = list(islice(given, 100_000))
+    return [listed[index] for index in np.random.default_rng(seed).permutation(len(listed))[:most]]
+
+
+def _affordable(model: Model, train: Sequence[Marked], seconds: float) -> int:
+    """Examples that can be learnt in the time, by how long it takes to read a few: a busy machine learns from fewer."""
+    few = [words for words, _ in train[:32]]
+    model.embed(few[:2])  # warms up
+    began = time.monotonic()
+    model.embed(few)
+    each = TRAINING_COST * (time.monotonic() - began) / len(few)
+    return max(FEWEST, min(len(train), int(SHARE * seconds / each)))
+
+
+def _marks(tags: Sequence[Sequence[str]]) -> float:
+    """Share of words with the mark they have: the F1 of marks that are drawn as often as they occur."""
+    flat = [tag for row in tags for tag in row]
+    marked = [tag for tag in flat if tag != "O"]
+    return sum((marked.count(tag) / len(flat)) * (marked.count(tag) / len(marked)) for tag in SIGNS)
+
+
+def _f1(guessed: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> float:
+    pairs = [pair for ours, theirs in zip(guessed, gold, strict=True) for pair in zip(ours, theirs, strict=True)]
+    right = sum(ours == theirs != "O" for ours, theirs in pairs)
+    said, wanted = (sum(pair[side] != "O" for pair in pairs) for side in (0, 1))
+    return 2 * right / max(1, said + wanted)

@@ -17,10 +17,8 @@ from larvatus.inference.vectors.bulk.bulk import BulkSummary
 from larvatus.inference.vectors.bulk.parts import Stand
 from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.options import Bulk, Json, ModelName, Reading
-from larvatus.interfaces.cli.progress import Quiet
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.options import Bulk, Json, Machine, ModelName, Reading
+from larvatus.interfaces.cli.progress import Counting, Quiet
 
 OF_VECTORS = "Which vectors"
 

@@ -40,13 +40,7 @@ from larvatus.interfaces.api.evaluating import (
 )
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.transferring import score_languages
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_counts
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.numbers import TOKENS
-from larvatus.interfaces.cli.options import READING, MixedText
-from larvatus.interfaces.cli.tables import wide_console
-from larvatus.interfaces.cli.commands.columns import Columns
+from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
 from larvatus.interfaces.cli.commands.evaluate_suite import OfSuite, measure_suite
 from larvatus.interfaces.cli.commands.evaluate_tables import (
@@ -56,6 +50,10 @@ from larvatus.interfaces.cli.commands.evaluate_tables import (
     show_text,
     show_transfer,
 )
+from larvatus.interfaces.cli.from_struct import TOKENS, Panel, from_structs
+from larvatus.interfaces.cli.options import READING, Machine, MixedText
+from larvatus.interfaces.cli.progress import say_counts
+from larvatus.interfaces.cli.tables import wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion

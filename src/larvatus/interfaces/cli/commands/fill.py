@@ -23,10 +23,8 @@ from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import matching, single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.numbers import BEAM, TOP, ranged
-from larvatus.interfaces.cli.options import ModelName
+from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
+from larvatus.interfaces.cli.options import Machine, ModelName
 
 AROUND = 60  # characters before and after a blank
 

@@ -11,35 +11,37 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import typer
 from msgspec import Struct
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperCommand
 
-from larvatus.core.errors import UsageError
-from larvatus.data.labelled.file_options import FileOptions
-from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
+from larvatus.core.errors import UsageError, printable
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.labelled.file_options import FileOptions, refusal
+from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glue
+from larvatus.data.labelled.glue import TASKS as GLUE_TASKS
 from larvatus.interfaces.api.finetuning import RunRequest, job_from, prepare_finetuning
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
+from larvatus.interfaces.cli.from_struct import Panel, Setting, from_structs, settings_of
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.commands.finetuning import show_result
-from larvatus.interfaces.cli.commands.set_options import with_settings
-from larvatus.interfaces.cli.commands.task_command import TaskCommand
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.fit.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.fit.run import Order, is_begun, is_done, refuse_what_is_there, run
 from larvatus.tasks.fit.save import read_history
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.registry import TASKS as KINDS
-from larvatus.tasks.registry import AnyTask
+from larvatus.tasks.fit.summary import result_parts
+from larvatus.tasks.registry import TASKS, AnyTask, choices, options_of, task_of
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.watch import Watcher
 
@@ -117,10 +119,6 @@ def command_of(task: AnyTask) -> Callable[..., None]:
     return from_structs(finetune)
 
 
-for kind in KINDS.values():
-    app.command(kind.name, cls=TaskCommand, rich_help_panel="Tasks")(command_of(kind))
-
-
 def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) -> None:
     files = request.files
     read = [files.model_name, *files.train, *files.dev]
@@ -154,7 +152,7 @@ def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> 
         raise UsageError("--group says what is held out together, so it does not go with --task")
     bundle = load_bundle(files.model_name)
     names = str(glue.glue_tasks)
-    tasks = list(TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
+    tasks = list(GLUE_TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
     done: list[tuple[GlueTask, Spread]] = []
     for task in tasks:
         place = files.out if len(tasks) == 1 else files.out / task.name
@@ -180,3 +178,119 @@ def _published(done: Sequence[tuple[GlueTask, Spread]], console: Console) -> Non
     for system, scores in PUBLISHED.items():
         table.add_row(system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done))
     console.print(table)
+
+
+def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:
+    """Options as flags gave them, with those that are set by name."""
+    return options_of(task, _merged(_changed(options), by_name(words))) if words else options
+
+
+def by_name(words: Sequence[str]) -> dict[str, Any]:
+    """What is set, as a tree of names."""
+    tree: dict[str, Any] = {}
+    for word in words:
+        path, equals, value = word.partition("=")
+        refuse_surrogates(word, "--set")
+        if not equals:
+            raise UsageError(f"--set {word} is not name=value, such as longest=8")
+        *groups, name = path.split(".")
+        place = tree
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"--set {word}: {group} is set already, as a whole")
+        place[name] = value
+    return tree
+
+
+def _changed(options: Struct) -> dict[str, Any]:
+    """What is not as by default, by name."""
+    usual, given = (msgspec.to_builtins(struct) for struct in (type(options)(), options))
+    return {name: value for name, value in given.items() if value != usual[name]}
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The second over the first, group by group."""
+    both = dict(first)
+    for name, value in second.items():
+        inner = both.get(name)
+        both[name] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both
+
+
+_BadCommand: Any = typer.BadParameter.__mro__[1]  # click's own, wherever this typer keeps its click
+
+
+class TaskCommand(TyperCommand):
+    """`larvatus finetune tag`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except _BadCommand as fault:
+            if (option := getattr(fault, "option_name", None)) is not None:
+                refuse_of_others(TASKS[str(self.name)], option, given)
+            elif (parameter := getattr(fault, "param", None)) is not None:
+                _refuse_choice(str(self.name), parameter, given)
+            raise
+
+
+def refuse_of_others(task: AnyTask, option: str, given: Sequence[str]) -> None:
+    """Say whose option it is; nothing where it is nobody's."""
+    owners = [
+        (other, kind, setting)
+        for other in TASKS.values()
+        for kind, setting in _settings(other)
+        if option in setting.flags
+    ]
+    if not owners:
+        return
+    names = " and ".join(dict.fromkeys(other.name for other, _, _ in owners))
+    owner, kind, setting = owners[0]
+    if kind is owner.Reading:
+        words = refusal(task.Reading, [option.removeprefix("--")], owner.Reading)
+        raise UsageError(f"{words} ({option} belongs to finetune {names})")
+    value = "" if setting.is_switch else f" {_value(option, given)}".rstrip()
+    raise UsageError(f"{option}{value} belongs to finetune {names}, not {task.name}")
+
+
+def _refuse_choice(name: str, parameter: Any, given: Sequence[str]) -> None:
+    """A word that an option of the task cannot be, in the words of Python."""
+    hint = get_type_hints(TASKS[name].Options).get(parameter.name)
+    if hint is not None and choices(hint):
+        options_of(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
+
+
+def _settings(task: AnyTask) -> Iterator[tuple[type[Struct], Setting]]:
+    for kind in (task.Options, task.Reading, *((GlueSettings,) if task.of_glue else ())):
+        yield from ((kind, setting) for setting in settings_of(kind))
+
+
+def _value(option: str, given: Sequence[str]) -> str:
+    """What follows an option on the command line."""
+    for word, following in zip(given, [*given[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return ""
+
+
+def show_result(console: Console, tuned: Tuned, out: Path) -> None:
+    """What was reached, and what to do next."""
+    for part in result_parts(tuned):
+        show_part(console, part)
+    taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    console.print(
+        f"saved {escape(printable(str(out)))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if is_quiet():
+        return
+    words = task_of(tuned.bundle).card.command
+    console.print(f"next: larvatus predict {escape(printable(str(out)))} {words}", soft_wrap=True, highlight=False)
+
+
+for kind in TASKS.values():
+    app.command(kind.name, cls=TaskCommand, rich_help_panel="Tasks")(command_of(kind))

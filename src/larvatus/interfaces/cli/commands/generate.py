@@ -20,8 +20,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.options import Encoding, Json, NamedModel
+from larvatus.interfaces.cli.options import Encoding, Json, Machine, NamedModel
 from larvatus.models.generation.generate import generate as generate_texts
 from larvatus.models.generation.results import Continuation, Generated
 from larvatus.models.generation.settings import GenerateSettings

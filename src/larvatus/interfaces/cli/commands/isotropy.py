@@ -26,10 +26,8 @@ from larvatus.inference.model import load
 from larvatus.inference.vectors.standardise.fit import FitOptions
 from larvatus.interfaces.api.interpretation import run_isotropy, run_standardiser_fit, standardiser_file
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
-from larvatus.interfaces.cli.progress import Quiet, chat
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.progress import Counting, Quiet, chat, say_left_out
 
 app = typer.Typer(
     help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True

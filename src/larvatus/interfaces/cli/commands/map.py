@@ -22,12 +22,9 @@ from larvatus.inference.maps.picture import draw_map
 from larvatus.inference.maps.project import Method
 from larvatus.inference.maps.word_map import WordMap
 from larvatus.inference.vectors.options import Pool
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_left_out
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.numbers import PLACES
-from larvatus.interfaces.cli.options import READING, Json, MixedText, ModelName
-from larvatus.interfaces.cli.progress import Quiet, progress_console
+from larvatus.interfaces.cli.from_struct import PLACES, Panel, from_structs
+from larvatus.interfaces.cli.options import READING, Json, Machine, MixedText, ModelName
+from larvatus.interfaces.cli.progress import Quiet, progress_console, say_left_out
 from larvatus.interfaces.settings import TextSettings
 
 

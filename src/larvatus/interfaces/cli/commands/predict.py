@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import UsageError
+from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.signals import resumable
@@ -31,17 +32,23 @@ from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
+from larvatus.data.labelled.glue import (
+    FILES,
+    GlueTestSet,
+    check_labels,
+    glue_test_set,
+    prediction,
+    read_test_rows,
+    write_submission,
+)
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.data.text.readers import matching
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding
-from larvatus.interfaces.cli.commands.glue_submission import write_for_server
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
+from larvatus.interfaces.cli.progress import Counting
 from larvatus.tasks.bulk import Answering, write_answers
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
@@ -332,3 +339,43 @@ def _summary(totals: Totals, seconds: float, out: Path | None) -> None:
     _say(f"{texts} · {rate:,.1f} texts/s · {totals.tokens:,} tokens, {read}" + (f" · {out}" if out else ""))
     if totals.cut:
         _say(f"warning: {totals.unread}; leave out --truncate to read all")
+
+
+def write_for_server(
+    test: GlueTestSet,
+    predictor: Predictor,
+    answering: Answering,
+    *,
+    file: str,
+    columns: Columns,
+    out: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Predict a test set and write its file into `out`; say which files the server still lacks."""
+    config, model = predictor.head.config, str(answering.model.bundle.path)
+    if not predictor.task.of_glue:
+        raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")
+    check_labels(test, config.labels, numbers=predictor.task.label_kind(config) == "regression", model=model)
+    examples = read_test_rows(test, file, columns, say)
+
+    def answered() -> Iterator[tuple[str, str]]:
+        for block in answering(blocks(examples)):
+            for answer in block.answers:
+                record = answer.found.to_dict()
+                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
+
+    with saying_what_is_full(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with Counting("rows") as bar:
+        rows = write_submission(out / test.file, _counted(answered(), bar))
+    missing = [name for name in FILES if not (out / name).is_file()]
+    way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"
+    print(f"{out / test.file}: {rows:,} predictions · {way}")
+
+
+def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Iterator[tuple[str, str]]:
+    done = 0
+    while some := list(islice(rows, 256)):
+        done += len(some)
+        bar(done)
+        yield from some

@@ -23,10 +23,10 @@ from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load
 from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt_table, read_texts_of
 from larvatus.interfaces.api.task_settings import TuningMachine
+from larvatus.interfaces.cli.commands.finetune import show_result
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.commands.finetuning import show_result
 from larvatus.models.bundle.packaged import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable

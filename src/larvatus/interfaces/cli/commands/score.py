@@ -37,10 +37,8 @@ from larvatus.inference.cloze.scores import Score, Totals
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.machine import Machine
-from larvatus.interfaces.cli.options import Bulk, Encoding, Json, ModelName
-from larvatus.interfaces.cli.progress import Quiet, progress_console
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName
+from larvatus.interfaces.cli.progress import Counting, Quiet, progress_console
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 

@@ -31,13 +31,10 @@ from larvatus.inference.senses.tagged import Reading, Sentence
 from larvatus.inference.senses.tagger import SenseTagger, TaggedWord, TagOptions
 from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import NAMES, WordNet
-from larvatus.interfaces.api.senses import SenseVectorSettings, run_sense_build
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_left_out
-from larvatus.interfaces.cli.numbers import ranged
+from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
+from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import Quiet
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.progress import Counting, Quiet, say_left_out
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.models.bundle.packaged import HELP as PACKAGED

@@ -32,13 +32,10 @@ from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_place, search
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import Instance, instance, similarities
-from larvatus.interfaces.api.similar import ALL, IndexRequest, VectorSettings, run_index_build
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.left_out import say_left_out
-from larvatus.interfaces.cli.numbers import TOP
+from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
+from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
-from larvatus.interfaces.cli.progress import Quiet, chat
-from larvatus.interfaces.cli.counting import Counting
+from larvatus.interfaces.cli.progress import Counting, Quiet, chat, say_left_out
 
 DEFAULT = "words"
 
