@@ -20,7 +20,7 @@ from larvatus.core.version import VERSION
 from larvatus.data.text.columns import column_notes_to
 from larvatus.interfaces.cli.command_list import COMMANDS, Lazy
 from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
-from larvatus.interfaces.cli.progress import hush, is_quiet
+from larvatus.interfaces.cli.progress import is_quiet, set_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -66,7 +66,9 @@ def _version(asked: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
-    quiet: bool = typer.Option(False, "--quiet", callback=hush, help="Show results and errors alone, no progress."),
+    quiet: bool = typer.Option(
+        False, "--quiet", callback=set_quiet, help="Show results and errors alone, no progress."
+    ),
 ) -> None:
     pass
 

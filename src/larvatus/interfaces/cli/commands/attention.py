@@ -16,14 +16,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_can_draw, check_outputs, write_output
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
+from larvatus.core.tables import Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.inference.interpret.attention import TextAttention, check_head
@@ -36,7 +35,8 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import Quiet, progress_console, say_counts, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped, report_skipped_counts
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings
 
 
@@ -138,11 +138,16 @@ def _over_corpus(
     skipped = Skipped()
     documents = read_documents(list(corpus), options=reading, skipped=skipped)
     passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
-    say_left_out(skipped)
-    console = progress_console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("passages", total=len(passages))
-        rows = head_statistics(loaded.encoder, passages, lambda done: bar.advance(task, done))
+    report_skipped(skipped)
+    with ProgressReporter("passages") as progress:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done, len(passages))
+
+        rows = head_statistics(loaded.encoder, passages, advance)
     return rows, {"passages": len(passages), "tokens": sum(len(passage.ids) for passage in passages)}
 
 
@@ -191,8 +196,8 @@ _NAMES = {
     "uniform": "of",
     "distance": "dist.",
     "previous": "prev.",
-    "cls": "\\[CLS]",
-    "separator": "\\[SEP]",
+    "cls": "[CLS]",
+    "separator": "[SEP]",
     "punctuation": "punct.",
 }
 _SHARES = ("self", "previous", "next", "cls", "separator", "punctuation")
@@ -200,17 +205,13 @@ _SHARES = ("self", "previous", "next", "cls", "separator", "punctuation")
 
 def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
     print(title)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("head")
-    table.add_column("type")
-    numbers = ("entropy", "uniform", "distance")
-    for name in (*numbers, *_SHARES):
-        table.add_column(_NAMES.get(name, name), justify="right", no_wrap=True)
+    numbers, cells = ("entropy", "uniform", "distance"), []
     for row in rows:
         fields = row.to_dict()
         shares = [f"{fields[name]:.1%}" for name in _SHARES]
-        table.add_row(f"{row.layer}-{row.head}", row.type, *(f"{fields[name]:.2f}" for name in numbers), *shares)
-    Console(highlight=False).print(table)
+        cells.append([f"{row.layer}-{row.head}", row.type, *(f"{fields[name]:.2f}" for name in numbers), *shares])
+    columns = [Column(_NAMES.get(name, name), whole=True) for name in (*numbers, *_SHARES)]
+    show_part(Console(highlight=False), Table(("head", "type", *columns), cells, left=2))
 
 
 @app.command("importance")
@@ -230,9 +231,8 @@ def importance(
     quiet: Quiet = False,
 ) -> None:
     """How much the loss on held-out text (masked-lm, or next token) grows with a head masked (Michel et al. 2019)."""
-    console, skipped = progress_console(), Skipped()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("heads", total=None)
+    skipped = Skipped()
+    with ProgressReporter("passes over the text") as progress:
         try:
             result = run_head_importance(
                 model,
@@ -241,11 +241,11 @@ def importance(
                 reading,
                 pruning=Pruning(prune, out, overwrite),
                 device=device,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                progress=progress,
                 skipped=skipped,
             )
         finally:
-            say_counts(skipped.bad)
+            report_skipped_counts(skipped.bad)
     _show_importance(result, read_heads(prune) if prune is not None else [], out, as_json=as_json)
 
 
@@ -261,12 +261,11 @@ def _show_importance(result: Importance, heads: Sequence[Head], out: Path | None
         return
     name, which = ("masked loss", "hidden") if result.objective == "masked-lm" else ("next-token loss", "predicted")
     print(f"{name} {result.loss:.4f} on {result.hidden:,} {which} of {result.tokens:,} tokens; with a head masked:")
-    table = Table(box=None, pad_edge=False)
-    for column in ("head", "loss", "change", "±"):
-        table.add_column(column, justify="left" if column == "head" else "right")
-    for row in sorted(result.rows, key=lambda row: -row.change):
-        table.add_row(f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
-    Console(highlight=False).print(table)
+    rows = [
+        (f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
+        for row in sorted(result.rows, key=lambda row: -row.change)
+    ]
+    show_part(Console(highlight=False), Table(("head", "loss", "change", "±"), rows))
     if out is not None:
         names = ", ".join(f"{layer}-{head}" for layer, head in heads)
         print(f"without {names} together: {name} {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")

@@ -31,7 +31,7 @@ from larvatus.interfaces.api.leaks import (
 from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
-from larvatus.interfaces.cli.progress import Counting, Quiet, chat, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
 from larvatus.interfaces.cli.tables import show_report, show_tables, wide_console
 
 SETS = "Sets"
@@ -76,14 +76,14 @@ def bias(
     sources = (sets.pairs, sets.stereoset, sets.winobias, sets.templates, sets.associations, sets.test)
     given = {name: source for name, source in zip(PARTS, sources, strict=True) if source}
     loaded = machine.load(model)
-    with Counting("sentences") as count:
+    with ProgressReporter("sentences") as count:
         report = run_bias_audit(
             loaded,
             given,
             sets.swaps,
             columns,
             chosen,
-            progress=lambda what, done, total: count.say(f"{done:,} of {total:,} {what}"),
+            progress=lambda what, done, total: count.show(f"{done:,} of {total:,} {what}"),
         )
     if json:
         print(as_json(report.to_dict()), end="")
@@ -125,7 +125,7 @@ def leaks(
         raise UsageError("nothing to audit; give --canaries DIR, or --members PATH and --held-out PATH")
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.members, *sources.held_out])
     loaded = machine.load(model)
-    with Counting("texts") as bar:
+    with ProgressReporter("texts") as bar:
         inputs = LeakInputs(
             canaries=sources.canaries,
             members=sources.members or None,
@@ -135,14 +135,14 @@ def leaks(
             overwrite=overwrite,
         )
         report = run_leak_audit(
-            loaded, inputs, chosen, reading, progress=lambda what, done: bar.say(f"{done:,} {what}")
+            loaded, inputs, chosen, reading, progress=lambda what, done: bar.show(f"{done:,} {what}")
         )
     if as_json:
         print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
         return
     show_tables(report.shown(), (*report.notes, LEAK_LIMITS))
     if sources.out is not None:
-        chat(f"saved {sources.out}")
+        hint(f"saved {sources.out}")
 
 
 @from_structs
@@ -158,12 +158,12 @@ def split(
     """Split documents at random into those to train on and those to hold out, to audit membership with later."""
     skipped = Skipped()
     counts = run_member_split(paths, out, chosen, reading, overwrite=overwrite, skipped=skipped)
-    say_left_out(skipped)
+    report_skipped(skipped)
     if as_json:
         print(json.dumps(counts, indent=2))
         return
     print(" · ".join(f"{out / name}: {count:,} documents" for name, count in counts.items()))
-    chat(f"next: larvatus pretrain … --corpus {out / IN}, then larvatus audit leaks … --members {out / IN} ")
+    hint(f"next: larvatus pretrain … --corpus {out / IN}, then larvatus audit leaks … --members {out / IN} ")
 
 
 class ToxicitySources(Settings):
@@ -193,7 +193,7 @@ def toxicity(
     """What a model puts into blanks or writes after prompts, judged by a list of words or a classifier, by group."""
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.corpus])
     loaded = machine.load(model)
-    with Counting("prompts") as count:
+    with ProgressReporter("prompts") as count:
         inputs = ToxicityInputs(
             prompts=sources.prompts,
             beside=None if sources.beside is None else machine.load(sources.beside),
@@ -207,7 +207,7 @@ def toxicity(
         return
     show_tables(report.shown(), (TOXICITY_LIMITS,))
     if sources.out is not None:
-        chat(f"saved {sources.out}")
+        hint(f"saved {sources.out}")
 
 
 app = typer.Typer(help="What a model learnt that it should not show: bias, leaks, toxicity.", no_args_is_help=True)

@@ -14,16 +14,15 @@ from typing import Annotated
 
 import typer
 from msgspec import Struct
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from larvatus.core.errors import ArtefactError, UsageError, printable
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Range, check_ranges
+from larvatus.core.tables import Column, Table
 from larvatus.interfaces.api.cards import ModelCard, card
 from larvatus.interfaces.api.verifying import GOOD, Verdict, Verification, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.tables import show_part, wide_console
 from larvatus.models.bundle.energy import INTENSITY, WATTS
 from larvatus.models.bundle.figures import shown
 
@@ -84,17 +83,14 @@ def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAske
 
 
 def _show(done: ModelCard) -> None:
-    terminal = Console(highlight=False)
-    console = terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for name in ("figure", "value", "95% interval", "measured on", "command"):
-        table.add_column(name, justify="right" if name == "value" else "left")
+    console, rows = wide_console(), []
     for claim in done.claims:
         interval = "" if claim.low is None or claim.high is None else f"{claim.low:.4f} to {claim.high:.4f}"
         data = ", ".join(f"{data.name} ({data.sha256[:8]}…)" for data in claim.data)
         cells = (claim.label, shown(claim), interval, data, claim.command)
-        table.add_row(*(escape(printable(cell)) for cell in cells))
-    console.print(table)
+        rows.append(tuple(map(printable, cells)))
+    columns = ("figure", Column("value"), "95% interval", "measured on", "command")
+    show_part(console, Table(columns, rows, left=len(columns)))
     written = "written" if done.changed else "unchanged"
     console.print(f"{done.directory / 'README.md'}: {len(done.claims)} claims, {written}", markup=False, soft_wrap=True)
 

@@ -27,6 +27,19 @@ from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
 from larvatus.training.engine.watch import Watcher, rich_table
 
+PLOT = "compare.png"
+WIDE = 240  # where there is no terminal whose width must be kept
+_HELP = {
+    "steps": "Train each this many steps.",
+    "tokens": "Train each on this many tokens of its own vocabulary.",
+    "epochs": "Have each read the text this many times: equal text, not equal tokens.",
+    "minutes": "Train each for this long: measured, then fixed as steps.",
+}
+
+Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
+EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), help=_HELP)]
+Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "rank_timeout"))]
+
 
 @from_structs
 def compare(
@@ -46,20 +59,6 @@ def compare(
     watcher = Watcher.on_stream(quiet=is_quiet(), stderr=as_json)
     results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, watcher=watcher)
     show(results, out, as_json=as_json)
-
-
-PLOT = "compare.png"
-WIDE = 240  # where there is no terminal whose width must be kept
-_HELP = {
-    "steps": "Train each this many steps.",
-    "tokens": "Train each on this many tokens of its own vocabulary.",
-    "epochs": "Have each read the text this many times: equal text, not equal tokens.",
-    "minutes": "Train each for this long: measured, then fixed as steps.",
-}
-
-Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
-EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), help=_HELP)]
-Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "rank_timeout"))]
 
 
 def show(results: Results, out: Path, *, as_json: bool) -> None:

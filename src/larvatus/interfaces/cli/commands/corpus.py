@@ -12,7 +12,6 @@ larvatus corpus verify corpus/
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +21,10 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import SHARE, whole
+from larvatus.core.tables import Table
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.format import Counts
 from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, in_words
@@ -39,7 +38,8 @@ from larvatus.interfaces import api
 from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Bulk, Json, MixedReading, Overwrite, TextNames, text_of
-from larvatus.interfaces.cli.progress import Counting, Quiet, chat, progress_console
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
+from larvatus.interfaces.cli.tables import show_part
 
 app = typer.Typer(help="Check text; build, show and verify token shards.", no_args_is_help=True)
 
@@ -74,11 +74,11 @@ def build(
     how = msgspec.structs.replace(reading, language=language)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
-    with Counting("documents") as bar:
+    with ProgressReporter("documents") as bar:
         watch = BuildOptions(
             workers=workers,
-            progress=_Rate(bar.say),
-            checked=Seen(bar),
+            progress=lambda counts: bar.show(f"{_counted(counts)} · {bar.rate(counts.text_bytes) / 1e6:.1f} MB/s"),
+            checked=_checked(bar),
             notice=lambda sentence: console.print(escape(sentence), highlight=False),
         )
         summary = run_corpus_build(text, how, bulk, filters, planted, tokenizer=tokenizer, out=out, watch=watch)
@@ -86,9 +86,9 @@ def build(
         _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
         return
     if len(summary.languages) > 1:
-        Console(highlight=False).print(_table("", summary.languages, summary.counts, mixture.alpha))
+        show_part(Console(highlight=False), _table("", summary.languages, summary.counts, mixture.alpha))
     print(_sentence(summary))
-    chat(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
+    hint(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
 
 
 @app.command()
@@ -107,18 +107,18 @@ def check(
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
-    with Counting("documents") as bar:
+    with ProgressReporter("documents") as bar:
         told = run_corpus_check(
-            text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=Seen(bar)
+            text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=_checked(bar)
         )
     if as_json:
         print(json.dumps(told.to_dict(), ensure_ascii=False, indent=2))
     else:
         _show(told)
     if out is not None and not as_json:
-        chat(f"saved {out}")
+        hint(f"saved {out}")
     if not as_json:
-        chat("next: larvatus corpus build … --filter exact --filter near …    or    --filter all")
+        hint("next: larvatus corpus build … --filter exact --filter near …    or    --filter all")
 
 
 @app.command()
@@ -134,20 +134,14 @@ def contamination(
         print(json.dumps([{**msgspec.to_builtins(each), "share": each.share} for each in sets], indent=2))
         return
     console = Console(highlight=False)
-    console.print(_sets(sets))
+    show_part(console, _sets(sets))
     chance = CHANCE ** (words - WORDS + 1)
     console.print(f"a run of {words} words that is not in the corpus is taken for shared with probability {chance:.1g}")
 
 
-class Seen:
-    """Documents and rate of a first pass."""
-
-    def __init__(self, bar: Counting) -> None:
-        self._say, self._begun = bar.say, time.monotonic()
-
-    def __call__(self, documents: int, size: int) -> None:
-        rate = size / max(1e-9, time.monotonic() - self._begun) / 1e6
-        self._say(f"checked {documents:,} documents · {rate:.1f} MB/s")
+def _checked(bar: ProgressReporter) -> Callable[[int, int], None]:
+    """Progress of a first pass over the text."""
+    return lambda documents, size: bar.show(f"checked {documents:,} documents · {bar.rate(size) / 1e6:.1f} MB/s")
 
 
 def _show(told: CorpusCheck) -> None:
@@ -157,17 +151,17 @@ def _show(told: CorpusCheck) -> None:
         (in_words(name), f"{reason.documents:,}", f"{reason.documents / told.documents:.2%}", f"{reason.words:,}")
         for name, reason in told.reasons.items()
     ]
-    console.print(_plain_table(("", "documents", "share", "words"), rows))
+    show_part(console, Table(("", "documents", "share", "words"), rows))
     levels = " · ".join(f"{count:,} at {level} or more" for level, count in told.near.items())
     console.print(f"near duplicates by similarity: {levels}")
     languages = [f"{escape(code)} {count:,}" for code, count in list(told.languages.items())[:12]]
     console.print(f"languages identified: {', '.join(languages)}")
     kinds = [(kind, f"{each.places:,}", f"{each.documents:,}") for kind, each in told.personal.items()]
-    console.print(_plain_table(("personal data", "places", "documents"), kinds))
+    show_part(console, Table(("personal data", "places", "documents"), kinds))
     for title, values in (("words of a document", told.lengths), ("share of letters", told.letters)):
         console.print(f"{title}: " + " · ".join(f"{name} {_number(value)}" for name, value in values.items()))
     if told.sets:
-        console.print(_sets(told.sets))
+        show_part(console, _sets(told.sets))
     console.print(f"{told.left_out:,} documents would be left out")
 
 
@@ -177,20 +171,11 @@ def _number(value: float) -> str:
 
 def _sets(sets: Sequence[SharedSet]) -> Table:
     head = ("evaluation set", "examples", "judged", "shared", "share", "by half or more")
-    table = _plain_table(head, [])
+    rows = []
     for each in sets:
         counts = (f"{count:,}" for count in (each.examples, each.judged, each.shared))
-        table.add_row(escape(each.name), *counts, f"{each.share:.2%}", f"{each.mostly:,}")
-    return table
-
-
-def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(head):
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
+        rows.append((each.name, *counts, f"{each.share:.2%}", f"{each.mostly:,}"))
+    return Table(head, rows)
 
 
 @app.command()
@@ -204,7 +189,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
         _print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
         return
     console = Console(highlight=False)
-    console.print(_table(str(path), m.languages, m.counts, mixture.alpha))
+    show_part(console, _table(str(path), m.languages, m.counts, mixture.alpha))
     pieces = m.counts.tokens / max(1, m.counts.words)
     console.print(f"vocabulary: {m.settings.vocabulary:,} pieces, {pieces:.2f} a word · {len(m.shards)} shards")
     for source in m.sources:
@@ -245,34 +230,21 @@ def first_sentences(corpus: Corpus, count: int) -> list[str]:
     return [corpus.tokenizer.decode(block.ids[a:b].tolist()) for a, b in pairwise(ends)]
 
 
-class _Rate:
-    """Counts and rate while it runs."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._begun = say, time.monotonic()
-
-    def __call__(self, counts: Counts) -> None:
-        rate = counts.text_bytes / max(1e-9, time.monotonic() - self._begun) / 1e6
-        self._say(f"{_counted(counts)} · {rate:.1f} MB/s")
-
-
 def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
     """Counts by language, and tokens a word; where there are several, their shares as they come and as drawn."""
     mixed = len(languages) > 1
     fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
     shares = ("p", "q") if mixed else ()
-    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
-    if mixed:
-        table.caption = f"p: share of the sentences; q: share that is drawn at α = {alpha:g}; fertility: tokens a word"
-    for name in ("language", *fields, *shares, "fertility"):
-        table.add_column(name.replace("_", " "), justify="left" if name == "language" else "right")
+    rows = []
     for row in language_rows(languages, alpha):
         counts = languages[row.language]
         drawn = (f"{row.p:.4f}", f"{row.q:.4f}") if mixed else ()
-        table.add_row(escape(row.language), *_numbers(counts, fields), *drawn, f"{row.fertility:.2f}")
+        rows.append([row.language, *_numbers(counts, fields), *drawn, f"{row.fertility:.2f}"])
+    note = f"p: share of the sentences · q: share after sampling with α = {alpha:g} · fertility: tokens per word"
     if mixed:
-        table.add_row("all", *_numbers(total, fields), "", "", f"{total.tokens / max(1, total.words):.2f}")
-    return table
+        rows.append(["all", *_numbers(total, fields), "", "", f"{total.tokens / max(1, total.words):.2f}"])
+    columns = [name.replace("_", " ") for name in ("language", *fields, *shares, "fertility")]
+    return Table(columns, rows, title=title, notes=[note] if mixed else [])
 
 
 def _numbers(counts: Counts, fields: Sequence[str]) -> list[str]:

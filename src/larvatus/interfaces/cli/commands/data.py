@@ -10,11 +10,11 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import COUNT, COUNT_OR_NONE
+from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.problems import Problems
@@ -22,6 +22,7 @@ from larvatus.data.labelled.report import Report, many
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.hub import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, reading_of
@@ -35,6 +36,12 @@ MOST_LABELS = 20
 @app.callback()
 def _data() -> None:
     pass
+
+
+_KINDS = tuple(dict.fromkeys(task.Reading for task in TASKS.values()))
+Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("labels",)))]
+"""Where the model says what labels are."""
+ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -128,20 +135,17 @@ def _show(report: Report, parts: Sequence[Examples]) -> None:
 def _show_balance(console: Console, report: Report) -> None:
     names = list(report.balance["train"])
     names += [name for name in report.balance.get("dev", {}) if name not in report.balance["train"]]
-    table = Table("label", *report.balance, box=None, pad_edge=False)
     totals = {part: max(1, sum(counts.values())) for part, counts in report.balance.items()}
-    for name in names[:MOST_LABELS]:
-        cells = [
-            f"{counts.get(name, 0):,} ({counts.get(name, 0) / totals[part]:.1%})"
-            for part, counts in report.balance.items()
-        ]
-        table.add_row(escape(name), *cells)
-    console.print(table)
+    rows = [
+        (
+            name,
+            *(
+                f"{counts.get(name, 0):,} ({counts.get(name, 0) / totals[part]:.1%})"
+                for part, counts in report.balance.items()
+            ),
+        )
+        for name in names[:MOST_LABELS]
+    ]
+    show_part(console, Table(("label", *report.balance), rows, left=1 + len(report.balance)))
     if len(names) > MOST_LABELS:
         console.print(f"… and {len(names) - MOST_LABELS:,} labels more")
-
-
-_KINDS = tuple(dict.fromkeys(task.Reading for task in TASKS.values()))
-Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("labels",)))]
-"""Where the model says what labels are."""
-ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]

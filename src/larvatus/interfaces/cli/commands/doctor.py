@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
+from larvatus.core.tables import Table
 from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.options import Json
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.nn.attention.packed import kernel_of
 from larvatus.training.engine.settings import Runtime
 
@@ -27,11 +28,11 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(facts))
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in facts.items():
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-        table.add_row(name, text)
-    Console().print(table)
+    rows = [
+        (name, ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        for name, value in facts.items()
+    ]
+    show_part(Console(), Table(("", ""), rows, left=2))
 
 
 def _facts() -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,7 @@ from larvatus.inference.vectors.bulk.parts import Stand
 from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Json, Machine, ModelName, Reading
-from larvatus.interfaces.cli.progress import Counting, Quiet
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
 
 OF_VECTORS = "Which vectors"
 
@@ -38,8 +37,8 @@ def embed(
     """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
     check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
     loaded = machine.load(model)
-    with Counting(chosen.unit) as bar, resumable(lambda: _way_on(out)):
-        progress = _Rate(bar.say)
+    with ProgressReporter(chosen.unit) as bar, resumable(lambda: _way_on(out)):
+        progress = partial(_show_progress, bar)
         summary = run_embedding(loaded, paths, chosen, reading, bulk, out=out, progress=progress)
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
@@ -53,19 +52,9 @@ def _way_on(out: Path) -> str:
     return f"the same command {'with --resume goes on from what was written' if kept else 'starts it again'}"
 
 
-class _Rate:
-    """Counts and rate while it runs."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._begun = say, time.monotonic()
-        self._tokens: int | None = None
-
-    def __call__(self, stand: Stand) -> None:
-        now = time.monotonic()
-        if self._tokens is None:  # what an interrupted run had done, and the first block, are not in the rate
-            self._tokens, self._begun = stand.tokens, now
-        rate = (stand.tokens - self._tokens) / max(1e-9, now - self._begun)
-        self._say(f"{_counted(stand)} · {rate:,.0f} tokens/s")
+def _show_progress(bar: ProgressReporter, stand: Stand) -> None:
+    bar.continue_from(stand.tokens)  # neither the interrupted run nor the first block is in the rate
+    bar.show(f"{_counted(stand)} · {bar.rate(stand.tokens):,.0f} tokens/s")
 
 
 def _counted(stand: Stand) -> str:

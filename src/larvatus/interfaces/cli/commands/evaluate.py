@@ -52,7 +52,7 @@ from larvatus.interfaces.cli.commands.evaluate_tables import (
 )
 from larvatus.interfaces.cli.from_struct import TOKENS, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText
-from larvatus.interfaces.cli.progress import say_counts
+from larvatus.interfaces.cli.progress import report_skipped_counts
 from larvatus.interfaces.cli.tables import wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -168,7 +168,7 @@ def evaluate(
     given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
     scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
     rows = scores.rows(each=shown.by == "language")
-    say_counts(scores.skipped)
+    report_skipped_counts(scores.skipped)
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
     if asked.as_json:
         plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")

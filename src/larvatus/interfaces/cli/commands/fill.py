@@ -12,19 +12,20 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import matching, single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Machine, ModelName
+from larvatus.interfaces.cli.tables import show_part
 
 AROUND = 60  # characters before and after a blank
 
@@ -105,23 +106,20 @@ def _show(fills: Fills, mask: str, console: Console) -> None:
         console.print(Text(f"note: {fills.partial}"))
     blank = max(0, fills.text.find(mask))
     if fills.best:
-        console.print(_table(fills.best, blank))
+        show_part(console, _table(fills.best, blank))
         return
     for number, candidates in enumerate(fills.marginals, start=1):
         console.print(Text(f"blank {number} of {len(fills.marginals)}"))
-        console.print(_table(candidates, blank))
+        show_part(console, _table(candidates, blank))
 
 
 def _table(fills: Sequence[Fill | JointFill], blank: int) -> Table:
-    """`blank` is where the first blank stands: of a long text only what is around it is shown."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right")
-    table.add_column(style="bold")
-    table.add_column(style="dim")
+    """Candidates with their texts; of a long text only the part around `blank`, the place of the first blank."""
+    rows = []
     for fill in fills:
         token = fill.token if isinstance(fill, Fill) else " … ".join(fill.tokens)
-        table.add_row(_percent(fill.probability), Text(token), Text(_excerpt(fill.text, blank)))
-    return table
+        rows.append((_percent(fill.probability), Cell(token, "bold"), Cell(_excerpt(fill.text, blank), "dim")))
+    return Table((Column(""), Column("", right=False), Column("", right=False)), rows)
 
 
 def _excerpt(text: str, place: int) -> str:

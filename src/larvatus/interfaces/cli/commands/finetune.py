@@ -20,10 +20,10 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperCommand
 
 from larvatus.core.errors import UsageError, printable
+from larvatus.core.tables import Table
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import FileOptions, refusal
 from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glue
@@ -169,15 +169,12 @@ def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> 
 
 
 def _published(done: Sequence[tuple[GlueTask, Spread]], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, title="beside published scores (test sets, %)", title_justify="left")
-    table.add_column("")
-    for task, _ in done:
-        table.add_column(f"{task.title} {task.metrics[0]}", justify="right")
     ours = [spread.get(task.metrics[0], (math.nan, 0.0)) for task, spread in done]
-    table.add_row("this model (dev)", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in ours))
+    rows = [("this model (dev)", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in ours))]
     for system, scores in PUBLISHED.items():
-        table.add_row(system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done))
-    console.print(table)
+        rows.append((system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done)))
+    columns = ("", *(f"{task.title} {task.metrics[0]}" for task, _ in done))
+    show_part(console, Table(columns, rows, title="beside published scores (test sets, %)"))
 
 
 def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:

@@ -13,11 +13,10 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.tables import Column, Table
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
 from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport
@@ -27,7 +26,8 @@ from larvatus.inference.vectors.standardise.fit import FitOptions
 from larvatus.interfaces.api.interpretation import run_isotropy, run_standardiser_fit, standardiser_file
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
-from larvatus.interfaces.cli.progress import Counting, Quiet, chat, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.tables import show_part
 
 app = typer.Typer(
     help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True
@@ -81,11 +81,11 @@ def fit(
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
     path, unit, skipped = standardiser_file(loaded, name, out), chosen.unit, Skipped()
-    with Counting(f"{unit}s") as progress:
+    with ProgressReporter(f"{unit}s") as progress:
         fitted = run_standardiser_fit(
             loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
         )
-    say_left_out(skipped)
+    report_skipped(skipped)
     layers, size = fitted.mean.shape
     if as_json:
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": chosen.pool, "count": fitted.count}
@@ -93,7 +93,7 @@ def fit(
     else:
         over = f"over {fitted.count:,} {unit}s"
         print(f"{printable(str(path))}: {size} dimensions of {layers - 1} layers and the embeddings, {over}")
-        chat(
+        hint(
             f"next: larvatus embed TEXT --model {model} --unit {unit} --standardise {path if out else name} --out FILE"
         )
 
@@ -120,19 +120,19 @@ def show(
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     skipped = Skipped()
-    with Counting("words") as progress:
+    with ProgressReporter("words") as progress:
         report = run_isotropy(
             loaded, corpus, chosen, reading, standardise=standardise, progress=progress, skipped=skipped
         )
-    say_left_out(skipped)
+    report_skipped(skipped)
     if plot is not None:
         draw(report, plot, title=model)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         return
     console = Console(soft_wrap=True)
-    console.print(_table(report, model))
-    console.print(_frequencies(report))
+    show_part(console, _table(report, model))
+    show_part(console, _frequencies(report))
     for line in _notes(report):
         console.print(line, highlight=False)
 
@@ -140,15 +140,13 @@ def show(
 def _table(report: IsotropyReport, model: str) -> Table:
     said = f"{model}: {report.instances:,} word instances of {report.passages:,} passages"
     said += f"; below each layer with --standardise {report.standardise}" if report.standardise else ""
-    table = Table(title=escape(said), title_justify="left", box=None, pad_edge=False)
-    for name in ("layer", "expected cosine", "IsoScore*", "frequency ρ"):
-        table.add_column(name, justify="right")
-    table.add_column("rogue dimensions")
+    rows = []
     for layer in report.layers:
-        table.add_row(f"{layer.layer}", *_cells(layer.plain))
+        rows.append([f"{layer.layer}", *_cells(layer.plain)])
         if layer.standardised is not None:
-            table.add_row("z", *_cells(layer.standardised))
-    return table
+            rows.append(["z", *_cells(layer.standardised)])
+    rogue = Column("rogue dimensions", right=False)
+    return Table(("layer", "expected cosine", "IsoScore*", "frequency ρ", rogue), rows, title=said, left=0)
 
 
 def _cells(isotropy: Isotropy) -> list[str]:
@@ -163,22 +161,20 @@ def _cells(isotropy: Isotropy) -> list[str]:
 
 
 def _frequencies(report: IsotropyReport) -> Table:
-    """Of the top layer."""
+    """Cosine by frequency, of the top layer."""
     top = report.layers[-1]
     title = f"cosine between instances of one word, layer {top.layer} (frequencies of {report.counted:,} words)"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     effects: list[FrequencyEffect] = [
         measured.frequency
         for measured in (top.plain, top.standardised)
         if measured is not None and measured.frequency is not None
     ]
-    for name in ("occurs", "words", "instances", "plain", "standardised")[: 3 + len(effects)]:
-        table.add_column(name, justify="right")
+    columns, rows = ("occurs", "words", "instances", "plain", "standardised")[: 3 + len(effects)], []
     for bins in zip(*(effect.bins for effect in effects), strict=True):
         first = bins[0]
         spread = f"{first.low:,.0f} to {first.high:,.0f}"
-        table.add_row(spread, f"{first.words:,}", f"{first.instances:,}", *(f"{each.similarity:.3f}" for each in bins))
-    return table
+        rows.append([spread, f"{first.words:,}", f"{first.instances:,}", *(f"{each.similarity:.3f}" for each in bins)])
+    return Table(columns, rows, title=title, left=0)
 
 
 def _notes(report: IsotropyReport) -> list[str]:

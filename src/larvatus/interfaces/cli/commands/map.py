@@ -24,7 +24,7 @@ from larvatus.inference.maps.word_map import WordMap
 from larvatus.inference.vectors.options import Pool
 from larvatus.interfaces.cli.from_struct import PLACES, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Json, Machine, MixedText, ModelName
-from larvatus.interfaces.cli.progress import Quiet, progress_console, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
 from larvatus.interfaces.settings import TextSettings
 
 
@@ -90,15 +90,14 @@ def word_map(
     given, how = text.read_with(reading)
     outputs = (chosen.out, chosen.png, chosen.table)
     check_outputs(*outputs, overwrite=chosen.overwrite, inputs=[model, *map(path_of, given)])
-    console = progress_console(highlight=False, soft_wrap=True)
     loaded = machine.load(model)
     skipped = Skipped()
     settings = {name: getattr(chosen, name) for name in OF_MODEL}
     settings |= {"language": how.language, "sentences": how.sentences}
-    with console.status("looking for instances, their vectors and their map"):
+    with ProgressReporter("instances", start="looking for instances, their vectors and their map"):
         reader = how.reading(label_field=chosen.label)
         result = loaded.map(words, given, reading=reader, skipped=skipped, **settings)
-    say_left_out(skipped)
+    report_skipped(skipped)
     for note in result.notes:
         print(note, file=sys.stderr)
     called = chosen.label or "label"

@@ -48,7 +48,7 @@ from larvatus.data.text.readers import matching
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
-from larvatus.interfaces.cli.progress import Counting
+from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.bulk import Answering, write_answers
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
@@ -210,7 +210,7 @@ def _resumable(
     settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": collecting()}
     assert wanted.out is not None
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
-    with Counting("texts") as bar, resumable("the same command goes on from what was written"):
+    with ProgressReporter("texts") as bar, resumable("the same command goes on from what was written"):
 
         def lines(answer: Predicted) -> list[str]:
             return json_lines(job.format, *as_rows(answer, top))
@@ -250,15 +250,15 @@ def _understood(task: AnyTask) -> set[str]:
 @contextmanager
 def _writer(
     out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
-) -> Iterator[tuple[Callable[[Predicted], None], Counting | None]]:
+) -> Iterator[tuple[Callable[[Predicted], None], ProgressReporter | None]]:
     """What to do with each answer; a bar counts them where they go to a file."""
     if out is not None and by_id:
         answers: dict[str, str] = {}
-        with Counting("questions") as bar:
+        with ProgressReporter("questions") as bar:
             yield (lambda answer: _keep(answers, answer)), bar
         write_predictions(out, answers)
     elif out is not None:
-        with row_file(out) as write, Counting("texts") as bar:
+        with row_file(out) as write, ProgressReporter("texts") as bar:
             yield (lambda answer: write(*as_rows(answer, top))), bar
     elif as_json:
         # a line at once: who reads the pipe need not wait for more
@@ -366,7 +366,7 @@ def write_for_server(
 
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)
-    with Counting("rows") as bar:
+    with ProgressReporter("rows") as bar:
         rows = write_submission(out / test.file, _counted(answered(), bar))
     missing = [name for name in FILES if not (out / name).is_file()]
     way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"

@@ -18,7 +18,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.api.pretraining import run_pretraining
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
-from larvatus.interfaces.cli.progress import Quiet, chat, is_quiet
+from larvatus.interfaces.cli.progress import Quiet, hint, is_quiet
 from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
 from larvatus.training.engine.launch import launch
 from larvatus.training.pretraining.evaluation import HeldOut
@@ -60,8 +60,8 @@ def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
     words = {name for held_out in results.values() for name in held_out.scores}
     mask = Tokenizer.load(out).special.mask
     if words & {"causal-lm", "denoising"}:
-        chat(f'next: larvatus generate "Some text" --model {printable(str(out))}')
+        hint(f'next: larvatus generate "Some text" --model {printable(str(out))}')
     elif mask:
-        chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
+        hint(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
     else:
-        chat(f"next: larvatus embed TEXTS --unit word --model {printable(str(out))} --out vectors.parquet")
+        hint(f"next: larvatus embed TEXTS --unit word --model {printable(str(out))} --out vectors.parquet")

@@ -14,11 +14,11 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
+from larvatus.core.tables import Column, Table
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load
 from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt_table, read_texts_of
@@ -27,6 +27,7 @@ from larvatus.interfaces.cli.commands.finetune import show_result
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.packaged import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable
@@ -142,12 +143,8 @@ def _table(
 
 def _show(table: PromptTable) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    shown = Table(box=None, pad_edge=False, title=escape(table.title), title_justify="left")
-    for name in ("method", table.metric, "95% interval", "pattern"):
-        shown.add_column(name, justify="right" if name == table.metric else "left")
-    for row in table.rows:
-        shown.add_row(*map(escape, row.cells))
-    console.print(shown)
+    columns = ("method", Column(table.metric), "95% interval", "pattern")
+    show_part(console, Table(columns, [row.cells for row in table.rows], title=table.title, left=len(columns)))
     for note in table.notes:
         console.print(f"note: {note}", markup=False)
 

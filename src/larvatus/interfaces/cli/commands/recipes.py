@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
-from rich.table import Table
 
+from larvatus.core.tables import Table
 from larvatus.interfaces.cli.options import Json, Set, Size
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.recipes import read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
 
 app = typer.Typer(help="The published systems, one file each.")
@@ -28,15 +29,13 @@ def list_recipes(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([recipe_table(recipe) for recipe in recipes]))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("recipe", "what it is", "packing", "corruption", "objectives"):
-        table.add_column(column)
+    rows = []
     for recipe in recipes:
         plain = recipe_table(recipe)
         objectives = " + ".join(objective["type"] for objective in plain["objectives"])
         corruption = plain["corruption"]["type"] if plain["corruption"] else "none"
-        table.add_row(recipe.name, recipe.about, plain["packing"]["type"], corruption, objectives)
-    Console().print(table)
+        rows.append((recipe.name, recipe.about, plain["packing"]["type"], corruption, objectives))
+    show_part(Console(), Table(("recipe", "what it is", "packing", "corruption", "objectives"), rows, left=5))
 
 
 @app.command()

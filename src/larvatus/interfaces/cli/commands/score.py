@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, islice, starmap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
@@ -23,6 +20,7 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
+from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
@@ -38,7 +36,8 @@ from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName
-from larvatus.interfaces.cli.progress import Counting, Quiet, progress_console
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 
@@ -126,7 +125,7 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
             yield Lines(lines, block.faults, sums)
 
     way = "the same command with --resume goes on from what was written"
-    with Counting("texts") as bar, resumable(way):
+    with ProgressReporter("texts") as bar, resumable(way):
         blocks = _blocks([], matching(chosen.file), chosen.text)
         counts = job.write(blocks, answered, lambda counts: bar(int(counts["texts"])))
     loss = -counts["total"] / max(1, counts["tokens"])
@@ -170,17 +169,15 @@ def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> I
 
 def _show(score: Score, tokenizer: Tokenizer) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right")
-    table.add_column(style="bold")
-    table.add_column(style="dim")
     pieces: list[list[str]] = [[] for _ in score.word_spans]
     for piece, word in zip(score.pieces, score.words_of_tokens.tolist(), strict=True):
         if word >= 0:
             pieces[word].append(tokenizer.readable(piece))
-    for word, parts in zip(score.words, pieces, strict=True):
-        table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(parts) if len(parts) > 1 else ""))
-    console.print(table)
+    rows = [
+        (f"{word.score:.3f}", Cell(word.text, "bold"), Cell(" ".join(parts) if len(parts) > 1 else "", "dim"))
+        for word, parts in zip(score.words, pieces, strict=True)
+    ]
+    show_part(console, Table((Column(""), Column("", right=False), Column("", right=False)), rows))
     console.print(Text(Totals().plus(score).line()))
     for note in score.notes:
         console.print(Text(f"note: {note}"))
@@ -189,14 +186,19 @@ def _show(score: Score, tokenizer: Tokenizer) -> None:
 def _pairs(loaded: Model, chosen: ScoreSettings, *, as_json: bool) -> None:
     method, normalise, out = chosen.method, chosen.normalise, chosen.out
     begun = time.monotonic()
-    with _Bar(progress_console()) as bar:
+    with ProgressReporter("pairs", start="scoring") as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.continue_from(done)
+            bar(done, total)
+
         result = score_pairs(
             loaded,
             chosen.pairs,
             out=out,
             overwrite=chosen.overwrite,
             resume=chosen.resume,
-            progress=bar.update,
+            progress=progress,
             method=method,
             normalise=normalise,
         )
@@ -216,13 +218,9 @@ def _show_pairs(result: PairAccuracies) -> None:
     for name in GROUPS:
         if name not in result.by:
             continue
-        table = Table(box=None, pad_edge=False)
-        table.add_column(GROUPS[name])
-        for heading in ("pairs", "right", "95%"):
-            table.add_column(heading, justify="right")
-        for group, accuracy in result.by[name].items():
-            table.add_row(Text(group), *_cells(accuracy))
-        console.print(table, "")
+        rows = [(group, *_cells(accuracy)) for group, accuracy in result.by[name].items()]
+        show_part(console, Table((GROUPS[name], "pairs", "right", "95%"), rows))
+        console.print()
     overall = result.overall
     share, interval = _cells(overall)[1:]
     print(f"overall: {share} right ({interval}) · {result.ties:,} ties, counted as wrong")
@@ -230,34 +228,3 @@ def _show_pairs(result: PairAccuracies) -> None:
 
 def _cells(accuracy: Accuracy) -> tuple[str, str, str]:
     return f"{accuracy.total:,}", f"{accuracy.share:.1%}", f"{100 * accuracy.low:.1f}–{100 * accuracy.high:.1f}"
-
-
-class _Bar:
-    """Pairs done, rate and time left: a line that changes on a terminal, a plain line now and then elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        columns: tuple[Any, ...] = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("scoring", total=None)
-        self._begun = self._said = time.monotonic()
-        self.before: int | None = None
-        """Pairs that an interrupted run had done: not in the rate."""
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def update(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.before is None:
-            self.before, self._begun = done, now
-        rate = (done - self.before) / max(1e-9, now - self._begun)
-        line = f"{done:,} of {total:,} pairs · {rate:,.1f} pairs/s"
-        self._bar.update(self._task, completed=done, total=total, description=line)
-        if not (self._console.is_terminal or self._console.quiet) and now - self._said > 30:
-            self._said = now
-            print(line, file=sys.stderr)

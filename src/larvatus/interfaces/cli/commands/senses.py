@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import COUNT_OR_NONE, Weight
 from larvatus.core.settings import Settings
+from larvatus.core.tables import Column, Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
@@ -34,7 +33,8 @@ from larvatus.inference.senses.wordnet import NAMES, WordNet
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import Counting, Quiet, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.models.bundle.packaged import HELP as PACKAGED
@@ -89,7 +89,7 @@ def build(
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
     reading = Reading()
-    with Counting("sentences") as bar:
+    with ProgressReporter("sentences") as bar:
         inventory = run_sense_build(
             model,
             corpus,
@@ -97,7 +97,10 @@ def build(
             out=out,
             wordnet=wordnet,
             device=device,
-            progress=_Rate(bar.say),
+            progress=lambda so_far: bar.show(
+                f"{so_far.sentences:,} sentences · {so_far.instances:,} tagged words · "
+                f"{bar.rate(so_far.sentences):,.0f} sentences/s"
+            ),
             reading=reading,
         )
     origin = inventory.origin
@@ -189,7 +192,7 @@ def _give_word(word: TaggedWord, write: Write | None, *, as_json: bool) -> None:
 def _show_words(text: str, words: Sequence[TaggedWord], wordnet: WordNet) -> None:
     console = Console(soft_wrap=True, highlight=False)
     if words:
-        console.print(_words_table(words, wordnet))
+        show_part(console, _words_table(words, wordnet))
     else:
         console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
 
@@ -273,7 +276,7 @@ def _documents(
             yield find_tagged(text, tagger.wordnet, where=where)
         else:
             yield text, find_instances(text, tagger.wordnet)
-    say_left_out(skipped)
+    report_skipped(skipped)
 
 
 def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
@@ -287,27 +290,24 @@ def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
 
 
 def _words_table(words: Sequence[TaggedWord], wordnet: WordNet) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("word", "sense", "from", "cosine", "meaning"):
-        table.add_column(name, justify="right" if name == "cosine" else "left", no_wrap=name != "meaning")
+    rows = []
     for word in words:
         meaning = wordnet.synset(word.synset).definition if word.synset else ""
         cosine = "" if word.similarity is None else f"{word.similarity:.3f}"
-        table.add_row(Text(word.text), Text(word.key or "–"), word.how or "–", cosine, Text(meaning))
-    return table
+        rows.append((word.text, word.key or "–", word.how or "–", cosine, meaning))
+    names = ("word", "sense", "from", "cosine", "meaning")
+    return Table([Column(name, right=name == "cosine", whole=name != "meaning") for name in names], rows)
 
 
 def _show_results(results: Sequence[SetResult], console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
+    rows = []
     names = ("set", "words", "answered", "P", "R", "F1", "first sense", "most frequent")
-    for name in names:
-        table.add_column(name, justify="left" if name == "set" else "right")
     for result in results:
         score = result.score
         figures = [score.precision, score.recall, score.f1, result.first_sense.f1, result.most_frequent.f1]
         row = [result.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
-        table.add_row(*row)
-    console.print(table)
+        rows.append(row)
+    show_part(console, Table(names, rows))
     for result in results:
         words = difference_from(result.above_most_frequent, "the most frequent sense")
         console.print(Text(f"{result.name}: {words}"))
@@ -332,14 +332,3 @@ def _show_entries(entries: Sequence[SenseEntry], console: Console) -> None:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-class _Rate:
-    """Counts and rate while it runs."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._begun = say, time.monotonic()
-
-    def __call__(self, reading: Reading) -> None:
-        rate = reading.sentences / max(1e-9, time.monotonic() - self._begun)
-        self._say(f"{reading.sentences:,} sentences · {reading.instances:,} tagged words · {rate:,.0f} sentences/s")

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from larvatus.core.errors import DataError, UsageError, printable
 from larvatus.core.flags import Flag
@@ -24,6 +23,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import ShareBetween, digits
 from larvatus.core.regular_files import read_named
 from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
@@ -35,7 +35,8 @@ from larvatus.inference.vectors.similarity import Instance, instance, similariti
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
-from larvatus.interfaces.cli.progress import Counting, Quiet, chat, say_left_out
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.tables import show_part
 
 DEFAULT = "words"
 
@@ -133,7 +134,7 @@ def _show_nearest(
     loaded: Model, marked: Instance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
 ) -> None:
     skipped = Skipped()
-    with Counting("instances") as progress:
+    with ProgressReporter("instances") as progress:
         nearest = search(
             loaded,
             marked,
@@ -142,7 +143,7 @@ def _show_nearest(
             progress=progress,
             skipped=skipped,
         )
-    say_left_out(skipped)
+    report_skipped(skipped)
     if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
         return
     if as_json:
@@ -170,14 +171,14 @@ def index(
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
     request = IndexRequest(words=_wanted(word, words), vectors=vectors, reading=reading, resume=resume)
     skipped = Skipped()
-    with Counting("instances") as progress:
+    with ProgressReporter("instances") as progress:
         built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
-    say_left_out(skipped)
+    report_skipped(skipped)
     if as_json:
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
-        chat(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+        hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
 class JudgementSettings(Settings):
@@ -216,12 +217,13 @@ def evaluate(
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
         return
-    table = Table(title=f"{benchmark}: {result.pairs:,} pairs", title_justify="left", box=None, pad_edge=False)
-    for name in ("layers", result.measure, *(("± ",) if benchmark == "wic" else ())):
-        table.add_column(name.strip(), justify="right")
-    for score in result.scores:
-        table.add_row(score.layers, f"{score.value:.4f}", *([f"{score.error:.4f}"] if score.error else []))
-    Console(soft_wrap=True).print(table)
+    columns = ("layers", result.measure, *(("±",) if benchmark == "wic" else ()))
+    rows = [
+        (score.layers, f"{score.value:.4f}", *([f"{score.error:.4f}"] if score.error else []))
+        for score in result.scores
+    ]
+    title = f"{benchmark}: {result.pairs:,} pairs"
+    show_part(Console(soft_wrap=True), Table(columns, rows, title=title, left=0))
     for note in result.notes:
         print(f"note: {note}")
 

@@ -14,14 +14,15 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from larvatus.core.errors import printable
+from larvatus.core.tables import Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.api.corpora import Read, run_tokenizer_training
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text_of
-from larvatus.interfaces.cli.progress import Quiet, chat, is_quiet
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
 from larvatus.models.bundle.packaged import model_path
 
@@ -44,9 +45,8 @@ def train(
         raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
     given, language = text_of(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
-    console = Console(stderr=as_json, markup=False, emoji=False, quiet=is_quiet())
     read = Read()
-    with console.status("learning the vocabulary …"):
+    with ProgressReporter("documents", start="learning the vocabulary"):
         tokenizer = run_tokenizer_training(given, chosen, how, bulk, out=out, read=read)
     counts = {"documents": read.documents, "characters": read.characters}
     left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
@@ -65,7 +65,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
     print(f"saved {printable(str(out))}")
-    chat(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
+    hint(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
 
 
 @app.command()
@@ -96,15 +96,20 @@ def show(
     if as_json:
         print(json.dumps({"text": text, "words": len(encoded.word_spans), "tokens": rows}, ensure_ascii=False))
         return
-    table = Table("token", "id", "piece", "word", "", "characters", "", box=None, pad_edge=False)
-    for row in rows:
-        word = "" if row["word"] is None else str(row["word"])
-        table.add_row(
-            str(row["token"]), str(row["id"]), _escaped(tokenizer.readable(row["piece"])), word,
-            _escaped(row["word_text"] or ""),
-            f"{row['start']}–{row['end']}", _escaped(row["text"]),
-        )  # fmt: skip
-    Console().print(table)
+    cells = [
+        (
+            str(row["token"]),
+            str(row["id"]),
+            visible(tokenizer.readable(row["piece"])),
+            "" if row["word"] is None else str(row["word"]),
+            visible(row["word_text"] or ""),
+            f"{row['start']}–{row['end']}",
+            visible(row["text"]),
+        )
+        for row in rows
+    ]
+    heads = ("token", "id", "piece", "word", "", "characters", "")
+    show_part(Console(), Table(heads, cells, left=len(heads)))
 
 
 def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
@@ -123,7 +128,6 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
         print("commonest: " + " ".join(map(tokenizer.readable, commonest)))
 
 
-def _escaped(text: str) -> str:
-    """Visible, and no markup: a piece such as [bold] is text."""
-    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-    return shown.replace("[", r"\[")
+def visible(text: str) -> str:
+    """Text with every unprintable character as its escape."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
