@@ -22,6 +22,7 @@ from larvatus.data.corpus import BuildOptions, build_corpus, processes
 from larvatus.data.corpus.processes import Workers
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.training.pretraining.prepare import Prepared
+from tests import warm
 from tests.faults.test_runs import command, environment
 from tests.faults.worker_tasks import working
 from tests.patience import WATCHDOG_S, watchdog
@@ -35,7 +36,13 @@ def children(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found += map(int, task.read_text().split())
-    return found
+    return [child for child in found if name_of(child) != warm.NAME.decode()]
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def first_child(process: subprocess.Popen[str]) -> int:
@@ -66,7 +73,7 @@ def gone(pid: int, within: float = WATCHDOG_S) -> bool:
 @contextlib.contextmanager
 def started(arguments: list[Any], **more: Any) -> Iterator[subprocess.Popen[str]]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environment()}
-    process = subprocess.Popen(list(map(str, arguments)), **{**pipes, **more})
+    process = warm.Popen(list(map(str, arguments)), **{**pipes, **more})
     try:
         yield process
     finally:

@@ -26,6 +26,7 @@ from larvatus.training.engine import snapshot
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Metrics
 from larvatus.training.pretraining import checkpoint as checkpoints
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -97,7 +98,7 @@ def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, t
     out = tmp_path / "killed"
     while kills < 10:
         begun = (out / "metrics.jsonl").stat().st_size if (out / "metrics.jsonl").exists() else 0
-        process = subprocess.Popen(
+        process = warm.Popen(
             command(prepared, out, steps=steps, workers=next(workers), extra=["--resume"]),
             env=environment(),
             stdout=subprocess.DEVNULL,
@@ -111,7 +112,7 @@ def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, t
         process.kill()
         assert process.wait() == -signal.SIGKILL  # killed, not done: there are steps enough for ten kills
         kills += 1
-    finished = subprocess.run(command(prepared, out, steps=steps, workers=1, extra=["--resume"]), env=environment())
+    finished = warm.run(command(prepared, out, steps=steps, workers=1, extra=["--resume"]), env=environment())
     assert finished.returncode == 0
     assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(out))
 
@@ -134,7 +135,7 @@ def test_row_12_another_world_size_sees_the_same_batches(prepared, tmp_path):
                 "-m",
                 "larvatus",
             ]
-        assert subprocess.run(run, env=environment(), capture_output=True).returncode == 0
+        assert warm.run(run, env=environment(**{warm.NESTED: "all"}), capture_output=True).returncode == 0
         losses[ranks] = [line["loss"] for line in metrics(out, "train")]
     assert losses[1] == pytest.approx(losses[2], rel=1e-4)
 
@@ -272,7 +273,7 @@ def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp
     script = tmp_path / "ranks.py"
     script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), tmp=tmp_path))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=WATCHDOG_S)
+    done = warm.run(launch, env=environment(**{warm.NESTED: "all"}), capture_output=True, text=True, timeout=WATCHDOG_S)
     said = {path.name: path.read_text() for path in tmp_path.glob("*-[01]")}
     names = ["loss-0", "loss-1", "gradient-0", "gradient-1"]
     assert said == dict.fromkeys(names, "stopped, weights kept"), done.stderr

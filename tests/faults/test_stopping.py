@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from larvatus.training.engine import snapshot
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
+from tests import warm
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
 from tests.patience import WATCHDOG_S
@@ -46,7 +47,7 @@ def finetuning(base: Path, train: Path, out: Path, *more: Any) -> list[str]:
 
 def stopped(command: list[str], number: signal.Signals, begun: Path) -> str:
     """Start it, give it a signal once it has made some steps, and see it end with 75; what it said."""
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = warm.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (begun.exists() and begun.stat().st_size):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -89,7 +90,7 @@ def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_p
     assert subprocess.run(network(prepared, whole, **common), env=environment()).returncode == 0
     stopped(network(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
     again = network(prepared, parts, "--resume", "--workers", 2, **common)
-    assert subprocess.run(again, env=environment()).returncode == 0
+    assert warm.run(again, env=environment()).returncode == 0
     assert_bit_equal(final_weights(whole), final_weights(parts))
     for name in ("model", "optimizer"):
         ours, theirs = (
@@ -122,7 +123,7 @@ def test_11_killed_at_any_moment_and_always_resumed_ends_bit_equal(tmp_path: Pat
     took = time.monotonic() - began
     draw = random.Random(7)
     for kill in range(11):
-        process = subprocess.Popen(
+        process = warm.Popen(
             command(tmp_path / "killed"), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
@@ -317,7 +318,7 @@ def test_34_more_signals_in_the_midst_of_the_save_leave_a_sound_checkpoint(
     out = tmp_path / "run"
     words = network(prepared, out, steps=40)[3:]
     words[words.index("--save-every") + 1] = "3"
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", SECOND, str(moment), *words],
         env=environment(),
         capture_output=True,

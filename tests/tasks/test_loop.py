@@ -21,7 +21,7 @@ from larvatus.core.rng import stream
 from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
@@ -80,7 +80,7 @@ def examples(parent: Bundle, head: str) -> Examples:
 
 
 def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000, **settings: Any) -> FineTuning:
-    ready, _ = with_head(parent, head, seed=3)
+    ready, _ = attach_head(parent, head, seed=3)
     told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
     config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
     return FineTuning(

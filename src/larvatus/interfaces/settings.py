@@ -25,7 +25,7 @@ from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.languages import Given, LanguagePath
 from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.inference.vectors.passages import PassageOptions
-from larvatus.models.bundle.packaged import NAME as PACKAGED
+from larvatus.models.bundle.model_names import NAME as PACKAGED
 from larvatus.training.engine.settings import (
     BUDGETS,
     MEMORY,

@@ -12,8 +12,8 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, Preempted
+from larvatus.evaluation.compare.candidates import read_candidates
 from larvatus.evaluation.compare.compare import Comparison, as_dict, compare
-from larvatus.evaluation.compare.contestants import contestants_of
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, steps_of_phases
@@ -37,9 +37,9 @@ def plan(texts, tmp_path_factory):
 
     def make(out, **more):
         names = f"bert,roberta,{texts / 'more.toml'}"
-        contestants = contestants_of(names, settings=[*SMALL, *BERT, "more:phases.1.length=48"])
+        candidates = read_candidates(names, settings=[*SMALL, *BERT, "more:phases.1.length=48"])
         given = {"corpus": [str(texts / "train.txt")], "valid": str(texts / "valid.txt"), "budget": Budget(steps=STEPS)}
-        return Comparison(contestants=contestants, out=out, **{**given, **more})
+        return Comparison(candidates=candidates, out=out, **{**given, **more})
 
     return make
 
@@ -62,20 +62,20 @@ def timeless(results):
 
 def test_a_run_of_a_comparison_equals_pretraining_alone_bit_for_bit(compared, plan, texts, tmp_path):
     out, results = compared
-    for contestant in plan(out).contestants[:2]:
-        alone = tmp_path / contestant.label
-        job = Job(recipe=contestant.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
+    for candidate in plan(out).candidates[:2]:
+        alone = tmp_path / candidate.label
+        job = Job(recipe=candidate.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
 
-        def build(recipe=contestant.recipe, alone=alone):
+        def build(recipe=candidate.recipe, alone=alone):
             corpus, valid = [str(texts / "train.txt")], str(texts / "valid.txt")
             return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), watcher=QUIET)
 
         held_out = train(job, build, QUIET)
-        ours, theirs = weights(out / contestant.label), weights(alone)
+        ours, theirs = weights(out / candidate.label), weights(alone)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-        result = next(run for run in results.runs if run.label == contestant.label)
-        last = held_out[contestant.recipe.phases[-1].length]
+        result = next(run for run in results.runs if run.label == candidate.label)
+        last = held_out[candidate.recipe.phases[-1].length]
         assert {name: score.loss for name, score in result.objectives.items()} == {
             name: score.loss for name, score in last.scores.items()
         }
@@ -101,9 +101,9 @@ def test_the_table_has_every_measure_of_every_recipe(compared):
     assert lines["steps"] == ["4", "4", "4"]
     assert lines["next-sentence right"][1] == "–"
     assert lines["masked-lm loss"] == [f"{run.objectives['masked-lm'].loss:.3f}" for run in results.runs]
-    assert lines["words right"] == [f"{run.yardstick.accuracy:.1%}" for run in results.runs]
-    assert lines["bits a character"] == [f"{run.yardstick.bits:.3f}" for run in results.runs]
-    assert len({run.yardstick.words for run in results.runs}) == 1
+    assert lines["words right"] == [f"{run.word_nll.accuracy:.1%}" for run in results.runs]
+    assert lines["bits a character"] == [f"{run.word_nll.bits:.3f}" for run in results.runs]
+    assert len({run.word_nll.words for run in results.runs}) == 1
     assert "note: vocabularies differ" in said
     assert "note: bert, more: lower-cased" in said
     assert "note: bert, roberta, more: only 4 steps" in said
@@ -151,7 +151,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_results(compared, plan, tmp_pa
 
 def test_a_finished_run_is_checked_before_it_is_taken(compared, plan, tmp_path):
     out = tmp_path / "out"
-    one = {"contestants": plan(out).contestants[:1]}
+    one = {"candidates": plan(out).candidates[:1]}
     given = plan(out)
     small = Comparison(**{**vars(given), **one, "budget": Budget(steps=1)})
     compare(small, QUIET)
@@ -167,7 +167,7 @@ def test_a_finished_run_is_checked_before_it_is_taken(compared, plan, tmp_path):
 
 def test_without_held_out_text_there_are_dashes_and_a_note_but_no_curve(plan, texts, tmp_path):
     built = plan(tmp_path / "first", budget=Budget(steps=1))
-    one = Comparison(**{**vars(built), "contestants": built.contestants[:1], "seeds": (1, 2)})
+    one = Comparison(**{**vars(built), "candidates": built.candidates[:1], "seeds": (1, 2)})
     compare(one, QUIET)
     (shards,) = (tmp_path / "first" / "texts").iterdir()
     shards = shards / "corpus" / "train"

@@ -19,7 +19,7 @@ from larvatus.evaluation.compare.languages import _frequencies, evaluate_text, o
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOut, Score, together
 from larvatus.training.pretraining.held_out import HELD_OUT_SEED
@@ -152,7 +152,7 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
     bundle = load_bundle(model)
     corpus = open_text([LanguagePath(n, str(texts / "held" / n)) for n in ("big", "low")], bundle.tokenizer, tmp_path)
     result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=10**6).languages["low"]
-    recipe, known = recipe_of(bundle.recipe or {}, where="x"), bundle.tokenizer
+    recipe, known = parse_recipe(bundle.recipe or {}, where="x"), bundle.tokenizer
     vocabulary = MaskVocabulary(
         mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
     )

@@ -13,8 +13,8 @@ import torch
 from larvatus.core.arrays import repeated, repeats
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.staging import Stage, Staged
 from larvatus.training.engine.step import generator_untouched
@@ -88,7 +88,7 @@ def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
 
 
 def _filled(batch: TrainingBatch[Any]) -> TrainingBatch[Any]:
-    return fill(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
+    return fill_batch(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
 
 
 def test_copies_run_on_a_stream_of_their_own_and_the_reader_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 
@@ -33,6 +33,7 @@ from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 
 SMALL = (
     "model.layers=2", "model.hidden=16", "model.cells=16", "model.symbol=4", "model.filters=[4, 4, 4]",
@@ -189,8 +190,11 @@ def test_two_processes_give_the_losses_of_one(shards, tmp_path):
     for ranks in (1, 2):
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if ranks == 2 else []
         out = tmp_path / str(ranks)
-        done = subprocess.run(
-            [sys.executable, *launch, "-m", *given, "--out", str(out)], capture_output=True, text=True
+        done = warm.run(
+            [sys.executable, *launch, "-m", *given, "--out", str(out)],
+            env={**os.environ, warm.NESTED: "all"},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())

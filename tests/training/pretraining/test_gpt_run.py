@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
+import os
 import sys
 
 import pytest
@@ -25,6 +25,7 @@ from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
+from tests import warm
 from tests.conftest import SMALL
 
 SETTINGS = tuple(setting for setting in SMALL if not setting.startswith("phases.1"))
@@ -95,7 +96,7 @@ def test_two_processes_have_the_losses_of_one(running_text, tmp_path):
         run += ["--out", str(out), "--steps", "3", "--device", "cpu", "--microbatch", "128"]
         for setting in (*SETTINGS, "model.dropout=0.0", "model.attention_dropout=0.0"):
             run += ["--set", setting]
-        done = subprocess.run(run, capture_output=True, text=True)
+        done = warm.run(run, env={**os.environ, warm.NESTED: "all"}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         losses.append([line["loss"] for line in lines if line["kind"] == "train"])

@@ -197,7 +197,7 @@ def test_text_without_full_stops_is_held_out_as_well(tmp_path):
     assert min(abs(a - b) for a in trained for b in held_out) > 3
 
 
-def test_the_same_passages_are_the_text_of_the_yardstick(tmp_path):
+def test_the_same_passages_are_the_text_of_the_word_level_metric(tmp_path):
     """`compare` hides words of the text that the shards hold out."""
     folder = write_documents(tmp_path / "text", [sentences(900)])
     _, prepared = built(tmp_path / "run", [folder])

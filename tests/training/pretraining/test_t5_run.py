@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,8 +24,8 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
@@ -38,6 +37,7 @@ from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 SETTINGS = (
@@ -107,7 +107,7 @@ def test_filler_of_a_compiled_step_changes_no_loss_and_no_gradient(sentinel_shar
     model = Network.build(recipe.model, recipe.objectives, corpus.tokenizer.size, seed=0)
     batch = batches(sentinel_shards, tokens=256, count=1)[0]
     count = batch.targets[DenoisedText].count
-    filled = fill(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
+    filled = fill_batch(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
     gradients = []
     for each in (batch, filled):
         model.zero_grad()
@@ -183,9 +183,8 @@ def test_two_processes_give_the_losses_of_one(sentinel_shards: Prepared, tmp_pat
     tests = str(Path(__file__).parents[3])
     script.write_text(RANKS.format(tests=tests, train=str(sentinel_shards.train), out=str(out)))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=WATCHDOG_S
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", warm.NESTED: "all"}
+    done = warm.run(launch, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert out.exists(), done.stderr
     stepper = stepper_of(recipe_of(), 400, microbatch=100)
     alone = [

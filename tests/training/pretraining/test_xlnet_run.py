@@ -29,8 +29,8 @@ from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn import fill, on_device
-from larvatus.models.objectives import combine
+from larvatus.models.nn import fill_batch, on_device
+from larvatus.models.objectives import weighted_sum
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
@@ -40,6 +40,7 @@ from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -123,11 +124,11 @@ def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(closed):
 
 
 def check_filled(model: Network, compiled: torch.nn.Module, batch: TrainingBatch) -> None:
-    filled = fill(batch, tokens=224, sequences=12, targets=64, limit=32, pad_id=5)
+    filled = fill_batch(batch, tokens=224, sequences=12, targets=64, limit=32, pad_id=5)
     gradients = []
     for runner, step in ((model, batch), (compiled, filled)):
         model.zero_grad()
-        total = combine(runner(on_device(step, "cpu"), limit=32), {"permutation-lm": 20.0})
+        total = weighted_sum(runner(on_device(step, "cpu"), limit=32), {"permutation-lm": 20.0})
         total.backward()
         gradients.append([total.detach(), *(parameter.grad for parameter in model.parameters())])
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
@@ -183,7 +184,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
     for count, name in ((1, "one"), (2, "two")):
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
         started = [
-            subprocess.Popen(
+            warm.Popen(
                 [*command, "--out", name],
                 cwd=tmp_path,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **(world | {"RANK": str(rank)} if count > 1 else {})},

@@ -25,6 +25,7 @@ from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.parallel import chosen
 from larvatus.training.pretraining.job import Job
 from larvatus.training.pretraining.prepare import Prepared
+from tests import warm
 from tests.made_up import classes
 from tests.patience import WATCHDOG_S
 from tests.training.ranks.processes import launch
@@ -176,8 +177,9 @@ def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, s
 
     def start() -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment[warm.NESTED] = "all"
         call = [*command, "finetune", "classify", *options]
-        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
+        return warm.run(call, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
 
     done = start()
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ from larvatus.data.corruption import CorruptionConfig, MaskingConfig
 from larvatus.data.text.languages import Given, path_of
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.training.pretraining.held_out import held_out_batches, measurable, packing_for
@@ -39,7 +39,7 @@ LONGEST = 512
 """Tokens of a sequence, for a directory without the recipe it was trained by."""
 
 
-class HowRead(NamedTuple):
+class TextSetup(NamedTuple):
     """How text is packed and masked."""
 
     packing: PackingConfig
@@ -65,7 +65,7 @@ def evaluate_text(
     *,
     runtime: Runtime,
     tokens: int,
-    how: HowRead | None = None,
+    how: TextSetup | None = None,
     only_masked: bool = False,
 ) -> HeldOut:
     """The model's objectives on the text: up to `tokens` in all, of each language as much.
@@ -97,7 +97,7 @@ def _evaluate(
     *,
     runtime: Runtime,
     tokens: int,
-    how: HowRead,
+    how: TextSetup,
     only_masked: bool,
 ) -> HeldOut:
     packing, corruption, length = how
@@ -132,7 +132,7 @@ def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, MaskedTokens: fewer})
 
 
-def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) -> float:
+def copy_baseline(corpus: Corpus, how: TextSetup, *, tokens: int, microbatch: int) -> float:
     """What a rule without a model gets right: copy the shown token, and for `[MASK]` guess the commonest token."""
     mask, commonest = corpus.tokenizer.id(corpus.tokenizer.special.mask), int(np.argmax(_frequencies(corpus, None)))
     right = total = 0
@@ -146,16 +146,16 @@ def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) 
     return right / max(total, 1)
 
 
-def _settings(bundle: Bundle) -> HowRead:
+def _settings(bundle: Bundle) -> TextSetup:
     """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
     if bundle.recipe is not None:
-        recipe = recipe_of(bundle.recipe, where=str(bundle.path))
-        return HowRead(recipe.packing, recipe.corruption, recipe.phases[-1].length)
+        recipe = parse_recipe(bundle.recipe, where=str(bundle.path))
+        return TextSetup(recipe.packing, recipe.corruption, recipe.phases[-1].length)
     if from_text_of(bundle.objectives):
-        return HowRead(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
+        return TextSetup(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
     pairs = any(config.needs is PairLabels for config in bundle.objectives)
     counted = bundle.tokenizer.counts is not None
-    return HowRead(
+    return TextSetup(
         SentencePairsConfig() if pairs else FullSentencesConfig(),
         MaskingConfig(replacement="unigram" if counted else "uniform"),
         min(LONGEST, bundle.model.max_positions),

@@ -27,12 +27,12 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preemp
 from larvatus.core.signals import resumable
 from larvatus.core.version import VERSION
 from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import NotMeasured, Part, Subject, Work
+from larvatus.evaluation.suite.part import NotMeasured, PartRun, SuiteModel, SuitePart
 from larvatus.evaluation.suite.results import (
     ROLES,
-    Record,
+    PartRecord,
+    SkippedPart,
     SuiteResults,
-    Unmeasured,
     read_record,
     record_file,
     write_record,
@@ -40,7 +40,7 @@ from larvatus.evaluation.suite.results import (
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
 
@@ -51,7 +51,7 @@ GO_ON = "what is measured stays, and the same command with --resume goes on"
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SuiteRun:
     suite: Suite
-    subjects: tuple[Subject, ...]
+    subjects: tuple[SuiteModel, ...]
     data: DataFolder
     out: Path
     settings: SuiteSettings
@@ -59,18 +59,18 @@ class SuiteRun:
     resume: bool = False
     overwrite: bool = False
 
-    def identity(self, subject: Subject, part: Part) -> dict[str, Any]:
+    def identity(self, subject: SuiteModel, part: SuitePart) -> dict[str, Any]:
         return {
             "model": subject.contents,
             "data": self.data.checksums((*part.files, *part.may_read)),
             "settings": part.identity(self.settings, self.runtime),
         }
 
-    def folder(self, subject: Subject, part: Part) -> Path:
+    def folder(self, subject: SuiteModel, part: SuitePart) -> Path:
         """Where a part under way keeps what it can go on from."""
         return self.out / subject.role / f"{part.name}.part"
 
-    def command(self, subject: Subject, part: Part) -> str:
+    def command(self, subject: SuiteModel, part: SuitePart) -> str:
         """That measures a part again."""
         words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
         words += ["--only", part.name]
@@ -115,7 +115,7 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
             if reason is not None:
                 watcher.warn(f"{part.name}, {subject.label}: not measured: {reason}")
                 said = {"role": subject.role, "label": subject.label, "part": part.name}
-                unmeasured.append(Unmeasured(why=str(reason), short=reason.short, **said))
+                unmeasured.append(SkippedPart(why=str(reason), short=reason.short, **said))
     return _all(run, unmeasured)
 
 
@@ -127,7 +127,7 @@ def _check_layers(run: SuiteRun) -> None:
         LayerMix.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
 
 
-def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
+def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
     """What need not be measured again; what must not be mixed or replaced is refused before anything is measured."""
     kept: set[tuple[str, str]] = set()
     for subject in run.subjects:
@@ -149,17 +149,17 @@ def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
     return kept
 
 
-def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> NotMeasured | None:
+def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, watcher: Watcher) -> NotMeasured | None:
     """Measure and keep; what stands against it, if anything does."""
     watcher.say(f"{part.name}, {subject.label} …")
     folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
-    work = Work(
+    work = PartRun(
         subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
     )
     try:
-        with files.locked(folder), resumable(GO_ON), saying_what_to_lower(f"lower --microbatch; {GO_ON}"):
+        with files.locked(folder), resumable(GO_ON), explain_out_of_memory(f"lower --microbatch; {GO_ON}"):
             measured = part.measure(work)
-            record = Record(
+            record = PartRecord(
                 part=part.name,
                 of=of,
                 label=subject.label,
@@ -183,7 +183,7 @@ def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> 
     return None
 
 
-def _machine(runtime: Runtime, subject: Subject) -> dict[str, Any]:
+def _machine(runtime: Runtime, subject: SuiteModel) -> dict[str, Any]:
     device = torch.cuda.get_device_name(runtime.device) if runtime.cuda else platform.machine()
     return {
         "larvatus": VERSION,
@@ -195,9 +195,9 @@ def _machine(runtime: Runtime, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _all(run: SuiteRun, unmeasured: list[Unmeasured]) -> SuiteResults:
+def _all(run: SuiteRun, unmeasured: list[SkippedPart]) -> SuiteResults:
     """All that stands in `out`, of this run and of others."""
-    records: dict[str, dict[str, Record]] = {}
+    records: dict[str, dict[str, PartRecord]] = {}
     for role in ROLES:
         held = {part.name: read_record(record_file(run.out, role, part.name)) for part in run.suite.parts}
         measured = {name: record for name, record in held.items() if record is not None}

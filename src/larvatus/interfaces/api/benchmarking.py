@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from larvatus.core.errors import UsageError
-from larvatus.evaluation.speed.growth import Growth, grow_corpus, grow_training
-from larvatus.evaluation.speed.measure import Plan, measure, worker_counts
+from larvatus.evaluation.speed.measure import BenchmarkPlan, measure, worker_counts
+from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe, pretrained_model
 from larvatus.evaluation.speed.results import Benchmark
-from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
+from larvatus.evaluation.speed.scaling import ScalingResult, scale_corpus, scale_training
 from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.watch import Watcher
@@ -42,7 +42,7 @@ TIMES = (1, 3, 10, 30, 100)
 
 def bench(
     recipe: str | Path | None = None, *, quiet: bool = True, **settings: Unpack[BenchKeywords]
-) -> Benchmark | Growth:
+) -> Benchmark | ScalingResult:
     """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
 
     Args:
@@ -66,7 +66,7 @@ def bench(
     return run_bench(chosen, machine, Watcher.on_stream(quiet=quiet, stderr=True))
 
 
-def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher) -> Benchmark | Growth:
+def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher) -> Benchmark | ScalingResult:
     """Run `bench` from structs; progress goes to the watcher."""
     if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
         raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
@@ -76,11 +76,11 @@ def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher)
     tokens = chosen.tokens or (65_536 if runtime.cuda else 4_096)
     if machine.microbatch is None:
         runtime = dataclasses.replace(runtime, microbatch=max(tokens, 8))
-    with saying_what_to_lower(LOWER), tempfile.TemporaryDirectory() as folder:
+    with explain_out_of_memory(LOWER), tempfile.TemporaryDirectory() as folder:
         if chosen.grow is not None:
             return _grown(chosen, runtime, tokens, Path(folder), watcher)
         subject = _subject(chosen, runtime, tokens, Path(folder), watcher)
-        plan = Plan(
+        plan = BenchmarkPlan(
             length=_length(subject.recipe, chosen),
             tokens=tokens,
             seconds=chosen.seconds,
@@ -117,24 +117,24 @@ def _stepped(recipe: Recipe, *, tokens: int, length: int) -> Recipe:
     return msgspec.structs.replace(recipe, batch=tokens // length)
 
 
-def _subject(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Subject:
+def _subject(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> BenchmarkModel:
     if chosen.model is not None:
         origin = Origin.load(Path(chosen.model), out=folder)
         adapted = adapted_recipe(origin.bundle, settings=list(chosen.settings)).recipe
         recipe = _stepped(adapted, tokens=tokens, length=_length(adapted, chosen))
-        return of_model(origin, recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+        return pretrained_model(origin, recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
     recipe = _recipe(chosen, runtime)
     recipe = _stepped(recipe, tokens=tokens, length=_length(recipe, chosen))
     refuse_what_cannot_fit(recipe, runtime)
-    return of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+    return model_of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
 
 
-def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Growth:
+def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> ScalingResult:
     """A step for each size, doubled from the smallest; or the text, repeated."""
     if chosen.grow == "corpus":
         times = [count for count in TIMES if count <= (chosen.largest or 10)]
         recipe = _recipe(chosen, runtime)
-        return grow_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=watcher.say)
+        return scale_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=watcher.say)
     assert chosen.grow is not None
     largest = chosen.largest or {"length": 8_192, "batch": 64, "layers": 24 if runtime.cuda else 8}[chosen.grow]
     first = min(SHORTEST, largest) if chosen.grow == "length" else 1
@@ -147,17 +147,17 @@ def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, w
     if chosen.grow == "batch":
         tokens = max(tokens, largest * length)
     runtime = dataclasses.replace(runtime, microbatch=max(runtime.microbatch, tokens))
-    subject = of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
-    plan = Plan(length=length, tokens=tokens, seconds=chosen.seconds)
-    return grow_training(
+    subject = model_of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+    plan = BenchmarkPlan(length=length, tokens=tokens, seconds=chosen.seconds)
+    return scale_training(
         chosen.grow, _at_sizes(chosen.grow, subject, plan), sizes=sizes, runtime=runtime, plan=plan, say=watcher.say
     )
 
 
-def _at_sizes(of: str, subject: Subject, plan: Plan) -> Callable[[int], Subject]:
+def _at_sizes(of: str, subject: BenchmarkModel, plan: BenchmarkPlan) -> Callable[[int], BenchmarkModel]:
     """What is trained at a size: steps of another shape, or a model of so many layers."""
 
-    def make(size: int) -> Subject:
+    def make(size: int) -> BenchmarkModel:
         recipe = subject.recipe
         if of == "layers":
             deeper = msgspec.structs.replace(recipe.model, layers=size)

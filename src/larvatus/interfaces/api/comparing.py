@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from larvatus.evaluation.compare.ablations import read_ablation
+from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
 from larvatus.evaluation.compare.compare import compare as train_candidates
-from larvatus.evaluation.compare.contestants import Contestant, contestants_of
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.labelled_sets import Sets, sources_of
-from larvatus.evaluation.compare.results import Results
+from larvatus.evaluation.compare.labelled_sets import Sets, parse_sets
+from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.interfaces.settings import (
     BudgetSettings,
     CompareSettings,
@@ -49,7 +49,7 @@ def compare(
     quiet: bool = False,
     to_stderr: bool = False,
     **settings: Unpack[CompareKeywords],
-) -> Results:
+) -> ComparisonResults:
     """Train several recipes on the same text under the same budget, and fine-tune them on the same labelled sets.
 
     Args:
@@ -90,11 +90,11 @@ def run_comparison(
     out: str | Path,
     then: Sets,
     watcher: Watcher,
-) -> Results:
+) -> ComparisonResults:
     """Run `compare` from structs."""
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    contestants = contestants_of(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
-    return _compare(contestants, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = read_candidates(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 def ablate(
@@ -107,7 +107,7 @@ def ablate(
     quiet: bool = False,
     to_stderr: bool = False,
     **settings: Unpack[CompareKeywords],
-) -> Results:
+) -> ComparisonResults:
     """Repeat a published ablation on your own text: variants of one recipe, everything else equal.
 
     Args:
@@ -144,33 +144,33 @@ def run_ablation(
     recipe: str | None,
     then: Sets,
     watcher: Watcher,
-) -> Results:
+) -> ComparisonResults:
     """Run `ablate` from structs."""
     chosen, ablation = settings.chosen, read_ablation(name)
-    contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
-    ablation.check_sets(sources_of(then))
-    return _compare(contestants, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation.check_sets(parse_sets(then))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 def _compare(
-    contestants: tuple[Contestant, ...],
+    candidates: tuple[Candidate, ...],
     settings: ComparisonSettings,
     *,
     corpus: Corpus,
     out: str | Path,
     then: Sets,
     watcher: Watcher,
-) -> Results:
+) -> ComparisonResults:
     chosen, time, machine, text = settings
     downstream = Downstream.read(
         then,
         chosen.then_settings,
-        labels=[contestant.label for contestant in contestants],
+        labels=[candidate.label for candidate in candidates],
         seeds=chosen.then_seeds,
         most=chosen.then_examples,
     )
     plan = Comparison(
-        contestants=contestants,
+        candidates=candidates,
         corpus=text_given(corpus),
         out=Path(out),
         budget=time.budget,

@@ -38,7 +38,7 @@ from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
 from larvatus.evaluation.audit.corpus_page import corpus_page
 from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, read_settings, text_given
-from larvatus.models.bundle.packaged import model_path
+from larvatus.models.bundle.model_names import model_path
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BuildCorpusKeywords, CheckCorpusKeywords, TrainTokenizerKeywords

@@ -31,9 +31,9 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.nn.layer_mix import LearntMix
+from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -77,7 +77,7 @@ class TaskScores(Tabular):
     name: str = ""
     """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
     task: GlueTask | None = None
-    mix: LearntMix | None = None
+    mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class TaskScores(Tabular):
             record = {"task": self.name, "decides": self.task.metrics[0]}
         record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
         if self.evaluation.claims:
-            record["claims"] = written(self.evaluation.claims)
+            record["claims"] = claim_dicts(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ class TextScores(Tabular):
     def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
         """What `--json` prints: the rows, and the claims in the one for all."""
         *parts, whole = self.rows(each=each)
-        return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+        return [*parts, {**whole, "claims": claim_dicts(self.claims)} if self.claims else whole]
 
     def to_pandas(self, *, each: bool = False) -> Any:
         """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""

@@ -18,8 +18,8 @@ from larvatus.data.text.languages import Given, LanguagePath, path_of
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -41,7 +41,7 @@ def task_claims(
     said = {"options": chosen, "columns": dict(columns), "task": glue}
     device = str(options.scoring.device)
     return tuple(
-        claimed(
+        make_claim(
             name,
             metric.value,
             low=metric.low if math.isfinite(metric.low) else None,
@@ -50,7 +50,7 @@ def task_claims(
             settings={setting: value for setting, value in said.items() if value},
             data=(data_of(evaluation.data),),
             seed=options.seed,
-            model=digest_of(bundle.path),
+            model=model_digest(bundle.path),
             machine=hardware(Runtime(device=device)),
         )
         for name, metric in evaluation.metrics.items()
@@ -73,7 +73,7 @@ def text_claims(
         {**{name: value for name, value in settings.items() if value}, "microbatch": runtime.microbatch},
         data=data,
         precision=runtime.precision,
-        model=digest_of(bundle.path),
+        model=model_digest(bundle.path),
         machine=hardware(runtime),
     )
     return tuple(msgspec.structs.replace(claim, command="evaluate text") for claim in claims)

@@ -21,7 +21,7 @@ from larvatus.interfaces.settings import (
     read_settings,
     text_given,
 )
-from larvatus.models.bundle.convert import Converted, convert_bundle
+from larvatus.models.bundle.convert import ConversionResult, convert_bundle
 from larvatus.models.bundle.convert import Precision as Number
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.launch import launch
@@ -147,7 +147,7 @@ def convert(
     revision: str | None = None,
     online: bool = False,
     overwrite: bool = False,
-) -> Converted:
+) -> ConversionResult:
     """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.
 
     Args:

@@ -51,10 +51,10 @@ def serve_models(
     with listening_socket(chosen.host, chosen.port) as socket:
         loaded = [each if isinstance(each, Model) else load(each, device=device) for each in models or (None,)]
         from larvatus.interfaces.serve.app import build_app  # made of an extra
-        from larvatus.interfaces.serve.draining_server import draining_server
+        from larvatus.interfaces.serve.uvicorn_server import draining_server
 
         app = build_app(loaded, chosen)
-        server = draining_server(app, drain=app.state.manners.drain, drain_seconds=chosen.timeout)
+        server = draining_server(app, drain=app.state.middleware.drain, drain_seconds=chosen.timeout)
         thread = threading.Thread(target=server.run, args=([socket],), name="larvatus-serve", daemon=True)
         host, port = socket.getsockname()[:2]
         thread.start()

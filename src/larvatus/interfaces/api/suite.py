@@ -17,12 +17,12 @@ from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import Subject
+from larvatus.evaluation.suite.part import SuiteModel
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
 from larvatus.evaluation.suite.run import SuiteRun, run_suite
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_markdown
-from larvatus.evaluation.suite.suites import suite_named
+from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import read_settings
@@ -120,7 +120,7 @@ def _run(
     out: Path,
 ) -> SuiteRun:
     """What is to be done; what cannot be is refused."""
-    wanted = suite_named(suite)
+    wanted = get_suite(suite)
     wanted.chosen(chosen.only, chosen.leave_out)
     folder = DataFolder.open(data)
     runtime = Runtime.here(
@@ -129,7 +129,7 @@ def _run(
     return SuiteRun(
         suite=wanted,
         subjects=tuple(
-            Subject(role, _name(model), runtime.device)
+            SuiteModel(role, _name(model), runtime.device)
             for role, model in zip(ROLES, models, strict=True)
             if model is not None
         ),

@@ -18,8 +18,8 @@ from larvatus.data.text.streams import UTF_8, check_encoding, reading_in
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged
 
 EXAMPLES = "How examples are read"
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]

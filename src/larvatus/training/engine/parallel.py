@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.memory import memory_of
-from larvatus.models.nn.stack import BlockStack
+from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.device import memory_of
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.settings import Parallel

@@ -226,4 +226,4 @@ def generator_untouched(device: str) -> Iterator[None]:
     before = states()
     yield
     if not all(map(torch.equal, before, states())):
-        raise AssertionError("a step drew random numbers, which `larvatus.models.nn.dropout.draws` did not see")
+        raise AssertionError("a step drew random numbers, which `larvatus.models.nn.dropout.has_dropout` did not see")

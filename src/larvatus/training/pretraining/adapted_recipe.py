@@ -25,7 +25,7 @@ from larvatus.data.text.vocabulary import TokenizerConfig
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag
-from larvatus.models.recipes import Recipe, edited_recipe, read_recipe, recipe_names, recipe_of, recipe_table
+from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
 
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
 PLANNED = ("batch", "rate")
@@ -134,7 +134,7 @@ def _nearest(bundle: Bundle) -> str:
     for name in recipe_names():
         table = recipe_table(read_recipe(name))
         try:
-            recipe_of(_of_this_model(table, bundle), where=name)
+            parse_recipe(_of_this_model(table, bundle), where=name)
         except RecipeError:  # it cannot be trained with this model: two segments wanted, and it has none
             continue
         distances.append((_distance(read_recipe(name), bundle), name))

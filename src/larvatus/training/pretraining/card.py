@@ -12,10 +12,10 @@ import torch
 
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.report import chosen_out, hygiene_lines
-from larvatus.models.bundle.card import Card, Datasheet, Source
-from larvatus.models.bundle.claims import Claim, Data, claimed
+from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import GENERATOR
-from larvatus.models.bundle.energy import Draw, energy_claims, power
+from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.bundle.tolerances import PERPLEXITY
 from larvatus.models.network import Network
@@ -80,8 +80,8 @@ class RunFigures:
         """The figures of the card: sizes, training, energy, held-out results, the corpus."""
         machine, seed = hardware(self.runtime), self.training["seed"]
         known = {"machine": machine}
-        training = [claimed(name, fact, command="pretrain", **known) for name, fact in self.training.items()]
-        domains = [claimed(name, value, command="before and after", **known) for name, value in self.domains.items()]
+        training = [make_claim(name, fact, command="pretrain", **known) for name, fact in self.training.items()]
+        domains = [make_claim(name, value, command="before and after", **known) for name, value in self.domains.items()]
         return [
             *size_claims(self.model, vocabulary=self.corpus.tokenizer.size),
             *training,
@@ -91,11 +91,11 @@ class RunFigures:
             *corpus_claims(self.corpus, self._name(self.corpus)),
         ]
 
-    def _draw(self) -> Draw:
+    def _draw(self) -> PowerDraw:
         device = hardware(self.runtime) if self.runtime.cuda else ""
-        watts, source = power(device, threads=torch.get_num_threads())
+        watts, source = device_power(device, threads=torch.get_num_threads())
         seconds = float(self.training["training seconds"])
-        return Draw(watts=watts, devices=self.processes, seconds=seconds, source=source)
+        return PowerDraw(watts=watts, devices=self.processes, seconds=seconds, source=source)
 
     def _held_out(self, **known: Any) -> Iterator[Claim]:
         if self.valid is None:
@@ -139,7 +139,7 @@ def held_out_claims(
         if not abs(value) < LARGEST:
             continue
         where = settings if language is None else {**settings, "language": language}
-        yield claimed(
+        yield make_claim(
             name,
             value,
             command="held-out text",
@@ -174,7 +174,7 @@ def corpus_claims(corpus: Corpus, name: str) -> list[Claim]:
     counts = corpus.manifest.counts
     data = Data(name=name, sha256=corpus.fingerprint, kind="corpus")
     sizes = {size: getattr(counts, size) for size in ("documents", "sentences", "words", "tokens")}
-    return [claimed(size, count, command="corpus", data=(data,)) for size, count in sizes.items()]
+    return [make_claim(size, count, command="corpus", data=(data,)) for size, count in sizes.items()]
 
 
 def datasheet_of(corpus: Corpus) -> Datasheet:
@@ -186,7 +186,9 @@ def datasheet_of(corpus: Corpus) -> Datasheet:
         words=manifest.counts.words,
         tokens=manifest.counts.tokens,
         languages={name: counts.documents for name, counts in manifest.languages.items()},
-        sources=[Source(name=s.name, bytes=s.bytes or None, license=s.licence or None) for s in manifest.sources],
+        sources=[
+            DatasheetSource(name=s.name, bytes=s.bytes or None, license=s.licence or None) for s in manifest.sources
+        ],
         sha256=corpus.fingerprint,
         license="; ".join(licences) or None,
         skipped=sum(manifest.skipped.values()) - chosen_out(manifest),

@@ -21,7 +21,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.models.objectives import PredictsWords
+from larvatus.models.objectives import WordObjective
 from larvatus.training.engine.settings import Runtime
 
 MASKED_LM = "masked-lm"
@@ -138,7 +138,7 @@ def _without_usual(result: dict[str, Any]) -> dict[str, Any]:
 
 def _predicts_words(model: Network) -> str:
     """The objective whose words are compared with the unigram guess: masked-lm, or the first that predicts words."""
-    predicting = [name for name, head in model.heads.items() if isinstance(head.config, PredictsWords)]
+    predicting = [name for name, head in model.heads.items() if isinstance(head.config, WordObjective)]
     return MASKED_LM if MASKED_LM in predicting or not predicting else predicting[0]
 
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.packaged import model_path
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.weights import check_fit
 from larvatus.models.network import Network
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe
 
 
@@ -64,7 +64,7 @@ class Origin:
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
             )
         bundle = load_bundle(path)
-        parts = sorted(model_contents(bundle.path).items())
+        parts = sorted(model_checksums(bundle.path).items())
         return cls(bundle, hashlib.sha256(repr(parts).encode()).hexdigest())
 
     @property
@@ -111,7 +111,7 @@ def lengthened(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[i
 
 def _rows_for_pieces(recipe: Recipe) -> set[str]:
     """Parameters with a row for each piece: those that differ between two sizes of the vocabulary."""
-    with shells():
+    with empty_weights():
         small, large = (Network(recipe.model, recipe.objectives, size).state_dict() for size in (8, 9))
     return {name for name in small if small[name].shape != large[name].shape}
 

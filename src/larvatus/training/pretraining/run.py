@@ -27,8 +27,8 @@ from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.mixture import epoch_tokens
 from larvatus.data.corruption import Course, packed_length
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import allow, saying_what_to_lower
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.device import explain_out_of_memory, limit_memory
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import recipe_table, steps_of_phases
 from larvatus.training.engine.agreement import agree
 from larvatus.training.engine.checkpoint import FOLDER, Checkpoint
@@ -90,7 +90,7 @@ def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int
         listening() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
-        saying_what_to_lower(LOWER),
+        explain_out_of_memory(LOWER),
     ):
         job = joined(job, group)
         if group.main:
@@ -136,9 +136,9 @@ class Run:
         self.job = job = self.planned.job
         shards = ranks.count if self.sharded else 1
         self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
-        set_recomputing(self.model, self.recomputes)
+        set_activation_checkpointing(self.model, self.recomputes)
         if job.runtime.memory is not None:
-            allow(job.runtime.device, memory_budget(job.runtime))
+            limit_memory(job.runtime.device, memory_budget(job.runtime))
         self.comparison = Comparison(
             domains=prepared.domains,
             recipe=job.recipe,

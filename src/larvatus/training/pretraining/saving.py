@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from larvatus.data.corpus import Corpus
 from larvatus.models.bundle.card import model_card
-from larvatus.models.bundle.claims import CardText, written
+from larvatus.models.bundle.claims import CardText, claim_dicts
 from larvatus.models.bundle.directory import architecture_of, save_bundle
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
@@ -74,5 +74,5 @@ class Ended:
             tokenizer=tokenizer,
             recipe=recipe_table(recipe),
             lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
-            card=CardText(model_card(card), written(claims)),
+            card=CardText(model_card(card), claim_dicts(claims)),
         )

@@ -13,8 +13,8 @@ expected to keep, which is about three times the bound.
 from __future__ import annotations
 
 from larvatus.core.errors import RecipeError
+from larvatus.models.nn.device import format_bytes, memory_of
 from larvatus.models.nn.encoder_base import ModelConfig
-from larvatus.models.nn.memory import in_words, memory_of
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.parallel import BYTES_TRAINED
 from larvatus.training.engine.settings import Runtime
@@ -34,20 +34,20 @@ def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0
         pieces = f" and {vocabulary:,} pieces" if vocabulary else ""
         raise RecipeError(
             f"{model.layers:,} layers of {model.hidden:,}, {model.max_positions:,} positions{pieces} need at least "
-            f"{in_words(weights)} to be trained, more than the {in_words(most)} of memory here; lower model.layers, "
-            "model.hidden, model.max_positions or tokenizer.size"
+            f"{format_bytes(weights)} to be trained, more than the {format_bytes(most)} of memory here; lower "
+            "model.layers, model.hidden, model.max_positions or tokenizer.size"
         )
     tokens = min(runtime.microbatch, step) // 2  # sequences are not cut, so a pass may have fewer than it could
     kept = 2 * tokens * model.kept_numbers  # in bf16
     if weights + kept > most:
         raise RecipeError(
-            f"a pass over {min(runtime.microbatch, step):,} tokens needs at least {in_words(weights + kept)}, more "
-            f"than the {in_words(most)} of memory here; lower --microbatch"
+            f"a pass over {min(runtime.microbatch, step):,} tokens needs at least {format_bytes(weights + kept)}, more "
+            f"than the {format_bytes(most)} of memory here; lower --microbatch"
         )
     if (read := 3 * 8 * step) > (room := memory_of("cpu")):  # ids, words and segments
         raise RecipeError(
-            f"a step of {step:,} tokens needs at least {in_words(read)}, more than the {in_words(room)} of memory "
-            "here; lower batch or phases.length"
+            f"a step of {step:,} tokens needs at least {format_bytes(read)}, more than the {format_bytes(room)} of "
+            "memory here; lower batch or phases.length"
         )
 
 

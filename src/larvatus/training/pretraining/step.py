@@ -25,9 +25,9 @@ from larvatus.data.corpus.borders import Cursor
 from larvatus.data.corpus.loader import Deal, Loader
 from larvatus.data.corpus.shares import Share as ReadShare
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
-from larvatus.models.nn.dropout import draws
-from larvatus.models.objectives import Loss, PredictsWords, combine
+from larvatus.models.nn.dropout import has_dropout
+from larvatus.models.nn.static_shapes import fill_batch
+from larvatus.models.objectives import Loss, WordObjective, weighted_sum
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.settings import Runtime
@@ -90,7 +90,7 @@ class Stepper:
             ranks=ranks,
             clip=recipe.optimizer.clip,
             seed=seed,
-            draws=draws(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
+            draws=has_dropout(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
             warn=warn,
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
@@ -152,14 +152,14 @@ class Stepper:
         with autocast(self.runtime):
             losses: dict[str, Loss] = self._losses(tensors, limit=limit)
         sums = [losses[name].total.detach().float() for name in counts]
-        return Share(loss=combine(losses, counts), figures=torch.stack(sums))
+        return Share(loss=weighted_sum(losses, counts), figures=torch.stack(sums))
 
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
         """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
         step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
         parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
-        return fill(
+        return fill_batch(
             self._read(micro),
             tokens=tokens,
             sequences=_bucket(
@@ -172,7 +172,7 @@ class Stepper:
 
     def _words(self, micro: TrainingBatch[Ints]) -> int:
         """How many words an objective predicts in a microbatch; of several, the most."""
-        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, PredictsWords)]
+        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, WordObjective)]
         return max((micro.targets[kind].count for kind in kinds if kind in micro.targets), default=0)
 
 

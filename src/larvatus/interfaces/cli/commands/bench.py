@@ -16,9 +16,9 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_can_draw, check_outputs
-from larvatus.evaluation.speed.growth import Growth, table
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import lines, tables
+from larvatus.evaluation.speed.scaling import ScalingResult, table
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite
@@ -45,7 +45,7 @@ def bench(
     check_outputs(plot, overwrite=overwrite, inputs=[chosen.corpus, *read])
     result = run_bench(chosen, machine, Watcher.on_stream(quiet=is_quiet(), stderr=True))
     if plot is not None:
-        if isinstance(result, Growth):
+        if isinstance(result, ScalingResult):
             draw_growth(result, plot)
         else:
             draw(result, plot)
@@ -53,7 +53,7 @@ def bench(
         print(json.dumps(result.to_dict()))
         return
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    if isinstance(result, Growth):
+    if isinstance(result, ScalingResult):
         console.print(f"{result.machine.name}: {result.machine.device}, {result.machine.precision}")
         console.print(rich_table(table(result)))
         return

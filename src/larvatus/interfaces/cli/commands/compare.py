@@ -18,14 +18,14 @@ from larvatus.core.outputs import can_draw
 from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
-from larvatus.evaluation.compare.results import Results
-from larvatus.evaluation.compare.table import as_table, tuned_table
+from larvatus.evaluation.compare.results import ComparisonResults
+from larvatus.evaluation.compare.table import as_table, fine_tuned_table
 from larvatus.interfaces.api.comparing import ComparisonSettings, run_ablation, run_comparison
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
-from larvatus.training.engine.watch import Watcher, rich_table
+from larvatus.training.engine.reporter import Reporter, rich_table
 
 PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept
@@ -56,12 +56,12 @@ def compare(
     """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
-    watcher = Watcher.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
 
 
-def show(results: Results, out: Path, *, as_json: bool) -> None:
+def show(results: ComparisonResults, out: Path, *, as_json: bool) -> None:
     """The table (or JSON) goes to standard output, and the plot beside the runs."""
     console = Console(stderr=as_json, markup=False, emoji=False, highlight=False)
     if as_json:
@@ -71,14 +71,14 @@ def show(results: Results, out: Path, *, as_json: bool) -> None:
         if not is_quiet():
             wide.print()
         wide.print(rich_table(as_table(results)))
-        if (tuned := tuned_table(results)) is not None:
+        if (tuned := fine_tuned_table(results)) is not None:
             wide.print()
             wide.print(rich_table(tuned))
     results_and_plot = f"results: {out / 'results.json'}{_plot(out, results)}"
     console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 
 
-def _plot(out: Path, results: Results) -> str:
+def _plot(out: Path, results: ComparisonResults) -> str:
     path = out / PLOT
     if not can_draw():
         return "; no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'"
@@ -107,8 +107,8 @@ def ablate(
         raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
-    watcher = Watcher.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
     if not as_json:
         Console(highlight=False).print(f"published ({ablation.paper}): {ablation.finding}", soft_wrap=True)

@@ -28,7 +28,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable
 from larvatus.tasks.few_shot.settings import FewSettings, FewTraining

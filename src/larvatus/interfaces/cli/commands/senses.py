@@ -37,8 +37,8 @@ from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_ski
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
 

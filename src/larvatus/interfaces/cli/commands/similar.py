@@ -27,7 +27,7 @@ from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
-from larvatus.evaluation.compare.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
+from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_place, search
 from larvatus.inference.vectors.options import Pool
@@ -206,7 +206,7 @@ def evaluate(
 ) -> None:
     """Similarity in context against people: SCWS (Spearman's ρ) or WiC (accuracy)."""
     loaded = load(model, device=device)
-    options = EvaluationOptions(
+    options = SimilarityOptions(
         layers=chosen.layers or None,
         pool=chosen.pool or "mean",
         standardise=loaded.standardiser(chosen.standardise),

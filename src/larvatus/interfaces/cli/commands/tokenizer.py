@@ -24,7 +24,7 @@ from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
-from larvatus.models.bundle.packaged import model_path
+from larvatus.models.bundle.model_names import model_path
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
 
