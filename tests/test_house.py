@@ -31,7 +31,7 @@ FRAME = {
     "data/text/tokenizer.py",  # tells it which ids there are
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
 }
-WATCHER = "training/engine/watch.py"
+WATCHER = "training/engine/reporter.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {

@@ -25,8 +25,8 @@ from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.save import data_of
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware, held_out_claims
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.saving import hardware, held_out_claims
 
 
 def task_claims(
@@ -59,7 +59,13 @@ def task_claims(
 
 
 def text_claims(
-    bundle: Bundle, text: Sequence[Given], shards: Shards, result: HeldOut, *, how: Mapping[str, Any], runtime: Runtime
+    bundle: Bundle,
+    text: Sequence[Given],
+    shards: Shards,
+    result: HeldOutScores,
+    *,
+    how: Mapping[str, Any],
+    runtime: Runtime,
 ) -> tuple[Claim, ...]:
     """Losses and accuracies on text; `how` says how it was read, and how much of it. None of weights in int8."""
     if int8_weights(bundle.network):

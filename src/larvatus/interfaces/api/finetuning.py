@@ -37,8 +37,8 @@ from larvatus.tasks.fit.summary import result_parts
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.registry import TaskName, reading_of, task_named
 from larvatus.training.engine.launch import launch
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import ColumnKeywords, FinetuneKeywords
@@ -91,8 +91,8 @@ def finetune(
     request, others = _split_request({"device": str(loaded.device), **settings}, errors)
     job = job_of(task, others)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
-    watcher = Watcher.on_stream(quiet=quiet or followed or not launch().main)
-    with Show(watcher, None if out is None else Path(out)) as show:
+    reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
+    with Show(reporter, None if out is None else Path(out)) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

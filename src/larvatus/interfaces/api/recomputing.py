@@ -40,8 +40,8 @@ from larvatus.tasks.fit.save import contents_hash
 from larvatus.tasks.registry import reading_of, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import MICROBATCH, Runtime
-from larvatus.training.pretraining.card import corpus_claims, held_out_claims
-from larvatus.training.pretraining.held_out import held_out
+from larvatus.training.pretraining.evaluation import evaluate_held_out
+from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
 
 
 class HeldOutClaimSettings(Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ def rerun_held_out(asked: RerunRequest) -> Iterator[Claim]:
     recipe = parse_recipe(asked.bundle.recipe, where=str(asked.bundle.path))
     runtime = Runtime.here(device=asked.device, precision=_precision(asked, how), microbatch=how.microbatch)
     network = asked.bundle.network.to(runtime.device)
-    result = held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
+    result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=asked.data, precision=how.precision)
 

@@ -24,7 +24,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
-from larvatus.training.engine.watch import Watcher, rich_table
+from larvatus.training.engine.reporter import Reporter, rich_table
 
 
 @from_structs
@@ -43,7 +43,7 @@ def bench(
         check_can_draw()
     read = [] if chosen.model is None else [chosen.model]
     check_outputs(plot, overwrite=overwrite, inputs=[chosen.corpus, *read])
-    result = run_bench(chosen, machine, Watcher.on_stream(quiet=is_quiet(), stderr=True))
+    result = run_bench(chosen, machine, Reporter.on_stream(quiet=is_quiet(), stderr=True))
     if plot is not None:
         if isinstance(result, ScalingResult):
             draw_growth(result, plot)

@@ -20,7 +20,7 @@ from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.cli.progress import is_quiet
-from larvatus.training.engine.watch import Watcher, rich_table
+from larvatus.training.engine.reporter import Reporter, rich_table
 
 PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
@@ -70,7 +70,7 @@ def measure_suite(
         suite=str(chosen.suite),
         beside=chosen.beside,
         out=chosen.out,
-        watcher=Watcher.on_stream(quiet=is_quiet(), stderr=as_json),
+        reporter=Reporter.on_stream(quiet=is_quiet(), stderr=as_json),
     )
     if as_json:
         print(json.dumps(results.to_dict(), ensure_ascii=False, allow_nan=False))

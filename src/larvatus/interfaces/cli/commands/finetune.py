@@ -43,7 +43,7 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.summary import result_parts
 from larvatus.tasks.registry import TASKS, AnyTask, choices, options_of, task_of
 from larvatus.training.engine.launch import launch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 TRAINING, RUN = "Training", "The run"
 FIRST = ("model", "train", "dev", "out")
@@ -131,8 +131,8 @@ def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) ->
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
-    watcher = Watcher(Console(highlight=False, quiet=is_quiet() or not launch().main))
-    with Show(watcher, order.out) as show:
+    reporter = Reporter(Console(highlight=False, quiet=is_quiet() or not launch().main))
+    with Show(reporter, order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

@@ -21,7 +21,7 @@ from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
 from larvatus.interfaces.cli.progress import Quiet, hint, is_quiet
 from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
 from larvatus.training.engine.launch import launch
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
 
 RecipeName = Annotated[
     str | None,
@@ -50,7 +50,7 @@ def pretrain(
         _say(out, results)
 
 
-def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
+def _say(out: Path, results: Mapping[int, HeldOutScores]) -> None:
     if is_quiet():  # else the run has shown it
         for length, held_out in results.items():
             for name, score in held_out.scores.items():

@@ -35,7 +35,7 @@ from larvatus.tasks.few_shot.settings import FewSettings, FewTraining
 from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 class PromptSettings(Settings):
@@ -158,7 +158,7 @@ def _pet(
     few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
     pool = read_examples("prompt", list(asked.train), reading)
     texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
-    with Show(Watcher(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
+    with Show(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
         tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)

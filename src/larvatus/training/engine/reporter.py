@@ -1,8 +1,8 @@
 """What a run tells: lines, a bar on a terminal, tables, `metrics.jsonl` always, TensorBoard on request.
 
-    watcher = Watcher(console)                       # `Watcher()` says nothing
-    watcher.say("learning the vocabulary …")
-    with watcher.bar(total=1_000, every_s=10) as bar, watcher.metrics(run) as metrics:
+    reporter = Reporter(console)                       # `Reporter()` says nothing
+    reporter.say("learning the vocabulary …")
+    with reporter.bar(total=1_000, every_s=10) as bar, reporter.metrics(run) as metrics:
         bar.show(1, "step 1/1,000  loss 9.31", left="3 min left")
         metrics.write("train", 1, {"loss": 9.31})
 
@@ -29,14 +29,14 @@ from larvatus.core.files import append_bytes
 from larvatus.core.tables import Table
 
 
-class Watcher:
+class Reporter:
     """Who is told what happens; nobody where no console is given."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(quiet=True) if console is None else console
 
     @classmethod
-    def on_stream(cls, *, quiet: bool = False, stderr: bool = False) -> Watcher:
+    def on_stream(cls, *, quiet: bool = False, stderr: bool = False) -> Reporter:
         """One that tells standard output, or standard error."""
         return cls(Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=quiet))
 
@@ -65,22 +65,22 @@ class Watcher:
 
     def bar(
         self, *, words: str = "starting", total: int | None = None, every_s: float, done: int = 0, goes: bool = False
-    ) -> Bar:
+    ) -> ProgressBar:
         """`every_s`: seconds between two lines where there is no terminal; `goes`: the bar goes away at the end."""
         columns = (TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
         progress = Progress(*columns, console=self._console, transient=goes)
         progress.add_task(words, total=total, completed=done, left="")
-        return Bar(self, progress, every_s)
+        return ProgressBar(self, progress, every_s)
 
-    def metrics(self, run: Path, *, tensorboard: bool = False) -> Metrics:
-        return Metrics(run, self.warn, tensorboard=tensorboard)
+    def metrics(self, run: Path, *, tensorboard: bool = False) -> MetricsLog:
+        return MetricsLog(run, self.warn, tensorboard=tensorboard)
 
 
-class Bar:
+class ProgressBar:
     """How far it is: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, watcher: Watcher, progress: Progress, every_s: float) -> None:
-        self._watcher, self._progress, self._every_s = watcher, progress, every_s
+    def __init__(self, reporter: Reporter, progress: Progress, every_s: float) -> None:
+        self._watcher, self._progress, self._every_s = reporter, progress, every_s
         self._task = progress.task_ids[0]
         self._said = time.monotonic()
 
@@ -110,7 +110,7 @@ class Bar:
         self._watcher.say(line)
 
 
-class Metrics:
+class MetricsLog:
     """Appends one JSON object a line to `metrics.jsonl` (and, when asked, TensorBoard's event files)."""
 
     def __init__(self, run: Path, warn: Callable[[str], None], *, tensorboard: bool = False) -> None:

@@ -12,19 +12,19 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-TIMES = 5.0
+FACTOR = 5.0
 """What the loss must be of the usual one to be a spike."""
-ABOVE = 1.0
+MIN_RISE = 1.0
 """And how far above it, at least: small losses of small batches leap all the time."""
-LAST = 64
+WINDOW = 64
 """Steps whose median is the usual loss."""
-LEAST = 16
+MIN_STEPS = 16
 """Steps that must have been seen before anything is usual."""
-MOST_TRIES = 2
+MAX_ROLLBACKS = 2
 """Rollbacks of one run, after which it ends."""
 
 
-class Spikes:
+class SpikeDetector:
     """Told of each step's loss.
 
     >>> spikes = Spikes()
@@ -33,13 +33,13 @@ class Spikes:
     """
 
     def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=LAST)
+        self._last: deque[float] = deque(maxlen=WINDOW)
 
     def look(self, loss: float) -> float | None:
         """The usual loss, where this one is a spike; it then counts for nothing."""
-        if len(self._last) >= LEAST:
+        if len(self._last) >= MIN_STEPS:
             usual = statistics.median(self._last)
-            if loss > TIMES * usual and loss > usual + ABOVE:
+            if loss > FACTOR * usual and loss > usual + MIN_RISE:
                 return usual
         self._last.append(loss)
         return None

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from larvatus.training.engine.meeting import Meeting, meet
-from larvatus.training.engine.rank_state import STEP, WAITING, RankState, Where, who_holds_up
-from larvatus.training.engine.spikes import Spikes
+from larvatus.training.engine.heartbeat import STEP, WAITING, Heartbeat, ProcessLocation, blocking_ranks
+from larvatus.training.engine.loss_spikes import SpikeDetector
+from larvatus.training.engine.rendezvous import Rendezvous, join_store
 
 
-def met(store: Any, count: int, restarts: list[int]) -> list[Meeting]:
-    meetings: dict[int, Meeting] = {}
+def met(store: Any, count: int, restarts: list[int]) -> list[Rendezvous]:
+    meetings: dict[int, Rendezvous] = {}
 
     def come(rank: int) -> None:
-        meetings[rank] = meet(store, rank=rank, count=count, restarts=restarts[rank], limit_s=20)
+        meetings[rank] = join_store(store, rank=rank, count=count, restarts=restarts[rank], limit_s=20)
 
     threads = [threading.Thread(target=come, args=(rank,)) for rank in range(count)]
     for thread in threads:
@@ -44,19 +44,19 @@ def test_who_does_not_come_is_named() -> None:
     store = dist.HashStore()
     store.set("larvatus/hello/1", "one-that-died 0")
     with pytest.raises(TimeoutError, match="rank 1 did not come"):
-        meet(store, rank=0, count=2, restarts=0, limit_s=0.1)
+        join_store(store, rank=0, count=2, restarts=0, limit_s=0.1)
     with pytest.raises(TimeoutError, match="rank 0 did not answer"):
-        meet(store, rank=1, count=2, restarts=0, limit_s=0.1)
+        join_store(store, rank=1, count=2, restarts=0, limit_s=0.1)
 
 
 def test_who_holds_up_the_others() -> None:
-    where = Where(host="a", machine="", pid=1)
+    where = ProcessLocation(host="a", machine="", pid=1)
 
-    def state(step: int, doing: str, still: float = 9.0) -> RankState:
-        return RankState(where=where, step=step, doing=doing, still=still)
+    def state(step: int, doing: str, still: float = 9.0) -> Heartbeat:
+        return Heartbeat(where=where, step=step, doing=doing, still=still)
 
-    def names(*states: RankState) -> list[int]:
-        return sorted(who_holds_up(dict(enumerate(states)), 5.0))
+    def names(*states: Heartbeat) -> list[int]:
+        return sorted(blocking_ranks(dict(enumerate(states)), 5.0))
 
     assert names(state(3, WAITING), state(3, STEP), state(3, WAITING)) == [1]
     assert names(state(3, WAITING), state(2, WAITING)) == [1]  # a step behind
@@ -67,9 +67,9 @@ def test_who_holds_up_the_others() -> None:
 
 
 def test_a_spike_is_five_times_the_usual_loss_and_counts_for_nothing() -> None:
-    spikes = Spikes()
+    spikes = SpikeDetector()
     losses = [10.0] * 8 + [2.0] * 16 + [9.9, 40.0, 41.0, 2.0]
     assert [spikes.look(loss) for loss in losses][-4:] == [None, 2.0, 2.0, None]
-    small = Spikes()
+    small = SpikeDetector()
     assert [small.look(loss) for loss in (*[0.1] * 20, 1.0)] == [None] * 21
-    assert Spikes().look(1e9) is None  # nothing is usual yet
+    assert SpikeDetector().look(1e9) is None  # nothing is usual yet

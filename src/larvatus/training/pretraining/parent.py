@@ -30,7 +30,7 @@ from larvatus.models.recipes import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class Started:
+class InitialModel:
     """A model ready to be trained on, and where its heads come from."""
 
     model: Network
@@ -49,7 +49,7 @@ class Started:
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class ParentModel:
     """The directory that training goes on from."""
 
     bundle: Bundle
@@ -57,7 +57,7 @@ class Origin:
     """SHA-256 over its settings, weights (its generator's too) and all files of its tokenizer."""
 
     @classmethod
-    def load(cls, path: Path | str, *, out: Path) -> Origin:
+    def load(cls, path: Path | str, *, out: Path) -> ParentModel:
         path = Path(model_path(path))
         if os.path.realpath(path) == os.path.realpath(out):
             raise UsageError(
@@ -72,14 +72,14 @@ class Origin:
         return self.bundle.path
 
     @torch.no_grad()
-    def start(self, recipe: Recipe, *, seed: int, first: int = 0, parts: Sequence[Sequence[int]] = ()) -> Started:
+    def start(self, recipe: Recipe, *, seed: int, first: int = 0, parts: Sequence[Sequence[int]] = ()) -> InitialModel:
         """The model; with `parts`, rows from `first` on belong to new pieces made of those old ones."""
         theirs: dict[str, Tensor] = self.bundle.network.state_dict()
         rows = len(self.bundle.network.encoder.word_vectors)
         size = max(rows, first + len(parts))
         model = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=seed)
         rowed = _rows_for_pieces(recipe)
-        given = {name: lengthened(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
+        given = {name: extend_rows(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
         wanted = model.state_dict()
         heads: dict[str, list[str]] = {}
         for name in wanted:
@@ -92,7 +92,7 @@ class Origin:
             check_fit(self.path, stored=_encoder_shapes(given), wanted=_encoder_shapes(wanted))
         model.load_state_dict({name: given[name] if fitting[_part(name)] else t for name, t in wanted.items()})
         there = dict.fromkeys(map(_part, theirs))
-        return Started(
+        return InitialModel(
             model=model,
             taken=tuple(part for part in heads if fitting[part] and part != "encoder"),
             new=tuple(part for part in heads if not fitting[part]),
@@ -100,7 +100,7 @@ class Origin:
         )
 
 
-def lengthened(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
+def extend_rows(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
     """[V, …] → [size, …]: row first + i is the mean of the rows parts[i]; the others stay, spare ones are 0."""
     longer = tensor.new_zeros((size, *tensor.shape[1:]))
     longer[: len(tensor)] = tensor

@@ -5,15 +5,30 @@
 A step's microbatches are dealt out in turn; how gradients are added up is said in `gradients.py`. Losses are divided by
 the counts of the whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however
 it was cut.
+
+What all ranks find out together: that they train the same before the first step, and whose a fault of all is.
+
+    agree(ranks, {**programs(), "seed": 1, "recipe": recipe_table(recipe)})
+    agree(ranks, {"corpus": corpus.fingerprint, "step": 400})
+
+    larvatus: rank 3 on node07 differs from rank 0 on node06: seed: 1 → 2; start all ranks with …            (exit 2)
+
+    raise blamed(fault, ranks, mine=True)      # where all ranks have the fault: rank 3 on node07: step 12: loss nan; …
+
+Ranks that differ would add up gradients of different things, or wait for each other for ever.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -22,18 +37,19 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import LarvatusError, UsageError
+from larvatus.core.run_identity import changed_fields
+from larvatus.core.version import VERSION
 from larvatus.models.nn.device import choose_device
 from larvatus.training.engine.launch import Launch, launch
-from larvatus.training.engine.meeting import Meeting, meet
-from larvatus.training.engine.rank_marks import busy, waiting, watching
-from larvatus.training.engine.rank_watch import RankWatch
-from larvatus.training.engine.rendezvous import refuse_impossible, said_while_waiting
+from larvatus.training.engine.rank_activity import busy, guarded_by, waiting
+from larvatus.training.engine.rendezvous import Rendezvous, check_address, join_store, reporting_wait
 from larvatus.training.engine.settings import SILENT_S
+from larvatus.training.engine.watchdog import RankWatchdog
 
 T = TypeVar("T")
 
-JOIN_S = 600.0
+RENDEZVOUS_S = 600.0
 """For all ranks to come: machines of a cluster do not start at once."""
 COLLECTIVE_DAYS = 30
 """No limit of torch's: the watch knows who is alive, and how long one may build shards while the others wait."""
@@ -115,7 +131,7 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     if launched.count == 1:
         yield Ranks(restarted=launched.restarts > 0)
         return
-    refuse_impossible(launched)
+    check_address(launched)
     launched.export()
     cuda = device.startswith("cuda")
     if cuda:
@@ -126,11 +142,11 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
         torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
     store, restarted = _met(launched)
     apart: Store = store.clone()  # type: ignore[attr-defined]
-    watch = RankWatch(
+    watch = RankWatchdog(
         apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s, first_here=launched.local == 0
     )
     watch.start()
-    with watching(watch):
+    with guarded_by(watch):
         try:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if cuda else "gloo",
@@ -146,12 +162,12 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
             dist.destroy_process_group()  # where anything was raised, the process that ends does: this could hang
 
 
-def _met(launched: Launch) -> Meeting:
-    """The store at which all ranks meet; each must come within `JOIN_S`."""
+def _met(launched: Launch) -> Rendezvous:
+    """The store at which all ranks meet; each must come within `RENDEZVOUS_S`."""
     try:
-        with said_while_waiting(launched, JOIN_S):
-            store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
-            return meet(store, rank=rank, count=count, restarts=launched.restarts, limit_s=JOIN_S)
+        with reporting_wait(launched, RENDEZVOUS_S):
+            store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=RENDEZVOUS_S)))
+            return join_store(store, rank=rank, count=count, restarts=launched.restarts, limit_s=RENDEZVOUS_S)
     except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
         raise _not_met(launched, fault) from fault
 
@@ -159,3 +175,59 @@ def _met(launched: Launch) -> Meeting:
 def _not_met(launched: Launch, fault: Exception) -> UsageError:
     address = f"{launched.address}:{launched.port}"
     return UsageError(f"the {launched.count} processes did not meet at {address}: {_first_line(fault)}")
+
+
+SHOWN = 4
+"""Of the fields that a rank has otherwise."""
+LONGEST = 80
+"""Characters of a value that are shown."""
+
+
+def versions() -> dict[str, str]:
+    """What runs here: versions, and a checksum of the code itself, which may be edited without a new version."""
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "larvatus": VERSION, "code": _code()}
+
+
+@functools.cache
+def _code() -> str:
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[2]
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def check_ranks_agree(ranks: Ranks, told: Mapping[str, Any]) -> None:
+    """Refuse to go on where any rank says something else than rank 0; what is told is plain data."""
+    if ranks.count == 1:
+        return
+    first = ranks.share(lambda: (platform.node(), dict(told)))
+    differs = [_shown(change.field, change.before, change.now) for change in changed_fields(first[1], dict(told))]
+    answers = ranks.gather((platform.node(), differs))
+    others = [(rank, host, fields) for rank, (host, fields) in enumerate(answers) if fields]
+    if others:
+        rank, host, fields = others[0]
+        more = f"; and {len(fields) - SHOWN} more" if len(fields) > SHOWN else ""
+        besides = f" (and {len(others) - 1} more ranks)" if len(others) > 1 else ""
+        fault = UsageError(
+            f"rank {rank} on {host}{besides} differs from rank 0 on {first[0]}: {'; '.join(fields[:SHOWN])}{more}; "
+            "start all ranks with the same command, text and versions"
+        )
+        fault.of_all = True
+        raise fault
+
+
+def blame_ranks(fault: LarvatusError, ranks: Ranks, *, mine: bool) -> LarvatusError:
+    """A fault that all ranks have at once, with the names of those that say it is theirs; all must call this."""
+    if ranks.count > 1:
+        answers = ranks.gather((platform.node(), mine))
+        guilty = [f"rank {rank} on {host}" for rank, (host, says_so) in enumerate(answers) if says_so]
+        if 0 < len(guilty) < ranks.count:
+            fault.args = (f"{', '.join(guilty[:SHOWN])}{' …' if len(guilty) > SHOWN else ''}: {fault}",)
+        fault.of_all = True
+    return fault
+
+
+def _shown(field: str, before: object, now: object) -> str:
+    values = [value if len(value) <= LONGEST else f"{value[:LONGEST]}…" for value in (repr(before), repr(now))]
+    return f"{field}: {' → '.join(values)}"

@@ -5,6 +5,11 @@
 Text that was edited between two commands is noticed by its hash, whatever its size and time. While no shard stands,
 nothing is lost and all is made anew, aloud; after that the run is refused. Text behind an address cannot be looked at
 without fetching it again: that is left as it was once its shards stand.
+
+What a run's vocabulary was learnt from, and that it is still what was learnt: `vocabulary/vocabulary.json`.
+
+note_vocabulary(folder, wanted)          # after all of its files were written
+learnt_like(folder, wanted)              # whether it can be taken up: a changed file is refused by name
 """
 
 from __future__ import annotations
@@ -18,14 +23,14 @@ from typing import Any
 
 from larvatus.core.checksummed import check_file, read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.files import new_file, saying_what_is_full
+from larvatus.core.files import new_file, saying_what_is_full, sha256
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corpus.sources import contents
 from larvatus.data.text.languages import Given, path_of
 
 EMBEDDED = "embedded"
-NOTE, INPUT = "text.json", "input.txt"
+TEXT_FILE, INPUT = "text.json", "input.txt"
 ELSE = "choose another --out"
 _CHUNK = 1 << 20
 
@@ -48,11 +53,11 @@ def _hash(given: Given, out: Path) -> str | None:
     return Corpus.open(path, verify=False).fingerprint if is_corpus(path) else contents(given)
 
 
-def take_up(
+def resume_text(
     folder: Path, given: dict[str, Any], hashes: Hashes, *, say: Callable[[str], None]
 ) -> dict[str, str | None] | None:
     """Fingerprints of the shards that were built before from the same text; None where they are still to be built."""
-    note = folder / NOTE
+    note = folder / TEXT_FILE
     if is_there(note):
         before = read_vouched(note, way=ELSE)
         changed = list(_changes(before, given, hashes))
@@ -66,7 +71,7 @@ def take_up(
     return None
 
 
-def finish(folder: Path, given: dict[str, Any], hashes: Hashes, *, valid: Path | None) -> None:
+def record_text(folder: Path, given: dict[str, Any], hashes: Hashes, *, valid: Path | None) -> None:
     """All shards stand."""
     _write(folder, given, hashes, {"train": _fingerprint(folder / "train"), "valid": _fingerprint(valid)})
 
@@ -83,7 +88,7 @@ def check_shards(folder: Path, shards: dict[str, str | None]) -> Path | None:
 def _write(folder: Path, given: dict[str, Any], hashes: Hashes, shards: dict[str, str | None] | None) -> None:
     with saying_what_is_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_vouched(folder / NOTE, {"given": given, "texts": hashes, "shards": shards})
+    write_vouched(folder / TEXT_FILE, {"given": given, "texts": hashes, "shards": shards})
 
 
 def _fingerprint(path: Path | None) -> str | None:
@@ -129,3 +134,45 @@ def _input() -> Iterator[bytes]:
         raise UsageError("standard input is closed, and - asks to read it; name a file")
     while chunk := sys.stdin.buffer.read(_CHUNK):
         yield chunk
+
+
+VOCABULARY_FILE = "vocabulary.json"
+
+
+def record_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
+    """Say what it was made of, with the checksum of every file."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != VOCABULARY_FILE)
+    files = {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+    write_vouched(folder / VOCABULARY_FILE, {**wanted, "files": files})
+
+
+def vocabulary_matches(folder: Path, wanted: dict[str, Any]) -> bool:
+    """Whether a vocabulary stands there that was made of the same; what is said of another one no longer holds."""
+    noted = _read(folder)
+    files = noted.pop("files", {})
+    if noted != wanted:
+        (folder / VOCABULARY_FILE).unlink(missing_ok=True)
+        return False
+    _check(folder, files)
+    return True
+
+
+def has_intact_files(folder: Path, beginning: str) -> bool:
+    """Whether a vocabulary has files whose names begin so; those that are missing or changed are refused by name."""
+    files: dict[str, str] = _read(folder).get("files", {})
+    files = {name: wanted for name, wanted in files.items() if name.startswith(beginning)}
+    _check(folder, files)
+    return bool(files)
+
+
+def _check(folder: Path, files: dict[str, str]) -> None:
+    for name, wanted in files.items():
+        check_file(folder / name, wanted, way=_way(folder))
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    return read_vouched(folder / VOCABULARY_FILE, way=_way(folder)) if is_there(folder / VOCABULARY_FILE) else {}
+
+
+def _way(folder: Path) -> str:
+    return f"remove {folder} to have it learnt anew"

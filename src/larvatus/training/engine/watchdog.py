@@ -1,6 +1,6 @@
 """Ranks that watch each other: one that dies, hangs or fails ends the run for all, by name, within a stated time.
 
-    watch = RankWatch(store, rank=rank, count=count, timeout_s=60.0)
+    watch = RankWatchdog(store, rank=rank, count=count, timeout_s=60.0)
     watch.start()
     with watching(watch): …            # what this rank does, it says by the words of `rank_marks.py`
 
@@ -27,24 +27,26 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from larvatus.core.errors import LarvatusError, RankLost, printable
-from larvatus.training.engine.rank_state import STEP, WAITING, Fault, RankState, Where, who_holds_up
+from larvatus.training.engine.heartbeat import STEP, WAITING, Heartbeat, ProcessLocation, RankFault, blocking_ranks
 
 BEAT_S = 1.0
 GRACE_S = 3.0
 """For a rank to notice by itself, and leave in order, that another is lost."""
-STUCK = 10
+STUCK_FACTOR = 10
 """Times the limit of silence, after which a step in which no rank gets on is given up."""
 FIRST = "the first step"
-UNFORESEEN = 70
+CRASH_EXIT_CODE = 70
 """Exit code of what is no fault of a user (`interfaces/cli/crash_report.py`)."""
-MEMORY = 0.9
+SMOOTHING = 0.9
 """Of the mean seconds of a step: how much of it stays with each new one."""
-WAY_ON = "the same command with --resume goes on from the last checkpoint (torchrun --max-restarts does so by itself)"
+RESUME_HINT = (
+    "the same command with --resume goes on from the last checkpoint (torchrun --max-restarts does so by itself)"
+)
 _BROKEN = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "socket")
 """What torch says where a collective failed because of another rank."""
 
 
-class RankWatch:
+class RankWatchdog:
     """The watch of one rank: a thread that talks to the store, and one that judges, should the store not answer."""
 
     def __init__(
@@ -63,14 +65,14 @@ class RankWatch:
         """
         self.first_here = first_here
         self.rank, self.count, self.timeout_s, self._store, self._end = rank, count, timeout_s, store, end
-        self.where = Where.here()
-        self.states: dict[int, RankState] = {}
+        self.where = ProcessLocation.here()
+        self.states: dict[int, Heartbeat] = {}
         """The other ranks: to rank 0 all, to the others rank 0."""
-        self.verdict: Fault | None = None
+        self.verdict: RankFault | None = None
         self._mark = (-1, "starting", time.monotonic())
         self._steps_begun, self._waited, self._began, self._busy = 0, 0.0, 0.0, 0.0
         self._computed: Callable[[], float | None] | None = None
-        self._fault: Fault | None = None
+        self._fault: RankFault | None = None
         self._left = self._told = self._over = False
         self._beats = 0
         self._heard: dict[int, float] = {}
@@ -90,7 +92,7 @@ class RankWatch:
         now = time.monotonic()
         took = max(0.0, now - self._began - self._waited) if self._computed is None else self._computed()
         if self._steps_begun > 1 and took is not None:
-            self._busy = MEMORY * self._busy + (1 - MEMORY) * took if self._busy else took
+            self._busy = SMOOTHING * self._busy + (1 - SMOOTHING) * took if self._busy else took
         self._steps_begun += 1
         self._began, self._waited = now, 0.0
         self._mark = (step, STEP if self._steps_begun > 1 else FIRST, now)
@@ -131,9 +133,9 @@ class RankWatch:
     # — the beat: the only one that talks to the store —
 
     @property
-    def state(self) -> RankState:
+    def state(self) -> Heartbeat:
         step, doing, since = self._mark
-        return RankState(
+        return Heartbeat(
             where=self.where,
             beat=self._beats,
             step=step,
@@ -180,7 +182,7 @@ class RankWatch:
             others = [0]
             *said, told = self._store.multi_get(["rank/0", "verdict"])
             if told and self.verdict is None:
-                self.verdict = msgspec.json.decode(told, type=Fault)
+                self.verdict = msgspec.json.decode(told, type=RankFault)
         now = time.monotonic()
         before, self.states = self.states, dict(zip(others, map(_decode, said), strict=True))
         for other, heard in self.states.items():
@@ -237,7 +239,7 @@ class RankWatch:
         still = now - max(since, decided)
         return still > GRACE_S if self.waits else doing in (STEP, FIRST) and still > self.timeout_s
 
-    def _lost(self, now: float) -> Fault | None:
+    def _lost(self, now: float) -> RankFault | None:
         """The first rank that is lost or has failed, as this rank sees it."""
         for other, state in sorted(self.states.items()):
             if state.fault is not None and not state.fault.of_all:
@@ -246,17 +248,17 @@ class RankWatch:
                 continue
             if (how := self._how_lost(other, state, now)) is not None:
                 when = max(state, self.state, key=lambda known: known.step).when  # its last word may be a second old
-                line = f"{state.name(other)} {how} {when}; the run ends for all ranks; {WAY_ON}"
-                return Fault(line=line, code=RankLost.exit_code, rank=other)
+                line = f"{state.name(other)} {how} {when}; the run ends for all ranks; {RESUME_HINT}"
+                return RankFault(line=line, code=RankLost.exit_code, rank=other)
         broken = bool(self._store_fault) and now - self._answered > 3 * BEAT_S  # by then one that died has been missed
         if broken or now - self._answered > self.timeout_s + BEAT_S:
             return self._store_lost()
-        held_up = who_holds_up({**self.states, self.rank: self.state}, STUCK * self.timeout_s)
+        held_up = blocking_ranks({**self.states, self.rank: self.state}, STUCK_FACTOR * self.timeout_s)
         if held_up and self.rank == 0:
             return self._stuck(held_up)
         return None
 
-    def _how_lost(self, other: int, state: RankState, now: float) -> str | None:
+    def _how_lost(self, other: int, state: Heartbeat, now: float) -> str | None:
         seen = state.where.seen_from(self.where)
         if seen == "gone":  # unless it said good-bye, which the next beats would tell
             gone = self._missing.setdefault(other, now)
@@ -269,24 +271,26 @@ class RankWatch:
             return f"was stopped by a signal {silent:.0f} s ago" if stopped else f"has been silent for {silent:.0f} s"
         return None
 
-    def _store_lost(self) -> Fault:
+    def _store_lost(self) -> RankFault:
         why = self._store_fault or f"no answer for {self.timeout_s:g} s"
         host = f" on {self.host(0)}" if self.rank == 0 or self.states else ""
         gone = f"the store of rank 0{host}, or of its launcher, is gone {self.state.when} ({why})"
-        line = f"{gone}; the run ends for all ranks; {WAY_ON}"
-        return Fault(line=line, code=RankLost.exit_code, rank=0 if self.rank else -1)
+        line = f"{gone}; the run ends for all ranks; {RESUME_HINT}"
+        return RankFault(line=line, code=RankLost.exit_code, rank=0 if self.rank else -1)
 
-    def _stuck(self, held_up: dict[int, RankState]) -> Fault:
+    def _stuck(self, held_up: dict[int, Heartbeat]) -> RankFault:
         names = ", ".join(state.name(rank) for rank, state in sorted(held_up.items())[:4])
         names += f" and {len(held_up) - 4} more" if len(held_up) > 4 else ""
         state = next(iter(held_up.values()))
         has = "has" if len(held_up) == 1 else "have"
-        line = f"{names} {has} not got on {state.when} for {state.still:.0f} s; the run ends for all ranks; {WAY_ON}"
-        return Fault(line=line, code=RankLost.exit_code, rank=-1)
+        line = (
+            f"{names} {has} not got on {state.when} for {state.still:.0f} s; the run ends for all ranks; {RESUME_HINT}"
+        )
+        return RankFault(line=line, code=RankLost.exit_code, rank=-1)
 
     # — the end —
 
-    def _tell(self, verdict: Fault) -> None:
+    def _tell(self, verdict: RankFault) -> None:
         """One line from one rank: rank 0, or where that is lost rank 1 and, should it be lost too, one a machine."""
         instead = self.rank == 1 or self.first_here
         mine = self.rank == 0 or (instead and verdict.rank == 0 and not verdict.told)
@@ -305,7 +309,7 @@ class RankWatch:
         verdict = self.verdict
         if verdict is None:
             first = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
-            return RankLost(f"the ranks lost each other {self.state.when} ({first}); {WAY_ON}")
+            return RankLost(f"the ranks lost each other {self.state.when} ({first}); {RESUME_HINT}")
         lost = RankLost(verdict.line)
         lost.exit_code, lost.said = verdict.code, True
         if self.rank == 0:
@@ -320,9 +324,9 @@ class RankWatch:
         line = str(fault) if ours else f"{type(fault).__name__}: {fault}".removesuffix(": ")
         of_all = ours and fault.of_all  # type: ignore[attr-defined]
         named = line if of_all else f"{self.state.name(self.rank)} {self.state.when}: {line}"
-        code = fault.exit_code if isinstance(fault, LarvatusError) else UNFORESEEN
+        code = fault.exit_code if isinstance(fault, LarvatusError) else CRASH_EXIT_CODE
         first = self.rank > 0 or self._word.acquire(blocking=False)
-        self._fault = Fault(line=named, code=code, of_all=of_all, rank=self.rank, told=self.rank == 0)
+        self._fault = RankFault(line=named, code=code, of_all=of_all, rank=self.rank, told=self.rank == 0)
         if self.rank == 0:
             self.verdict = self.verdict or self._fault
             self._post(lambda: self._told and self._said_fault, GRACE_S)
@@ -364,4 +368,4 @@ class RankWatch:
             thread.join(GRACE_S)
 
 
-_decode = msgspec.json.Decoder(RankState).decode
+_decode = msgspec.json.Decoder(Heartbeat).decode

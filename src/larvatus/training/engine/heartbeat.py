@@ -1,7 +1,7 @@
 """What a rank says of itself at each beat of `rank_watch.py`, and what is seen of its process from the same machine.
 
 here = Where.here()                         # host and process; `here.state` of another: gone, stopped, or ""
-state = RankState(where=there, step=11, doing="waiting")
+state = Heartbeat(where=there, step=11, doing="waiting")
 state.name(1)                               # rank 1 on node07
 """
 
@@ -19,7 +19,7 @@ STEP, WAITING = "step", "waiting"
 """What a rank does in a step: compute, or wait for what the others compute. All else may take as long as it likes."""
 
 
-class Where(Struct, frozen=True, kw_only=True):
+class ProcessLocation(Struct, frozen=True, kw_only=True):
     """A process, by its number on a machine that knows it by that number."""
 
     host: str
@@ -27,13 +27,13 @@ class Where(Struct, frozen=True, kw_only=True):
     pid: int
 
     @classmethod
-    def here(cls) -> Where:
+    def here(cls) -> ProcessLocation:
         names = []
         with suppress(OSError):
             names = [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
         return cls(host=platform.node() or "this machine", machine=" ".join(names), pid=os.getpid())
 
-    def seen_from(self, other: Where) -> str:
+    def seen_from(self, other: ProcessLocation) -> str:
         """`gone`, `stopped`, or nothing where it lives or cannot be seen from the other's machine."""
         if not self.machine or self.machine != other.machine:
             return ""
@@ -44,7 +44,7 @@ class Where(Struct, frozen=True, kw_only=True):
         return "gone" if kind in "ZX" else "stopped" if kind in "Tt" else ""
 
 
-class Fault(Struct, frozen=True, kw_only=True):
+class RankFault(Struct, frozen=True, kw_only=True):
     """Why a rank left, or has to."""
 
     line: str
@@ -57,10 +57,10 @@ class Fault(Struct, frozen=True, kw_only=True):
     """Whether that rank has told it itself."""
 
 
-class RankState(Struct, frozen=True, kw_only=True):
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """What a rank says of itself."""
 
-    where: Where
+    where: ProcessLocation
     beat: int = 0
     step: int = -1
     """The step that is under way, from 0; before the first, -1."""
@@ -71,7 +71,7 @@ class RankState(Struct, frozen=True, kw_only=True):
     """Seconds that it computes in a step, on average; waiting for others is not counted."""
     left: bool = False
     """Whether it is done, and needs no watching."""
-    fault: Fault | None = None
+    fault: RankFault | None = None
 
     def name(self, rank: int) -> str:
         return f"rank {rank} on {self.where.host}"
@@ -85,12 +85,12 @@ class RankState(Struct, frozen=True, kw_only=True):
         return self.doing in (STEP, WAITING)
 
 
-def who_holds_up(states: Mapping[int, RankState], limit_s: float) -> dict[int, RankState]:
+def blocking_ranks(states: Mapping[int, Heartbeat], limit_s: float) -> dict[int, Heartbeat]:
     """The ranks that the others wait for, where none has got on for so long; nobody where any has, or may take longer.
 
     >>> here = Where(host="a", machine="", pid=1)
-    >>> waits = RankState(where=here, step=3, doing=WAITING, still=9.0)
-    >>> hangs = RankState(where=here, step=3, doing=STEP, still=9.0)
+    >>> waits = Heartbeat(where=here, step=3, doing=WAITING, still=9.0)
+    >>> hangs = Heartbeat(where=here, step=3, doing=STEP, still=9.0)
     >>> sorted(who_holds_up({0: waits, 1: hangs}, 5.0)), sorted(who_holds_up({0: waits, 1: hangs}, 10.0))
     ([1], [])
     """
