@@ -13,7 +13,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.report import Report
 from larvatus.data.labelled.texts import names_of
 from larvatus.tasks.examples import read_with_problems, task_of_file
-from larvatus.tasks.registry import reading_of
+from larvatus.tasks.registry import parse_file_options
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import ColumnKeywords
@@ -39,7 +39,7 @@ def check_data(
         [('no label', 1)]
     """
     name = task or (task_of_file(names_of(cast(Any, train))[0]) if are_files(train) else "classify")
-    reading, problems = reading_of(name, columns), Problems()
+    reading, problems = parse_file_options(name, columns), Problems()
     examples = read_with_problems(name, train, reading, problems)
     held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)
     return check(examples, held_out, problems=problems)

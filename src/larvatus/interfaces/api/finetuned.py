@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from larvatus.core import notebook
 from larvatus.core.tables import render_text
 from larvatus.inference.model import Model
-from larvatus.tasks.fit.finetune import Tuned
-from larvatus.tasks.fit.summary import result_parts
+from larvatus.tasks.trainer.finetune import FineTuneResult
+from larvatus.tasks.trainer.summary import result_parts
 
 
 class FineTunedModel(Model):
@@ -20,7 +20,7 @@ class FineTunedModel(Model):
     """Metric that selected the weights; empty where none were held out."""
 
     @classmethod
-    def of(cls, model: Model, tuned: Tuned) -> FineTunedModel:
+    def of(cls, model: Model, tuned: FineTuneResult) -> FineTunedModel:
         """A loaded model with the result of its training; of the data nothing is kept."""
         made = cls(model.bundle, model.device, number=model.number, origin=model.origin)
         made.scores = dict(tuned.scores.values) if tuned.scores is not None else {}

@@ -10,12 +10,12 @@ from rich.markup import escape
 from larvatus.core.errors import printable
 from larvatus.interfaces.cli.quiet import is_quiet
 from larvatus.interfaces.cli.tables import show_part
-from larvatus.tasks.fit.finetune import Tuned
-from larvatus.tasks.fit.summary import result_parts
 from larvatus.tasks.registry import task_of
+from larvatus.tasks.trainer.finetune import FineTuneResult
+from larvatus.tasks.trainer.summary import result_parts
 
 
-def show_result(console: Console, tuned: Tuned, out: Path) -> None:
+def show_result(console: Console, tuned: FineTuneResult, out: Path) -> None:
     """What was reached, and what to do next."""
     for part in result_parts(tuned):
         show_part(console, part)

@@ -18,14 +18,14 @@ from larvatus.data.labelled.glue import (
     write_submission,
 )
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.tasks.bulk import Answering
-from larvatus.tasks.predict import Predictor, blocks
+from larvatus.tasks.bulk import BulkPredictor
+from larvatus.tasks.predict import TaskPredictor, blocks
 
 
 def write_for_server(
     test: GlueTestSet,
-    predictor: Predictor,
-    answering: Answering,
+    predictor: TaskPredictor,
+    answering: BulkPredictor,
     *,
     file: str,
     columns: Columns,

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.tasks.registry import options_of
+from larvatus.tasks.registry import parse_options
 
 
 def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:
     """Options as flags gave them, with those that are set by name."""
-    return options_of(task, _merged(_changed(options), by_name(words))) if words else options
+    return parse_options(task, _merged(_changed(options), by_name(words))) if words else options
 
 
 def by_name(words: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.labelled.file_options import refusal
 from larvatus.interfaces.api.task_settings import GlueSettings
 from larvatus.interfaces.cli.from_struct import Setting, settings_of
-from larvatus.tasks.registry import TASKS, AnyTask, choices, options_of
+from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options
 
 _BadCommand: Any = typer.BadParameter.__mro__[1]  # click's own, wherever this typer keeps its click
 
@@ -59,7 +59,7 @@ def _refuse_choice(name: str, parameter: Any, given: Sequence[str]) -> None:
     """A word that an option of the task cannot be, in the words of Python."""
     hint = get_type_hints(TASKS[name].Options).get(parameter.name)
     if hint is not None and choices(hint):
-        options_of(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
+        parse_options(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
 
 
 def _settings(task: AnyTask) -> Iterator[tuple[type[Struct], Setting]]:
