@@ -23,7 +23,7 @@ from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
-from larvatus.data.corpus.hygiene import contamination as sketches
+from larvatus.data.corpus.hygiene.check import contamination as find_contamination
 from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
@@ -308,4 +308,4 @@ def contamination(
         1.0
     """
     paths = [evaluation] if isinstance(evaluation, str | Path) else list(evaluation)
-    return sketches.contamination(Path(corpus), [str(path) for path in paths], words=words)
+    return find_contamination(Path(corpus), [str(path) for path in paths], words=words)
