@@ -1,4 +1,4 @@
-"""The command line: thin. Each command parses, calls the library, prints; errors become one line and an exit code."""
+"""Entry point of the command line: commands parse, call and print; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Root(Lazy):
 app = typer.Typer(
     cls=Root,
     name="larvatus",
-    help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks, embed words.",
+    help="Bidirectional encoders from raw text: train vocabularies, pretrain, fine-tune, embed, serve.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 
 SAVING = ("out", "png", "table", "plot", "predictions", "add")
-"""Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
+"""Parameters that name what a command writes; with one, the command continues when nobody reads its output."""
 ALWAYS_SAVING = ("isotropy fit",)
 """Commands that save where nothing is named, too."""
 
@@ -64,11 +64,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
-    quiet: bool = typer.Option(
-        False, "--quiet", callback=set_quiet, help="Show results and errors alone, no progress."
-    ),
+    quiet: bool = typer.Option(False, "--quiet", callback=set_quiet, help="Show only results and errors, no progress."),
 ) -> None:
     pass
 
@@ -107,7 +105,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def _note(line: str) -> None:
-    """What a reader says of a table's columns: progress, no result."""
+    """Print a note on the columns of a table; it is progress, no result."""
     if not is_quiet():
         print(printable(line), file=sys.stderr)
 
@@ -129,7 +127,7 @@ def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
 def _invoke(arguments: list[str]) -> int:
     """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
     command = _commands()
-    if COMPLETION in os.environ:  # the shell asks what may stand here
+    if COMPLETION in os.environ:  # the shell requests completions
         command._main_shell_completion({}, "larvatus", COMPLETION)
     try:
         with command.make_context("larvatus", with_address(arguments)) as context:
@@ -141,7 +139,7 @@ def _invoke(arguments: list[str]) -> int:
 
 @cache
 def _commands() -> Any:
-    """All commands, each of which is read from its settings once in a process."""
+    """All commands; each is built from its settings once per process."""
     return typer.main.get_command(app)
 
 
