@@ -17,7 +17,6 @@ import typer
 from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
-from larvatus.data.text.columns import column_notes_to
 from larvatus.interfaces.cli.command_list import COMMANDS, Lazy
 from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
 from larvatus.interfaces.cli.progress import is_quiet, set_quiet
@@ -78,7 +77,7 @@ def run(arguments: list[str] | None = None) -> None:
         with stopping_at_once():
             _import_command(words)
     try:
-        with terminable(), warnings.catch_warnings(), column_notes_to(_note):
+        with terminable(), warnings.catch_warnings():
             warnings.showwarning = _one_line(warnings.showwarning)
             code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
@@ -161,7 +160,10 @@ def _tell_of_saving(command: Any, path: str) -> None:
 def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
     if saves(path, given):
         go_on_without_stdout()
-    return callback(**given)
+    from larvatus.data.text.columns import column_notes_to  # help and completion import nothing of the library
+
+    with column_notes_to(_note):
+        return callback(**given)
 
 
 def saves(path: str, given: Mapping[str, Any]) -> bool:
