@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.fit.finetune import Watch
+from larvatus.tasks.trainer.finetune import Watch
 
 
 class ColumnKeywords(TypedDict, total=False):
