@@ -13,11 +13,10 @@ import torch
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.report import chosen_out, hygiene_lines
 from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource
-from larvatus.models.bundle.claims import Claim, Data, make_claim
+from larvatus.models.bundle.claims import PERPLEXITY, Claim, Data, make_claim
 from larvatus.models.bundle.directory import GENERATOR
 from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.models.bundle.tolerances import PERPLEXITY
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
