@@ -31,12 +31,12 @@ FRAME = {
     "data/text/tokenizer.py",  # tells it which ids there are
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
 }
-WATCHER = "training/engine/watch.py"
+WATCHER = "training/engine/reporter.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {
     "functions_of_many_parameters": {
-        "interfaces/cli/tasks/finetune.py:finetune": "the command that is generated for each task",
+        "interfaces/cli/commands/finetune.py:finetune": "the command that is generated for each task",
         "tasks/estimators/text_classifier.py:__init__": "scikit-learn clones estimators by their plain parameters",
         "tasks/estimators/word_tagger.py:__init__": "scikit-learn clones estimators by their plain parameters",
     },

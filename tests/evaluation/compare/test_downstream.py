@@ -25,11 +25,11 @@ from larvatus.evaluation.compare.table import as_table, fine_tuned_table
 from larvatus.evaluation.compare.values import SeedMean
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.fit.loop import FineTuning
+from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher, rich_table
 from tests.evaluation.conftest import BERT, SMALL
 
-QUIET = Watcher()
+QUIET = Reporter()
 WORDS = {"pos": ("good", "fine", "great"), "neg": ("bad", "poor", "awful")}
 SENTENCES = [
     (f"the film was {word} and {other}", label)

@@ -31,7 +31,7 @@ from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware
+from larvatus.training.pretraining.saving import hardware
 
 MOST_FILES = 100
 """Files that a claim lists by name, so that `card --verify` finds them. Figures on more files are only recorded."""

@@ -62,7 +62,7 @@ class FineTunedPart(SuitePart):
         results = [self._tuned(work, data, job, seed) for seed in seeds]
         for seed, result in zip(seeds, results, strict=True):
             score = "not defined" if result.value is None else f"{result.value:.4f}"
-            work.watcher.say(f"  seed {seed}: {result.metric} {score} · {result.seconds:,.0f} s")
+            work.reporter.say(f"  seed {seed}: {result.metric} {score} · {result.seconds:,.0f} s")
         facts = SetFacts(
             name=data.name, task=data.task, train=len(data.train), scored=len(data.scored), source="", is_test=True
         )
@@ -105,7 +105,7 @@ class FineTunedPart(SuitePart):
             data=data,
             job=dataclasses.replace(job, seeds=(seed,)),
         )
-        outcome = fine_tune(order, work.watcher, resume=True)
+        outcome = fine_tune(order, work.reporter, resume=True)
         if not isinstance(outcome, FineTuneScore):
             raise NotMeasured(f"{subject.label} on {self.title}: {outcome.why}")
         return outcome

@@ -41,7 +41,7 @@ from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, reading_of, task_named, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import BUDGETS, Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, perplexity
+from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords
@@ -102,8 +102,8 @@ class TaskScores(Tabular):
 class TextScores(Tabular):
     """A model on held-out text."""
 
-    held_out: HeldOut
-    by_language: Mapping[str, HeldOut]
+    held_out: HeldOutScores
+    by_language: Mapping[str, HeldOutScores]
     fertility: Mapping[str, float]
     """Tokens of a word, by language; of all under ``all``."""
     skipped: Mapping[str, int]
@@ -297,7 +297,7 @@ def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device:
         return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 
 
-def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
+def _text_scores(held_out: HeldOutScores, shards: Shards) -> TextScores:
     manifest = shards.manifest
     fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
     alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
@@ -309,7 +309,7 @@ def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
     )
 
 
-def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
+def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, Any]:
     score = result.scores[result.words]
     return {
         "language": language,

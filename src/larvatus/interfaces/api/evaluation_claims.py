@@ -25,14 +25,14 @@ from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.save import data_of
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware, held_out_claims
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.saving import hardware, held_out_claims
 
 
 def task_claims(
     bundle: Bundle, evaluation: Evaluation, options: EvaluationOptions, columns: Mapping[str, Any], *, glue: str = ""
 ) -> tuple[Claim, ...]:
-    """Claims of each metric with its interval, with the settings that differ from the defaults; none of int8 weights."""
+    """Claims of each metric with its interval and all settings that differ from the defaults; none of int8 weights."""
     if int8_weights(bundle.network):
         return ()
     defaults = EvaluationSettings()
@@ -57,7 +57,13 @@ def task_claims(
 
 
 def text_claims(
-    bundle: Bundle, text: Sequence[Given], shards: Shards, result: HeldOut, *, how: Mapping[str, Any], runtime: Runtime
+    bundle: Bundle,
+    text: Sequence[Given],
+    shards: Shards,
+    result: HeldOutScores,
+    *,
+    how: Mapping[str, Any],
+    runtime: Runtime,
 ) -> tuple[Claim, ...]:
     """Claims of losses and accuracies on text; `how` states how it was read and how much. None of int8 weights."""
     if int8_weights(bundle.network):

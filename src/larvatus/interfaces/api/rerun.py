@@ -52,8 +52,8 @@ from larvatus.tasks.fit.save import contents_hash
 from larvatus.tasks.registry import reading_of, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import MICROBATCH, Runtime
-from larvatus.training.pretraining.card import corpus_claims, held_out_claims
-from larvatus.training.pretraining.held_out import held_out
+from larvatus.training.pretraining.evaluation import evaluate_held_out
+from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
 
 KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
 """Arguments of `audit_bias`, for parts that have another name."""
@@ -164,7 +164,7 @@ def rerun_held_out(request: RerunRequest) -> Iterator[Claim]:
     recipe = parse_recipe(request.bundle.recipe, where=str(request.bundle.path))
     runtime = Runtime.here(device=request.device, precision=_precision(request, how), microbatch=how.microbatch)
     network = request.bundle.network.to(runtime.device)
-    result = held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
+    result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=request.data, precision=how.precision)
 

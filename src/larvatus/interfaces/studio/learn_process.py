@@ -24,7 +24,7 @@ from larvatus.interfaces.api import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.finetune import Watch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 Send = Callable[..., None]
 NICENESS = 5
@@ -53,7 +53,7 @@ def main() -> int:
 
 def train(job: LearnJob, send: Send) -> None:
     """Train, and report progress. The metrics are in `metrics.jsonl` of the folder, as for every run."""
-    with Watcher().metrics(Path(job.out)) as metrics:
+    with Reporter().metrics(Path(job.out)) as metrics:
 
         def progress(step: int, steps: int, loss: float, speed: float) -> None:
             metrics.write("train", step, {"loss": loss, "texts/s": round(speed, 1)})

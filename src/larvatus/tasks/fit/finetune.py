@@ -41,7 +41,7 @@ from larvatus.tasks.job import What
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.registry import task_named
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]

@@ -32,9 +32,14 @@ from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, data_of, files_of, save_tuned
-from larvatus.training.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
-from larvatus.training.engine.distribution import Ranks, ranks
-from larvatus.training.engine.snapshot import NEW_RUN
+from larvatus.training.engine.checkpoint import (
+    FOLDER,
+    NEW_RUN,
+    names_in,
+    refuse_other_kind,
+    refuse_resume_with_overwrite,
+)
+from larvatus.training.engine.ranks import Ranks, ranks
 
 LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
