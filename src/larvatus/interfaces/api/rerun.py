@@ -48,9 +48,9 @@ from larvatus.models.bundle.energy import PowerDraw, energy_claims
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.fit.save import contents_hash
-from larvatus.tasks.registry import reading_of, task_of
+from larvatus.tasks.registry import parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.trainer.save import contents_hash
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 from larvatus.training.pretraining.evaluation import evaluate_held_out
 from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
@@ -220,7 +220,7 @@ def _examples(request: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]
     task, head = task_of(request.bundle), head_of(request.bundle.network)
     paths = [str(path) for path in request.paths()]
     kind = task.label_kind(head.config)
-    data = read_examples(task.name, paths, reading_of(task.name, how.columns), kind=kind, group=how.by)
+    data = read_examples(task.name, paths, parse_file_options(task.name, how.columns), kind=kind, group=how.by)
     actual = contents_hash(data)
     if actual == request.data.sha256:
         return data
