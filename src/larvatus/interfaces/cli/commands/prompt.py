@@ -165,5 +165,5 @@ def _pet(
     with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), request.out) as show:
         show.say(pool.describe())
         resumed = {"resume": request.resume, "overwrite": request.overwrite}
-        tuned = pet(few_shot, few, pool, texts, request.out, watch=show.watch, **resumed)
+        tuned = pet(few_shot, few, pool, texts, request.out, watch=show.callbacks, **resumed)
     show_result(Console(highlight=False), tuned, request.out)
