@@ -134,24 +134,20 @@ def evaluate(
     """
     if of_suite.suite is not None:
         if request.beyond_data or text.corpus or text.languages or shown.by or columns:
-            raise UsageError(
-                "--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, --plot, columns"
-            )
-        measure_suite(
-            request.models, request.data, machine, of_suite, overwrite=request.overwrite, as_json=request.as_json
-        )
+            raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
+        output = {"overwrite": request.overwrite, "as_json": request.as_json}
+        measure_suite(request.models, request.data, machine, of_suite, **output)
         return
     of_suite.refuse_alone()
     read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
     check_outputs(of_suite.out, overwrite=request.overwrite, inputs=read)
     check_row_file(of_suite.out)
+    on_examples = ExampleEvaluation(request=request, machine=machine, chosen=chosen, columns=columns, out=of_suite.out)
     if request.transfer:
         if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
         with reading_in(reading.encoding):
-            _over_languages(
-                ExampleEvaluation(request=request, machine=machine, chosen=chosen, columns=columns, out=of_suite.out)
-            )
+            _over_languages(on_examples)
         return
     if request.source or request.metric:
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
@@ -159,9 +155,7 @@ def evaluate(
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
         with reading_in(reading.encoding):
-            _on_task(
-                ExampleEvaluation(request=request, machine=machine, chosen=chosen, columns=columns, out=of_suite.out)
-            )
+            _on_task(on_examples)
         return
     if len(request.models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
