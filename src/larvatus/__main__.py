@@ -5,7 +5,7 @@ Light on purpose: streams are put in order, and Ctrl-C and faults are answered, 
 
 import os
 
-from larvatus.interfaces.cli.crash_report import last_resort, stopping_at_once
+from larvatus.interfaces.cli.crash_report import reporting_crashes, stopping_at_once
 from larvatus.interfaces.cli.streams import take_over
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     """Entry point of the `larvatus` command."""
     take_over()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost rank one line tells; torch has forty
-    with last_resort():
+    with reporting_crashes():
         with stopping_at_once():
             from larvatus.interfaces.cli.main import run
         run()

@@ -104,10 +104,10 @@ needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="no /dev/full 
 
 LIGHT = """
 import sys
-from larvatus.interfaces.cli.crash_report import last_resort
+from larvatus.interfaces.cli.crash_report import reporting_crashes
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout, take_over
 take_over()
-with last_resort():
+with reporting_crashes():
     if sys.argv[1] == "saves":
         go_on_without_stdout()
     try:

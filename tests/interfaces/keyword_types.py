@@ -23,7 +23,7 @@ from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
 from larvatus.interfaces.settings import TextSettings
 from larvatus.tasks.registry import TASKS
-from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, TrainConfig
+from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, Callbacks, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 
 FOLDER = Path(api.__file__).parent
@@ -39,8 +39,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.trainer.finetune import Callbacks
 '''
+CALLBACKS = Callbacks.__name__
+HEADER += f"from {Callbacks.__module__} import {CALLBACKS}\n"
 Field = tuple[str, str]
 """Type as source text, and description."""
 DEVICE = ("str", "Where a model is loaded: auto, cpu or cuda.")
@@ -59,7 +60,7 @@ EXTRA: Mapping[str, Mapping[str, Field]] = {
     "FinetuneKeywords": {
         "group": ("str | None", "Column of train whose equal values are held out together; only without dev."),
         "hold_out": ("bool", "Hold out a tenth of train where there is no dev."),
-        "watch": ("Callbacks", "Callbacks of the run; they replace the progress on the terminal."),
+        "watch": (CALLBACKS, "Callbacks of the run; they replace the progress on the terminal."),
     },
 }
 """Keywords that are not fields of a struct."""

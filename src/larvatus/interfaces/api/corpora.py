@@ -1,7 +1,9 @@
-"""Vocabularies and corpora, as one call each.
+"""Train vocabularies, and build and check corpora.
 
 tokenizer = train_tokenizer("judgments/", size=16_000, out="vocabulary/")
 build_corpus("judgments/", tokenizer=tokenizer, out="corpus/")
+check_corpus("judgments/", against=["test.jsonl"]).reasons["near"].documents
+contamination("corpus/", "test.jsonl")[0].share
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Fine-tune, as one call, on files or on what is in memory.
+"""Fine-tune a model on files or on data in memory, and check labelled data before.
 
+print(check_data("tickets.csv"))
 tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
-print(tagger)                                            # its scores on held-out examples
+print(tagger)                                            # its scores on validation examples
 """
 
 from __future__ import annotations

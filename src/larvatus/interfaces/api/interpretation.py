@@ -1,7 +1,8 @@
-"""How much all vectors of a model point the same way, and the standardisation that undoes it, as one call each.
+"""Isotropy of a model's vectors, standardisation, and the importance of attention heads.
 
 fit_standardiser("runs/mine", "text/", name="default")          # saved with the model: embed(…, standardise="default")
 measure_isotropy("runs/mine", "held_out.txt", standardise="default").layers[-1].plain.expected
+head_importance("runs/mine", "held_out.txt", prune=[(1, 2), (3, 1)], out="runs/pruned").pruned
 """
 
 from __future__ import annotations

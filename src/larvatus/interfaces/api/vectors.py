@@ -1,6 +1,8 @@
-"""Vectors of a whole corpus in a file, as one call.
+"""Vectors of a corpus in a file, an index of word instances, and sense vectors.
 
 embed_files("runs/mine", "texts/", out="vectors.parquet", unit="word", layers="last4")
+build_index("runs/mine", "texts/", out="bank.index", words=["bank"], layers="last4")
+build_senses("runs/mine", "semcor3.0.tar.xz", out="senses", layers="last4")
 """
 
 from __future__ import annotations

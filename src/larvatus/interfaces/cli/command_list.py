@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 @dataclass(frozen=True)
-class Listed:
+class CommandEntry:
     """A command before it is imported."""
 
     place: str
@@ -41,7 +41,7 @@ class Listed:
 class Commands(Mapping[str, Any]):
     """Commands by name, each imported when it is first looked up."""
 
-    def __init__(self, group: Lazy) -> None:
+    def __init__(self, group: LazyGroup) -> None:
         self._group = group
         self._loaded: dict[str, Any] = {}
 
@@ -60,10 +60,10 @@ class Commands(Mapping[str, Any]):
         return name in self._group.table
 
 
-class Lazy(TyperGroup):
+class LazyGroup(TyperGroup):
     """A group that knows its commands by a table."""
 
-    table: ClassVar[Mapping[str, Listed]] = {}
+    table: ClassVar[Mapping[str, CommandEntry]] = {}
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -88,7 +88,7 @@ class Lazy(TyperGroup):
 class _only_listed:
     """While this lasts, a group's commands are names with a sentence each."""
 
-    def __init__(self, group: Lazy) -> None:
+    def __init__(self, group: LazyGroup) -> None:
         self._group, self._commands = group, group.commands
 
     def __enter__(self) -> None:
@@ -110,137 +110,139 @@ _FILL, _FINETUNE, _VECTORS = "Filling, scoring and generating", "Fine-tuning", "
 _INTERPRET, _AUDIT, _SERVE = "Interpretation", "Auditing", "Serving"
 
 COMMANDS = {
-    "demo": Listed(
+    "demo": CommandEntry(
         "larvatus.interfaces.cli.commands.demo:demo",
         _START,
         "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
     ),
-    "doctor": Listed(
+    "doctor": CommandEntry(
         "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Show versions, devices, kernels and free memory."
     ),
-    "bench": Listed(
+    "bench": CommandEntry(
         "larvatus.interfaces.cli.commands.bench:bench",
         _START,
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
-    "recipes": Listed(
+    "recipes": CommandEntry(
         "larvatus.interfaces.cli.commands.recipes:app", _START, "List the published systems, or show one as TOML."
     ),
-    "tokenizer": Listed(
+    "tokenizer": CommandEntry(
         "larvatus.interfaces.cli.commands.tokenizer:app",
         _TEXT,
         "Train a vocabulary on text, or show how it splits a text.",
     ),
-    "corpus": Listed(
+    "corpus": CommandEntry(
         "larvatus.interfaces.cli.commands.corpus:app", _TEXT, "Check text, and build, show and verify token shards."
     ),
-    "pretrain": Listed(
+    "pretrain": CommandEntry(
         "larvatus.interfaces.cli.commands.pretrain:pretrain",
         _PRETRAIN,
         "Pretrain an encoder on your own text. Without a built corpus, the vocabulary and shards are built first.",
     ),
-    "compare": Listed(
+    "compare": CommandEntry(
         "larvatus.interfaces.cli.commands.compare:compare",
         _PRETRAIN,
         "Train several recipes on the same text under the same budget, and show them in one table and a plot.",
     ),
-    "ablate": Listed(
+    "ablate": CommandEntry(
         "larvatus.interfaces.cli.commands.compare:ablate",
         _PRETRAIN,
         "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
     ),
-    "convert": Listed(
+    "convert": CommandEntry(
         "larvatus.interfaces.cli.commands.convert:convert",
         _MODELS,
         "Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped.",
     ),
-    "card": Listed(
+    "card": CommandEntry(
         "larvatus.interfaces.cli.commands.card:model_card",
         _MODELS,
         "Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).",
     ),
-    "export": Listed(
+    "export": CommandEntry(
         "larvatus.interfaces.cli.commands.convert:app",
         _MODELS,
         "Export a model to ONNX, and check it against torch.",
     ),
-    "fill": Listed(
+    "fill": CommandEntry(
         "larvatus.interfaces.cli.commands.fill:fill",
         _FILL,
         "Fill the blanks of texts with the most probable words.",
     ),
-    "score": Listed(
+    "score": CommandEntry(
         "larvatus.interfaces.cli.commands.score:score",
         _FILL,
         "Score texts word by word by pseudo-log-likelihood, or minimal pairs by accuracy (--pairs).",
     ),
-    "generate": Listed(
+    "generate": CommandEntry(
         "larvatus.interfaces.cli.commands.generate:generate",
         _FILL,
         "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5).",
     ),
-    "data": Listed("larvatus.interfaces.cli.commands.data:app", _FINETUNE, "Check labelled data before fine-tuning."),
-    "finetune": Listed(
+    "data": CommandEntry(
+        "larvatus.interfaces.cli.commands.data:app", _FINETUNE, "Check labelled data before fine-tuning."
+    ),
+    "finetune": CommandEntry(
         "larvatus.interfaces.cli.commands.finetune:app",
         _FINETUNE,
         "Fine-tune a model on labelled examples, select the best checkpoint on validation examples, and calibrate it.",
     ),
-    "prompt": Listed(
+    "prompt": CommandEntry(
         "larvatus.interfaces.cli.commands.prompt:command",
         _FINETUNE,
         "Classify with a prompt: texts without training, a table of methods (--data), or PET (--out).",
     ),
-    "predict": Listed(
+    "predict": CommandEntry(
         "larvatus.interfaces.cli.commands.predict:predict",
         _FINETUNE,
         "Predict with a fine-tuned model: classes, tags, spans, answers or choices.",
     ),
-    "evaluate": Listed(
+    "evaluate": CommandEntry(
         "larvatus.interfaces.cli.commands.evaluate:evaluate",
         _FINETUNE,
         "Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.",
     ),
-    "embed": Listed(
+    "embed": CommandEntry(
         "larvatus.interfaces.cli.commands.embed:embed",
         _VECTORS,
         "Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume.",
     ),
-    "similar": Listed(
+    "similar": CommandEntry(
         "larvatus.interfaces.cli.commands.similar:app",
         _VECTORS,
         "Compare word instances by cosine, or find the nearest ones in a corpus. With TEXTS, the command is `words`.",
     ),
-    "map": Listed(
+    "map": CommandEntry(
         "larvatus.interfaces.cli.commands.map:word_map",
         _VECTORS,
         "Draw instances of words in a corpus as points: a page to explore, a picture, a table.",
     ),
-    "senses": Listed(
+    "senses": CommandEntry(
         "larvatus.interfaces.cli.commands.senses:app",
         _VECTORS,
         "Build sense vectors from tagged text, and tag words with the nearest sense.",
     ),
-    "isotropy": Listed(
+    "isotropy": CommandEntry(
         "larvatus.interfaces.cli.commands.isotropy:app",
         _INTERPRET,
         "Measure the anisotropy of a model's layers, and standardise vectors (z-scores per dimension).",
     ),
-    "attention": Listed(
+    "attention": CommandEntry(
         "larvatus.interfaces.cli.commands.attention:app",
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
-    "audit": Listed(
+    "audit": CommandEntry(
         "larvatus.interfaces.cli.commands.audit:app",
         _AUDIT,
         "Audit a model for bias, leaks of its training text, and toxicity.",
     ),
-    "studio": Listed(
+    "studio": CommandEntry(
         "larvatus.interfaces.cli.commands.serve:studio",
         _SERVE,
         "Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it.",
     ),
-    "serve": Listed(
+    "serve": CommandEntry(
         "larvatus.interfaces.cli.commands.serve:serve",
         _SERVE,
         "Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …. /docs lists all. Ctrl-C ends it.",

@@ -1,6 +1,6 @@
 """Crash reports: an unexpected error prints one line, writes a report file and exits with 70. Tracebacks need --debug.
 
-    with last_resort():                     in `__main__`, around everything
+    with reporting_crashes():                     in `__main__`, around everything
         …
     larvatus --debug fill "…"               shows the traceback (so does LARVATUS_DEBUG=1)
 
@@ -55,7 +55,7 @@ def debugging() -> bool:
 
 
 @contextmanager
-def last_resort() -> Iterator[None]:
+def reporting_crashes() -> Iterator[None]:
     """Turn what nobody foresaw into one line and exit code 70. It always exits."""
     try:
         yield

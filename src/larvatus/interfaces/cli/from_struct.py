@@ -67,8 +67,8 @@ class AnyOf:
     kinds: tuple[type[msgspec.Struct], ...]
     panel: Panel = field(default_factory=Panel)
 
-    def settings(self) -> list[Setting]:
-        named: dict[str, Setting] = {}
+    def settings(self) -> list[StructOption]:
+        named: dict[str, StructOption] = {}
         for kind in self.kinds:
             for setting in settings_of(kind, self.panel):
                 named.setdefault(setting.name, setting)
@@ -76,7 +76,7 @@ class AnyOf:
 
 
 @dataclass(frozen=True)
-class Setting:
+class StructOption:
     """A field, as a parameter of a command."""
 
     name: str
@@ -106,7 +106,7 @@ def from_structs(function: F) -> F:
     """A function for typer, whose parameters are the fields of the structs that `function` takes."""
     hints = get_type_hints(function, include_extras=True)
     plain: list[inspect.Parameter] = []
-    groups: dict[str, tuple[type[msgspec.Struct] | None, list[Setting]]] = {}
+    groups: dict[str, tuple[type[msgspec.Struct] | None, list[StructOption]]] = {}
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]
         kind, panel = _struct_of(hint)
@@ -138,7 +138,7 @@ def from_structs(function: F) -> F:
     return typing.cast(F, command)
 
 
-def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: str = "") -> Iterator[Setting]:
+def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: str = "") -> Iterator[StructOption]:
     """A struct's fields as parameters, those of structs within it too."""
     panel = panel or Panel()
     hints = get_type_hints(kind, include_extras=True)
@@ -168,10 +168,10 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
         title = flag.panel if flag.panel not in (PANEL_OF_STRUCT, None) else title
         info = _info(flag, names, words, title, limits if read is _same else None)
         spread = flag.words is not None
-        yield Setting(prefix + each.name, (each.name,), Annotated[annotation, info], default, read, spread)
+        yield StructOption(prefix + each.name, (each.name,), Annotated[annotation, info], default, read, spread)
 
 
-def build(kind: type[msgspec.Struct] | None, settings: list[Setting], given: Mapping[str, Any]) -> Any:
+def build(kind: type[msgspec.Struct] | None, settings: list[StructOption], given: Mapping[str, Any]) -> Any:
     """The struct of what was given on the command line. Options that are not given keep the struct's default.
 
     Without a kind of struct: what was given that is not so by default, by name.

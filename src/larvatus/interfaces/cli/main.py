@@ -17,7 +17,7 @@ import typer
 from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
-from larvatus.interfaces.cli.command_list import COMMANDS, Lazy
+from larvatus.interfaces.cli.command_list import COMMANDS, LazyGroup
 from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
 from larvatus.interfaces.cli.progress import is_quiet, set_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
@@ -25,7 +25,7 @@ from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
 
 
-class Root(Lazy):
+class Root(LazyGroup):
     """`larvatus` itself."""
 
     table = COMMANDS

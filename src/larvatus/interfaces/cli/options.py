@@ -1,4 +1,9 @@
-"""Options that several commands share: how text is read."""
+"""Options that several commands share: model, device, and how text is read.
+
+@from_structs
+def fill(texts: …, model: ModelName, machine: Machine) -> None:
+    loaded = machine.load(model)                          # --device, --quantise, --runtime
+"""
 
 from __future__ import annotations
 
@@ -72,7 +77,7 @@ Standardise = Annotated[
 ]
 
 
-class Texts(Struct, frozen=True, kw_only=True):
+class TextSources(Struct, frozen=True, kw_only=True):
     """Which text a command reads."""
 
     corpus: tuple[str, ...] = ()
@@ -82,13 +87,13 @@ class Texts(Struct, frozen=True, kw_only=True):
 
     def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
         """The text, and how it is read: in the language that was given for what has none."""
-        given, language = text_of(self.corpus, self.languages, option=option)
+        given, language = named_text(self.corpus, self.languages, option=option)
         return given, msgspec.structs.replace(settings, language=language)
 
 
 READING = "How text is read"
 MACHINE = "The machine"
-MixedText = Annotated[Texts, Panel(READING, first=("corpus",))]
+MixedText = Annotated[TextSources, Panel(READING, first=("corpus",))]
 """Text that may be in several languages."""
 MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
 Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
@@ -99,7 +104,7 @@ Bulk = Annotated[BulkSettings, Panel("Many machines, bad rows")]
 """Where a long job runs."""
 
 
-class TextNames(Struct, frozen=True, kw_only=True):
+class CorpusPaths(Struct, frozen=True, kw_only=True):
     """Which text is built, as the command names it."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
@@ -114,7 +119,7 @@ def encoding_of(given: str | None) -> str | msgspec.UnsetType:
     return msgspec.UNSET if name == UTF_8 else name
 
 
-def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
+def named_text(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
     """All text of a command, and the language of text without one. Errors name plain paths by `option`."""
     named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
     codes = [word for word in languages or () if "=" not in word and paths]

@@ -1,4 +1,10 @@
-"""`larvatus audit bias --model DIR --pairs crows_pairs.csv`: what a model associates with groups of people."""
+"""`larvatus audit`: bias, leaks of training text, and toxicity of a model.
+
+larvatus audit bias --model runs/mine --pairs crows_pairs.csv --winobias winobias/ --out audit/
+larvatus audit split texts/ --out half
+larvatus audit leaks --model runs/mine --members half/in.jsonl --held-out half/out.jsonl --reference runs/other
+larvatus audit toxicity --model runs/before --beside runs/after --words list.txt --corpus held_out.txt
+"""
 
 from __future__ import annotations
 

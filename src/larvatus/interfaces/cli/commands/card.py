@@ -30,7 +30,7 @@ ENERGY = "Estimate of energy"
 WIDE = 160  # where there is no terminal whose width must be kept
 
 
-class CardAsked(Struct, frozen=True, kw_only=True):
+class CardRequest(Struct, frozen=True, kw_only=True):
     """What becomes of the card."""
 
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
@@ -47,7 +47,7 @@ class CardAsked(Struct, frozen=True, kw_only=True):
     """JSON for programs."""
 
 
-class EnergyAsked(Struct, frozen=True, kw_only=True):
+class EnergySettings(Struct, frozen=True, kw_only=True):
     """Facts about the hardware that replace the built-in table."""
 
     watts: Annotated[float, WATTS] | None = None
@@ -62,21 +62,21 @@ class EnergyAsked(Struct, frozen=True, kw_only=True):
 
 
 @from_structs
-def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAsked, Panel(ENERGY)]) -> None:
+def model_card(request: Annotated[CardRequest, Panel()], known: Annotated[EnergySettings, Panel(ENERGY)]) -> None:
     """Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).
 
     Text of yours before and after the figures is kept. Nothing that a card names is run but Larvatus's own measuring.
     """
     energy = {name: getattr(known, name) for name in known.__struct_fields__}
-    if asked.verify:
-        if asked.add or any(value is not None for value in energy.values()):
+    if request.verify:
+        if request.add or any(value is not None for value in energy.values()):
             raise UsageError("--verify writes nothing; leave out --add, --watts, --intensity and --overhead")
-        _verify(asked)
+        _verify(request)
         return
-    if asked.data:
+    if request.data:
         raise UsageError("--data goes with --verify: it names where the data of figures are")
-    done = card(asked.model, add=asked.add, **energy)
-    if asked.as_json:
+    done = card(request.model, add=request.add, **energy)
+    if request.as_json:
         print(json.dumps(done.to_dict(), ensure_ascii=False))
     else:
         _show(done)
@@ -95,15 +95,15 @@ def _show(done: ModelCard) -> None:
     console.print(f"{done.directory / 'README.md'}: {len(done.claims)} claims, {written}", markup=False, soft_wrap=True)
 
 
-def _verify(asked: CardAsked) -> None:
-    checked = verify_card(asked.model, data=asked.data, device=asked.device)
-    if asked.as_json:
+def _verify(request: CardRequest) -> None:
+    checked = verify_card(request.model, data=request.data, device=request.device)
+    if request.as_json:
         print(json.dumps(checked.to_dict(), ensure_ascii=False))
     else:
         _show_outcomes(checked)
     if not checked.ok:
         wrong = len(checked.faults) + len([each for each in checked.outcomes if each.verdict not in GOOD])
-        raise ArtefactError(f"{asked.model}: {wrong} of its figures cannot be confirmed")
+        raise ArtefactError(f"{request.model}: {wrong} of its figures cannot be confirmed")
 
 
 def _show_outcomes(checked: Verification) -> None:

@@ -1,6 +1,7 @@
-"""`larvatus compare`: several recipes on the same text under the same budget, in one table.
+"""`larvatus compare` and `larvatus ablate`: recipes, or variants of one, on the same text under the same budget.
 
 larvatus compare bert,roberta,spanbert --size tiny --corpus my_texts/ --out runs/compare --minutes 10
+larvatus ablate masking-rate --size tiny --corpus my_texts/ --out runs/rates --minutes 5
 """
 
 from __future__ import annotations

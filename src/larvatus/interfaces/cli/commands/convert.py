@@ -1,4 +1,8 @@
-"""`larvatus convert DIR OUT --to bert`: a model directory in another layout, such as one that `transformers` loads."""
+"""`larvatus convert` and `larvatus export onnx`: a model in another layout, or for other programs.
+
+larvatus convert runs/mine out/ --to bert
+larvatus export onnx runs/mine --out out/
+"""
 
 from __future__ import annotations
 

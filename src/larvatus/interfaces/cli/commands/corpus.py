@@ -37,7 +37,7 @@ from larvatus.data.corpus.store import Corpus
 from larvatus.interfaces import api
 from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
-from larvatus.interfaces.cli.options import Bulk, Json, MixedReading, Overwrite, TextNames, text_of
+from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite, named_text
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
 from larvatus.interfaces.cli.tables import show_part
 
@@ -57,7 +57,7 @@ LookedFor = Annotated[HygieneSettings, Panel("What is looked for", without=("per
 @app.command()
 @from_structs
 def build(
-    named: TextNames,
+    named: CorpusPaths,
     tokenizer: Annotated[str, typer.Option(metavar="DIR", help="The vocabulary to encode with, or english.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     reading: MixedReading,
@@ -70,7 +70,7 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it resumes."""
-    text, language = text_of(named.paths, named.languages, option="PATHS")
+    text, language = named_text(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
@@ -94,7 +94,7 @@ def build(
 @app.command()
 @from_structs
 def check(
-    named: TextNames,
+    named: CorpusPaths,
     looked_for: LookedFor,
     reading: MixedReading,
     bulk: Bulk,
@@ -105,7 +105,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text."""
-    text, language = text_of(named.paths, named.languages, option="PATHS")
+    text, language = named_text(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
     with ProgressReporter("documents") as bar:
         told = run_corpus_check(

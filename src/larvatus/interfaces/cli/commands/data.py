@@ -44,7 +44,7 @@ Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("l
 ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class DataCheckRequest(Struct, frozen=True, kw_only=True):
     """Files to check, and how they are reported."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
@@ -68,17 +68,17 @@ class Checked(Struct, frozen=True, kw_only=True):
 @app.command("check")
 @from_structs
 def check_data(
-    asked: Annotated[Checked, Panel()],
+    request: Annotated[DataCheckRequest, Panel()],
     columns: ColumnsAndLabels,
     encoding: Encoding = None,  # holds while the command runs
 ) -> None:
     """Find duplicates, leaks, conflicting labels, illegal tags and the like. Exit 4: something would stop training."""
     problems = Problems()
-    train, held_out = _read_glue(asked, problems) if asked.glue is not None else _read(asked, columns, problems)
-    measure = None if asked.model is None else _tokens(Tokenizer.load(find_model(asked.model)))
-    report = check(train, held_out, problems=problems, measure=measure, longest=asked.longest, shown=asked.examples)
+    train, held_out = _read_glue(request, problems) if request.glue is not None else _read(request, columns, problems)
+    measure = None if request.model is None else _tokens(Tokenizer.load(find_model(request.model)))
+    report = check(train, held_out, problems=problems, measure=measure, longest=request.longest, shown=request.examples)
     parts = [part for part in (train, held_out) if part is not None]
-    if asked.as_json:
+    if request.as_json:
         print(json.dumps({"read": [part.describe() for part in parts], **report.to_dict()}, ensure_ascii=False))
     else:
         _show(report, parts)
@@ -86,17 +86,19 @@ def check_data(
         raise DataError(f"{train.source}: {many(len(report.errors), 'kind', 'kinds')} of error would stop training")
 
 
-def _read(asked: Checked, columns: Mapping[str, Any], problems: Problems) -> tuple[Examples, Examples | None]:
-    task = TASKS[asked.task or task_of_file(asked.paths[0])]
+def _read(
+    request: DataCheckRequest, columns: Mapping[str, Any], problems: Problems
+) -> tuple[Examples, Examples | None]:
+    task = TASKS[request.task or task_of_file(request.paths[0])]
     reading = parse_file_options(task.name, columns)
-    train = task.read(asked.paths, reading, problems=problems)
-    return train, task.read(asked.dev, reading, kind=train.kind, problems=problems) if asked.dev else None
+    train = task.read(request.paths, reading, problems=problems)
+    return train, task.read(request.dev, reading, kind=train.kind, problems=problems) if request.dev else None
 
 
-def _read_glue(asked: Checked, problems: Problems) -> tuple[Examples, Examples]:
-    if len(asked.paths) != 1 or asked.dev or (asked.task is not None and not TASKS[asked.task].of_glue):
+def _read_glue(request: DataCheckRequest, problems: Problems) -> tuple[Examples, Examples]:
+    if len(request.paths) != 1 or request.dev or (request.task is not None and not TASKS[request.task].of_glue):
         raise UsageError("--task takes one directory, which holds train and dev of a classification")
-    data = read_glue(str(asked.glue), asked.paths[0], problems=problems)
+    data = read_glue(str(request.glue), request.paths[0], problems=problems)
     assert data.train is not None
     return data.train, next(iter(data.dev.values()))
 

@@ -1,4 +1,8 @@
-"""`larvatus demo`: the packaged model at work, then a vocabulary and an encoder from text that every Python ships."""
+"""`larvatus demo`: the packaged model at work, then a vocabulary and an encoder from text that every Python ships.
+
+tour(load(device="cpu"), say)                          # blanks, two senses of *bank*, nearest words: seconds
+punctuate("…/larvatus_english/model", say, seconds=90, seed=0)
+"""
 
 from __future__ import annotations
 

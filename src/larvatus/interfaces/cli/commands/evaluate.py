@@ -31,6 +31,7 @@ from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import reading_in
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.evaluating import (
+    HeldOutSettings,
     TaskScores,
     named_after,
     read_for,
@@ -42,7 +43,7 @@ from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.transferring import score_languages
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
-from larvatus.interfaces.cli.commands.evaluate_suite import OfSuite, measure_suite
+from larvatus.interfaces.cli.commands.evaluate_suite import SuiteRequest, measure_suite
 from larvatus.interfaces.cli.commands.evaluate_tables import (
     show_comparison,
     show_evaluation,
@@ -50,7 +51,7 @@ from larvatus.interfaces.cli.commands.evaluate_tables import (
     show_text,
     show_transfer,
 )
-from larvatus.interfaces.cli.from_struct import TOKENS, Panel, from_structs
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText
 from larvatus.interfaces.cli.progress import report_skipped_counts
 from larvatus.interfaces.cli.tables import wide_console
@@ -65,7 +66,7 @@ TASK = "A fine-tuned model"
 LANGUAGES = "Other languages"
 
 
-class Evaluated(Struct, frozen=True, kw_only=True):
+class EvaluateRequest(Struct, frozen=True, kw_only=True):
     """Models, labelled examples and output files of an evaluation."""
 
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
@@ -107,25 +108,23 @@ class Evaluated(Struct, frozen=True, kw_only=True):
         return bool(of_task or self.transfer or self.source or self.metric)
 
 
-class HowMuch(Struct, frozen=True, kw_only=True):
+class ValidationTextSettings(HeldOutSettings):
     """Amount of validation text, and rows of the table."""
 
     by: Literal["language"] | None = None
-    """language: a row for each."""
-    tokens: Annotated[int, TOKENS] = 1_048_576
-    """Read no more, in all; of each language as much."""
+    """language: a row for each language."""
 
 
 @from_structs
 def evaluate(
-    asked: Annotated[Evaluated, Panel()],
+    request: Annotated[EvaluateRequest, Panel()],
     machine: Machine,
     text: MixedText,
-    shown: Annotated[HowMuch, Panel("Held-out text")],
+    shown: Annotated[ValidationTextSettings, Panel("Validation text")],
     chosen: Annotated[EvaluationSettings, Panel(TASK)],
     columns: Columns,
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence", "text"))],
-    of_suite: Annotated[OfSuite, Panel(SUITE, first=("suite",))],
+    of_suite: Annotated[SuiteRequest, Panel(SUITE, first=("suite",))],
 ) -> None:
     """Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.
 
@@ -134,33 +133,33 @@ def evaluate(
     (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite).
     """
     if of_suite.suite is not None:
-        if asked.beyond_data or text.corpus or text.languages or shown.by or columns:
-            raise UsageError(
-                "--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, --plot, columns"
-            )
-        measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
+        if request.beyond_data or text.corpus or text.languages or shown.by or columns:
+            raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
+        output = {"overwrite": request.overwrite, "as_json": request.as_json}
+        measure_suite(request.models, request.data, machine, of_suite, **output)
         return
     of_suite.refuse_alone()
-    read: list[str | Path] = [*asked.models, *asked.data, *asked.transfer, *text.corpus]
-    check_outputs(of_suite.out, overwrite=asked.overwrite, inputs=read)
+    read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
+    check_outputs(of_suite.out, overwrite=request.overwrite, inputs=read)
     check_row_file(of_suite.out)
-    if asked.transfer:
-        if asked.of_task or text.corpus or text.languages or shown.by:
+    on_examples = ExampleEvaluation(request=request, machine=machine, chosen=chosen, columns=columns, out=of_suite.out)
+    if request.transfer:
+        if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
         with reading_in(reading.encoding):
-            _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
+            _over_languages(on_examples)
         return
-    if asked.source or asked.metric:
+    if request.source or request.metric:
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
-    if asked.of_task:
+    if request.of_task:
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
         with reading_in(reading.encoding):
-            _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
+            _on_task(on_examples)
         return
-    if len(asked.models) > 1:
+    if len(request.models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
-    (model,) = asked.models
+    (model,) = request.models
     bundle = machine.bundle(model)
     if not (text.corpus or text.languages) and is_finetuned(bundle):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
@@ -172,7 +171,7 @@ def evaluate(
     rows = scores.rows(each=shown.by == "language")
     report_skipped_counts(scores.skipped)
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
-    if asked.as_json:
+    if request.as_json:
         plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
         print(json.dumps(plain, ensure_ascii=False, indent=2))
     else:
@@ -180,10 +179,10 @@ def evaluate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnTask:
+class ExampleEvaluation:
     """Evaluation of models on labelled examples."""
 
-    asked: Evaluated
+    request: EvaluateRequest
     machine: Running
     chosen: EvaluationSettings
     columns: Mapping[str, Any]
@@ -191,58 +190,58 @@ class OnTask:
     """File of the scores."""
 
     def scores(self) -> list[TaskScores]:
-        asked, options = self.asked, self.chosen.options(str(self.machine.place()))
-        against = None if asked.against is None else load_bundle(asked.against)
-        if asked.data:
-            bundle = self.machine.bundle(asked.models[0])
+        request, options = self.request, self.chosen.options(str(self.machine.place()))
+        against = None if request.against is None else load_bundle(request.against)
+        if request.data:
+            bundle = self.machine.bundle(request.models[0])
             self.check_model(bundle)
-            examples = read_for(bundle, asked.data, self.columns, errors=asked.errors)
+            examples = read_for(bundle, request.data, self.columns, errors=request.errors)
             return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
-        tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
+        tasks = [glue_task(name) for name in request.tasks] or [named_after(model) for model in request.models]
         scores: list[TaskScores] = []
-        for model, task in zip(asked.models, tasks, strict=True):
+        for model, task in zip(request.models, tasks, strict=True):
             bundle = self.machine.bundle(model)
             self.check_model(bundle)
-            scores += score_glue(bundle, task, str(asked.glue), options, against=against)
+            scores += score_glue(bundle, task, str(request.glue), options, against=against)
         return scores
 
     def check_model(self, bundle: Bundle) -> None:
         """What cannot go with a model is refused before anything is scored."""
-        task, head, asked = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.asked
-        if asked.predictions is not None and not task.answers_by_id:
+        task, head, request = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.request
+        if request.predictions is not None and not task.answers_by_id:
             raise UsageError(
                 f"{bundle.path} does not answer questions; --predictions is for models that do (larvatus predict)"
             )
-        if asked.plot is not None and not task.tells_classes_apart(head.config):
+        if request.plot is not None and not task.tells_classes_apart(head.config):
             raise UsageError(
                 f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot out"
             )
 
     def check(self) -> None:
-        asked = self.asked
-        if asked.data and (asked.tasks or asked.glue):
+        request = self.request
+        if request.data and (request.tasks or request.glue):
             raise UsageError("give one of the two: --data FILE, or --task NAME with --glue DIR")
-        if not asked.data and asked.glue is None:
-            wanted = "--glue DIR, which holds GLUE's files" if asked.tasks else "labelled data: --data FILE"
+        if not request.data and request.glue is None:
+            wanted = "--glue DIR, which holds GLUE's files" if request.tasks else "labelled data: --data FILE"
             raise UsageError(f"a task is evaluated on {wanted}")
-        if asked.glue is not None and self.columns:
+        if request.glue is not None and self.columns:
             raise UsageError("the columns of GLUE's files are known; leave them out, or name a file: --data FILE")
-        if asked.tasks and len(asked.tasks) != len(asked.models):
+        if request.tasks and len(request.tasks) != len(request.models):
             raise UsageError(
-                f"{len(asked.models)} directories but {len(asked.tasks)} tasks; "
+                f"{len(request.models)} directories but {len(request.tasks)} tasks; "
                 "give --task once for each, in their order"
             )
-        if asked.predictions is not None and not asked.data:
+        if request.predictions is not None and not request.data:
             raise UsageError("--predictions are answers to questions; give them with --data FILE")
-        if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
+        if len(request.models) > 1 and (request.data or request.against or request.plot):
             raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
-        if asked.plot is not None:
-            if asked.plot.suffix != ".png":
-                raise UsageError(f"--plot {asked.plot} must end in .png")
+        if request.plot is not None:
+            if request.plot.suffix != ".png":
+                raise UsageError(f"--plot {request.plot} must end in .png")
             check_can_draw()
-        read: list[str | Path] = [*asked.models, *asked.data]
-        read += [path for path in (asked.against, asked.glue) if path is not None]
-        check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
+        read: list[str | Path] = [*request.models, *request.data]
+        read += [path for path in (request.against, request.glue) if path is not None]
+        check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)
 
 
 def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
@@ -254,37 +253,37 @@ def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]
             write(record, rows)
 
 
-def _over_languages(work: OnTask) -> None:
+def _over_languages(work: ExampleEvaluation) -> None:
     """One table. Where the shell has expanded a pattern after --transfer, its other files are among the models."""
-    asked, (model, *more) = work.asked, work.asked.models
+    request, (model, *more) = work.request, work.request.models
     table = score_languages(
         work.machine.bundle(model),
-        [*asked.transfer, *map(str, more)],
+        [*request.transfer, *map(str, more)],
         work.columns,
         work.chosen.options(str(work.machine.place())),
-        source=asked.source,
-        metric=asked.metric,
+        source=request.source,
+        metric=request.metric,
     )
     _write_scores(work.out, [(table.to_dict(), table.to_dicts())])
-    show_transfer(table, as_json=asked.as_json)
+    show_transfer(table, as_json=request.as_json)
 
 
-def _on_task(work: OnTask) -> None:
+def _on_task(work: ExampleEvaluation) -> None:
     """Check, evaluate, print."""
     work.check()
-    asked, scores = work.asked, work.scores()
-    drawn = _draw(asked.plot, scores[0].evaluation)
+    request, scores = work.request, work.scores()
+    drawn = _draw(request.plot, scores[0].evaluation)
     _write_scores(work.out, [(each.to_dict(), each.to_dicts()) for each in scores])
-    if asked.predictions is not None and (answers := scores[0].evaluation.predictions) is not None:
-        write_predictions(asked.predictions, answers)
-    if asked.as_json:
+    if request.predictions is not None and (answers := scores[0].evaluation.predictions) is not None:
+        write_predictions(request.predictions, answers)
+    if request.as_json:
         records = [each.to_dict() for each in scores]
         if work.machine.on_cpu:  # in other numbers than the weights': no figures for their card
             records = [{name: value for name, value in record.items() if name != "claims"} for record in records]
-        plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
+        plain = records[0] if request.data else {"tasks": records, "published": PUBLISHED}
         print(json.dumps(plain, ensure_ascii=False, allow_nan=False))
         return
-    _show(scores, glue=not asked.data, written={"picture": drawn, "predictions": asked.predictions})
+    _show(scores, glue=not request.data, written={"picture": drawn, "predictions": request.predictions})
 
 
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:

@@ -26,7 +26,7 @@ PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
 
 
-class OfSuite(SuiteSettings):
+class SuiteRequest(SuiteSettings):
     """A suite of measurements, and where its results go."""
 
     suite: SuiteName | None = None
@@ -41,7 +41,7 @@ class OfSuite(SuiteSettings):
     def refuse_alone(self) -> None:
         """Refuse options of a suite without --suite."""
         for name in self.__struct_fields__:
-            if name != "out" and getattr(self, name) != getattr(OfSuite(), name):
+            if name != "out" and getattr(self, name) != getattr(SuiteRequest(), name):
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
 
@@ -50,7 +50,7 @@ def measure_suite(
     models: tuple[Path, ...],
     data: tuple[str, ...],
     machine: Running,
-    chosen: OfSuite,
+    chosen: SuiteRequest,
     *,
     overwrite: bool,
     as_json: bool,

@@ -30,7 +30,7 @@ from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glu
 from larvatus.data.labelled.glue import TASKS as GLUE_TASKS
 from larvatus.interfaces.api.finetuning import RunRequest, job_from, prepare_finetuning
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
-from larvatus.interfaces.cli.from_struct import Panel, Setting, from_structs, settings_of
+from larvatus.interfaces.cli.from_struct import Panel, StructOption, from_structs, settings_of
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
@@ -265,7 +265,7 @@ def _refuse_choice(name: str, parameter: Any, given: Sequence[str]) -> None:
         parse_options(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
 
 
-def _settings(task: AnyTask) -> Iterator[tuple[type[Struct], Setting]]:
+def _settings(task: AnyTask) -> Iterator[tuple[type[Struct], StructOption]]:
     for kind in (task.Options, task.Reading, *((GlueSettings,) if task.of_glue else ())):
         yield from ((kind, setting) for setting in settings_of(kind))
 

@@ -66,7 +66,7 @@ from larvatus.tasks.results import Prediction, best
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class PredictRequest(Struct, frozen=True, kw_only=True):
     """Model, texts and output of `larvatus predict`."""
 
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
@@ -139,7 +139,7 @@ INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
 
 @from_structs
 def predict(
-    wanted: Annotated[Wanted, Panel()],
+    request: Annotated[PredictRequest, Panel()],
     machine: Machine,
     beside: Annotated[Mapping[str, Any], AnyOf(INPUTS)],
     chosen: Annotated[PredictSettings, Panel()],
@@ -150,49 +150,51 @@ def predict(
 
     Results have probabilities and character offsets, and report how much of each text was read.
     """
-    wanted.check()
-    check_outputs(bulk.errors, overwrite=True, inputs=[wanted.model, *wanted.file])
+    request.check()
+    check_outputs(bulk.errors, overwrite=True, inputs=[request.model, *request.file])
     for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
         if beside and beside.keys() <= set(kind.__struct_fields__):
-            _inputs(kind, beside, wanted)
-    loaded = machine.load(wanted.model)
+            _inputs(kind, beside, request)
+    loaded = machine.load(request.model)
     predictor = TaskPredictor(loaded.bundle, chosen.options, loaded.device)
     task, labels = predictor.task, predictor.head.config.labels
-    _refuse_foreign(task, wanted, beside, chosen)
-    if wanted.test is not None and wanted.out is not None:
+    _refuse_foreign(task, request, beside, chosen)
+    if request.test is not None and request.out is not None:
         if bulk.errors is not None:
             raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
         answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
-        (file,) = wanted.file
-        write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
+        (file,) = request.file
+        write_for_server(
+            request.test, predictor, answering, file=file, columns=request.columns, out=request.out, say=_say
+        )
         return
-    inputs = _inputs(task.Inputs, beside, wanted)
+    inputs = _inputs(task.Inputs, beside, request)
     examples = chain(
         (task.example(given, InputPlace("text", number)) for number, given in enumerate(inputs, start=1)),
         chain.from_iterable(
-            task.read_plain(name, wanted.columns, wanted.format, _say) for name in matching(wanted.names)
+            task.read_plain(name, request.columns, request.format, _say) for name in matching(request.names)
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = wanted.out is not None and wanted.out.suffix == ".json"
+    by_id = request.out is not None and request.out.suffix == ".json"
     if by_id and not task.answers_by_id:
         raise UsageError(
-            f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
+            f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
     with write_errors_to(bulk.errors):
-        if wanted.out is not None and wanted.resume:
-            totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)
+        if request.out is not None and request.resume:
+            totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+            with _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
                     if bar is not None:
                         bar(totals.texts)
-    _summary(totals, time.monotonic() - begun, wanted.out)
+    _summary(totals, time.monotonic() - begun, request.out)
 
 
 def _noting(answered: Iterator[PredictionBlock]) -> Iterator[ExamplePrediction]:
@@ -204,7 +206,7 @@ def _noting(answered: Iterator[PredictionBlock]) -> Iterator[ExamplePrediction]:
 
 
 def _resumable(
-    wanted: Wanted,
+    request: PredictRequest,
     chosen: PredictSettings,
     answering: BulkPredictor,
     examples: Iterator[Any],
@@ -213,13 +215,13 @@ def _resumable(
     by_id: bool,
 ) -> ReadTotals:
     """Write predictions to a file that can be resumed after a kill."""
-    inputs = fingerprint(wanted.file)
+    inputs = fingerprint(request.file)
     if by_id or inputs is None:
         raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
-    settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [wanted.text, wanted.pair_column]}
-    settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": skips_bad_rows()}
-    assert wanted.out is not None
-    job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
+    settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [request.text, request.pair_column]}
+    settings |= {"format": request.format, "model": answering.model.fingerprint, "errors": skips_bad_rows()}
+    assert request.out is not None
+    job = LineJob(request.out, settings, resume=True, overwrite=request.overwrite)
     with ProgressReporter("texts") as bar, resumable("the same command resumes from what was written"):
 
         def lines(answer: ExamplePrediction) -> list[str]:
@@ -228,20 +230,20 @@ def _resumable(
         return write_prediction_lines(job, answering, blocks(examples), lines, bar)
 
 
-def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
-    texts = [text for text in wanted.texts if text != "-"]
-    return kind(**beside).inputs(texts, files=bool(wanted.names))
+def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], request: PredictRequest) -> list[Input]:
+    texts = [text for text in request.texts if text != "-"]
+    return kind(**beside).inputs(texts, files=bool(request.names))
 
 
-def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], chosen: PredictSettings) -> None:
+def _refuse_foreign(task: AnyTask, request: PredictRequest, beside: Mapping[str, Any], chosen: PredictSettings) -> None:
     """Refuse inputs and outputs of other tasks."""
     foreign = [name for kind in INPUTS for name in kind.__struct_fields__ if name not in _understood(task)]
     if "pair" in foreign:
         foreign.insert(foreign.index("pair") + 1, "pair_column")
     shown = {"top": chosen.top, "probabilities": chosen.probabilities, "beams": chosen.beams}
     foreign += [name for name in shown if name not in task.shows]
-    asked = {**beside, "pair_column": wanted.pair_column, **shown}
-    given = [name for name in dict.fromkeys(foreign) if asked.get(name)]
+    named = {**beside, "pair_column": request.pair_column, **shown}
+    given = [name for name in dict.fromkeys(foreign) if named.get(name)]
     if given:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         owners = [
@@ -250,7 +252,7 @@ def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], ch
             if any(name.removesuffix("_column") in _understood(other) for name in given)
         ]
         belong = "is" if len(given) == 1 else "are"
-        raise UsageError(f"{wanted.model} {task.card.what}; {flags} {belong} for {' and '.join(owners)}")
+        raise UsageError(f"{request.model} {task.card.what}; {flags} {belong} for {' and '.join(owners)}")
 
 
 def _understood(task: AnyTask) -> set[str]:

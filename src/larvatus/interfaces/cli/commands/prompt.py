@@ -79,7 +79,7 @@ class PromptSettings(Settings):
 
 @from_structs
 def command(
-    asked: Annotated[PromptSettings, Panel()],
+    request: Annotated[PromptSettings, Panel()],
     few: Annotated[FewShotSettings, Panel("Few examples")],
     training: Annotated[FewShotTraining, Panel("Training")],
     reading: Annotated[TextFiles, Panel(EXAMPLES, without=("labels", "separator"))],
@@ -89,23 +89,27 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Classify with a prompt: texts without training, a table of methods (--data), or PET (--out)."""
-    modes = {"TEXT": bool(asked.texts), "--data FILE": bool(asked.data), "--out DIR": asked.out is not None}
+    modes = {"TEXT": bool(request.texts), "--data FILE": bool(request.data), "--out DIR": request.out is not None}
     if sum(modes.values()) != 1:
         raise UsageError("prompt takes one of TEXT (classify it), --data FILE (a table of methods), --out DIR (PET)")
-    if asked.texts:
-        _texts(asked, few, machine, as_json=as_json)
-    elif asked.data:
-        _table(asked, few, training, reading, machine, as_json=as_json)
+    if request.texts:
+        _texts(request, few, machine, as_json=as_json)
+    elif request.data:
+        _table(request, few, training, reading, machine, as_json=as_json)
     else:
-        _pet(asked, few, training, reading, machine)
+        _pet(request, few, training, reading, machine)
 
 
-def _texts(asked: PromptSettings, few: FewShotSettings, machine: TuningMachine, *, as_json: bool) -> None:
-    if len(asked.several) > 1:
+def _texts(request: PromptSettings, few: FewShotSettings, machine: TuningMachine, *, as_json: bool) -> None:
+    if len(request.several) > 1:
         raise UsageError("texts are classified through one pattern; give one --pattern, or --data FILE to compare them")
-    model = load(asked.model_name, device=machine.device)
+    model = load(request.model_name, device=machine.device)
     answers = model.prompt(
-        list(asked.texts), asked.verbaliser, pattern=asked.several[0], calibrate=asked.calibrate, neutral=few.neutral
+        list(request.texts),
+        request.verbaliser,
+        pattern=request.several[0],
+        calibrate=request.calibrate,
+        neutral=few.neutral,
     )
     console = Console(soft_wrap=True, highlight=False)
     for answer in answers:
@@ -116,7 +120,7 @@ def _texts(asked: PromptSettings, few: FewShotSettings, machine: TuningMachine, 
 
 
 def _table(
-    asked: PromptSettings,
+    request: PromptSettings,
     few: FewShotSettings,
     training: FewShotTraining,
     reading: TextFiles,
@@ -125,14 +129,14 @@ def _table(
     as_json: bool,
 ) -> None:
     console = Console(highlight=False, stderr=True, quiet=is_quiet())
-    loaded = load(asked.model_name, device=machine.device)
+    loaded = load(request.model_name, device=machine.device)
     table = prompt_table(
-        few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine),
+        few_shot_of(loaded.bundle, request.verbaliser, request.several, training, machine),
         few,
         reading,
-        data=list(asked.data),
-        train=list(asked.train) or None,
-        unlabelled=[Path(name) for name in asked.unlabelled] or None,
+        data=list(request.data),
+        train=list(request.train) or None,
+        unlabelled=[Path(name) for name in request.unlabelled] or None,
         say=lambda line: console.print(line, markup=False, soft_wrap=True),
     )
     if as_json:
@@ -150,16 +154,16 @@ def _show(table: PromptTable) -> None:
 
 
 def _pet(
-    asked: PromptSettings, few: FewShotSettings, training: FewShotTraining, reading: TextFiles, machine: TuningMachine
+    request: PromptSettings, few: FewShotSettings, training: FewShotTraining, reading: TextFiles, machine: TuningMachine
 ) -> None:
-    if not asked.train or asked.out is None:
+    if not request.train or request.out is None:
         raise UsageError("PET learns from few labelled examples: give --train FILE")
-    loaded = load(asked.model_name, device=machine.device)
-    few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
-    pool = read_examples("prompt", list(asked.train), reading)
-    texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
-    with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
+    loaded = load(request.model_name, device=machine.device)
+    few_shot = few_shot_of(loaded.bundle, request.verbaliser, request.several, training, machine)
+    pool = read_examples("prompt", list(request.train), reading)
+    texts = read_texts_of([Path(name) for name in request.unlabelled], reading) if request.unlabelled else None
+    with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), request.out) as show:
         show.say(pool.describe())
-        resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
-        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.callbacks, **resumed)
-    show_result(Console(highlight=False), tuned, asked.out)
+        resumed = {"resume": request.resume, "overwrite": request.overwrite}
+        tuned = pet(few_shot, few, pool, texts, request.out, watch=show.callbacks, **resumed)
+    show_result(Console(highlight=False), tuned, request.out)

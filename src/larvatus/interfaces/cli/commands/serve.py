@@ -1,4 +1,8 @@
-"""`larvatus serve DIR [DIR…]`: every task of models behind one address."""
+"""`larvatus serve` and `larvatus studio`: every task of models behind one address, and a page in the browser.
+
+larvatus serve runs/mine runs/tickets --port 8000
+larvatus studio runs/mine
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from larvatus.core.tables import Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.api.corpora import Read, run_tokenizer_training
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text_of
+from larvatus.interfaces.cli.options import READING, Bulk, CorpusPaths, Json, named_text
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
@@ -32,7 +32,7 @@ app = typer.Typer(help="Train a vocabulary on text, or show how it splits a text
 @app.command()
 @from_structs
 def train(
-    named: TextNames,
+    named: CorpusPaths,
     out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
     chosen: Annotated[VocabularySettings, Panel()],
     reading: Annotated[TextSettings, Panel(READING, without=("language", "sentences", "licence"))],
@@ -43,7 +43,7 @@ def train(
     """Learn a vocabulary: the same one for the same text, every time."""
     if chosen.kind == "byte-bpe" and chosen.lowercase:
         raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
-    given, language = text_of(named.paths, named.languages, option="PATHS")
+    given, language = named_text(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
     read = Read()
     with ProgressReporter("documents", start="learning the vocabulary"):
