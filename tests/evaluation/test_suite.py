@@ -38,8 +38,8 @@ from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.training.engine.watch import rich_table
-from larvatus.training.pretraining.held_out import held_out_batches
+from larvatus.training.engine.reporter import rich_table
+from larvatus.training.pretraining.evaluation import held_out_batches
 from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]

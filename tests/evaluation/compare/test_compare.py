@@ -17,16 +17,16 @@ from larvatus.evaluation.compare.compare import Comparison, as_dict, compare
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, steps_of_phases
+from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher, rich_table
-from larvatus.training.pretraining.budget import steps_wanted
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.budget import known_steps
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.monitor import Monitor
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
 from tests.evaluation.conftest import BERT, SMALL
 
-QUIET = Watcher()
+QUIET = Reporter()
 STEPS = 4
 
 
@@ -64,11 +64,11 @@ def test_a_run_of_a_comparison_equals_pretraining_alone_bit_for_bit(compared, pl
     out, results = compared
     for candidate in plan(out).candidates[:2]:
         alone = tmp_path / candidate.label
-        job = Job(recipe=candidate.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
+        job = PretrainingJob(recipe=candidate.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
 
         def build(recipe=candidate.recipe, alone=alone):
             corpus, valid = [str(texts / "train.txt")], str(texts / "valid.txt")
-            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), watcher=QUIET)
+            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), reporter=QUIET)
 
         held_out = train(job, build, QUIET)
         ours, theirs = weights(out / candidate.label), weights(alone)
@@ -184,7 +184,7 @@ def test_without_held_out_text_there_are_dashes_and_a_note_but_no_curve(plan, te
 @pytest.mark.parametrize("name", ["bert", "roberta", "spanbert", "modern"])
 def test_a_budget_of_tokens_is_kept_to_within_a_step(name, tokens):
     recipe = read_recipe(name, settings=["batch=8", "phases.0.length=64"])
-    steps = steps_wanted(recipe, Budget(tokens=tokens), 10**9)
+    steps = known_steps(recipe, Budget(tokens=tokens), 10**9)
     counts = steps_of_phases(recipe.phases, steps)
     seen = sum(n * recipe.batch * phase.length for n, phase in zip(counts, recipe.phases, strict=True))
     assert abs(seen - tokens) <= recipe.batch * max(phase.length for phase in recipe.phases) / 2

@@ -14,8 +14,8 @@ from larvatus.evaluation.compare.compare import Candidate, Comparison, compare
 from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, recipe_table
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
 from tests.evaluation.compare.test_languages import SMALL, paragraphs
 
 
@@ -57,7 +57,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison
     )
     given = [LanguagePath(name, str(folder / f"{name}.txt")) for name in ("low", "big")]
     plan = Comparison(candidates=candidates, corpus=given, out=folder / "out", budget=Budget(steps=2))
-    return folder / "out", compare(plan, Watcher())
+    return folder / "out", compare(plan, Reporter())
 
 
 @pytest.mark.proof

@@ -31,9 +31,9 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentenceConfig
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.speed import flops_per_token
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.throughput import flops_per_token
 from tests.conftest import SMALL
 
 MACHINE = MachineSettings(device="cpu", workers=0)
@@ -46,7 +46,7 @@ def subject(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Benchmar
         "bert", settings=[*SMALL, "tokenizer.size=1200", "model.dropout=0.0", "model.attention_dropout=0.0"]
     )
     folder = tmp_path_factory.mktemp("bench")
-    return model_of_recipe(recipe, corpus=str(prepared.train), folder=folder, watcher=Watcher())
+    return model_of_recipe(recipe, corpus=str(prepared.train), folder=folder, reporter=Reporter())
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def settings_of(prepared: Any, **more: Any) -> BenchSettings:
 
 @pytest.mark.proof
 def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -> None:
-    result = run_bench(settings_of(prepared), MACHINE, Watcher())
+    result = run_bench(settings_of(prepared), MACHINE, Reporter())
     assert isinstance(result, Benchmark)
     assert [each.peer for each in result.measured] == ["transformers", "transformers", "sentence-transformers"]
     for each in result.measured:
@@ -168,7 +168,7 @@ def test_growth_has_a_point_for_each_doubling(prepared: Any, tmp_path: Path, of:
     chosen = settings_of(prepared, grow=of, largest=sizes[-1], length=24 if of != "length" else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("larvatus.interfaces.api.benchmarking.SHORTEST", 12)
-        growth = run_bench(chosen, MACHINE, Watcher())
+        growth = run_bench(chosen, MACHINE, Reporter())
     assert isinstance(growth, ScalingResult)
     assert [point.size for point in growth.points] == sizes
     held = [point.bytes for point in growth.points]
@@ -191,7 +191,7 @@ def test_a_power_is_found_and_shown() -> None:
 @pytest.mark.proof
 def test_a_corpus_three_times_as_long_is_prepared() -> None:
     small = BenchSettings(grow="corpus", size="tiny", largest=3)
-    growth = run_bench(small, MACHINE, Watcher())
+    growth = run_bench(small, MACHINE, Reporter())
     assert isinstance(growth, ScalingResult)
     assert growth.points[1].size == pytest.approx(3 * growth.points[0].size, rel=0.1)
     assert set(growth.exponents) >= {"seconds", "plan_seconds", "plan_bytes"}

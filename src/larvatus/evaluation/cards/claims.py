@@ -19,7 +19,7 @@ from larvatus.metrics.bootstrap import Interval
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware
+from larvatus.training.pretraining.saving import hardware
 
 
 @dataclass(frozen=True, kw_only=True)

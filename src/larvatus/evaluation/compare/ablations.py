@@ -1,7 +1,7 @@
 """The published ablations, one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`.
 
     ablation = read_ablation("next-sentence")
-    compare(Comparison(candidates=ablation.candidates(size="tiny"), …), Watcher(console))
+    compare(Comparison(candidates=ablation.candidates(size="tiny"), …), Reporter(console))
 
 An ablation is a recipe and a list of variants, each a label with what makes it: settings of the recipe, another recipe,
 a share of the budget, or settings of fine-tuning. Everything else is equal.

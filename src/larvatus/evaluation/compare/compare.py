@@ -2,7 +2,7 @@
 
     candidates = candidates_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
     plan = Comparison(candidates=candidates, corpus=["texts/"], out=Path("runs/compare"), budget=Budget(minutes=10))
-    results = compare(plan, Watcher(console))
+    results = compare(plan, Reporter(console))
 
     runs/compare/compare.json        what is compared: a resume with anything else is refused
     runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings
@@ -32,6 +32,7 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageE
 from larvatus.core.files import locked, sweep, write_json
 from larvatus.core.ranges import SEED
 from larvatus.core.regular_files import only_regular
+from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.packing import check as check_packing
 from larvatus.data.text.languages import Given
@@ -44,13 +45,12 @@ from larvatus.evaluation.compare.passages import MaskedPassages
 from larvatus.evaluation.compare.results import ComparisonResults, RunResult
 from larvatus.evaluation.compare.runs import CandidateRun, run_candidate
 from larvatus.models.recipes import recipe_table
-from larvatus.training.engine.checkpoint import changed_fields
 from larvatus.training.engine.launch import launch
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.budget import steps_wanted
-from larvatus.training.pretraining.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
-from larvatus.training.pretraining.text_note import kept_input
+from larvatus.training.pretraining.budget import known_steps
+from larvatus.training.pretraining.prepare import PreparedCorpus, TextOptions, held_out_documents, longest, prepare
+from larvatus.training.pretraining.text_record import kept_input
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
 
@@ -91,7 +91,7 @@ class Comparison:
             raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
 
 
-def compare(plan: Comparison, watcher: Watcher) -> ComparisonResults:
+def compare(plan: Comparison, reporter: Reporter) -> ComparisonResults:
     """Train all, measure all, fine-tune all; the results are also written to `results.json`."""
     if launch().count > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
@@ -101,15 +101,15 @@ def compare(plan: Comparison, watcher: Watcher) -> ComparisonResults:
         sweep(plan.out)
         _begin(plan)
         plan = replace(plan, corpus=[str(kept_input(plan.out)) if path == "-" else path for path in plan.corpus])
-        prepared = {candidate.label: _texts(plan, candidate, watcher) for candidate in plan.candidates}
+        prepared = {candidate.label: _texts(plan, candidate, reporter) for candidate in plan.candidates}
         for candidate in plan.candidates:
             _check(plan, candidate, Corpus.open(prepared[candidate.label].train))
         passages = _sample_passages(plan)
         clock.end("text")
-        runs = _pretrained(plan, prepared, passages, watcher)
+        runs = _pretrained(plan, prepared, passages, reporter)
         clock.end("pretraining")
         outcomes = fine_tune_all(
-            plan.downstream, _models(plan, runs), watcher, runtime=plan.runtime, resume=plan.resume
+            plan.downstream, _models(plan, runs), reporter, runtime=plan.runtime, resume=plan.resume
         )
         clock.end("fine-tuning")
         results = ComparisonResults(
@@ -138,7 +138,7 @@ class _Clock:
 
 
 def _pretrained(
-    plan: Comparison, prepared: dict[str, Prepared], passages: MaskedPassages | None, watcher: Watcher
+    plan: Comparison, prepared: dict[str, PreparedCorpus], passages: MaskedPassages | None, reporter: Reporter
 ) -> list[RunResult]:
     """Every candidate from every seed; those that differ only in how they are fine-tuned are trained once."""
     runs: list[RunResult] = []
@@ -158,9 +158,9 @@ def _pretrained(
                     prepared=prepared[first.label],
                     resume=plan.resume,
                 )
-                by_label[first.label] = run_candidate(trial, passages, watcher)
+                by_label[first.label] = run_candidate(trial, passages, reporter)
                 number = len({run.path for run in [*runs, *by_label.values()]})
-                watcher.say(f"{number} of {total}  {run_line(by_label[first.label])}")
+                reporter.say(f"{number} of {total}  {run_line(by_label[first.label])}")
             runs.append(msgspec.structs.replace(by_label[first.label], label=candidate.label))
     return runs
 
@@ -242,7 +242,7 @@ def _folder(plan: Comparison, candidate: Candidate) -> Path:
     return plan.out / TEXTS / f"{kind}-{hashlib.sha256(settings).hexdigest()[:8]}"
 
 
-def _texts(plan: Comparison, candidate: Candidate, watcher: Watcher) -> Prepared:
+def _texts(plan: Comparison, candidate: Candidate, reporter: Reporter) -> PreparedCorpus:
     folder = _folder(plan, candidate)
     try:
         return prepare(
@@ -251,7 +251,7 @@ def _texts(plan: Comparison, candidate: Candidate, watcher: Watcher) -> Prepared
             out=folder,
             valid=plan.valid,
             options=plan.options,
-            watcher=watcher,
+            reporter=reporter,
             length=longest(candidate.recipe for candidate in plan.candidates),  # the same text is held out for all
         )
     except LarvatusError as fault:
@@ -263,7 +263,7 @@ def _check(plan: Comparison, candidate: Candidate, corpus: Corpus) -> None:
     recipe = candidate.recipe
     step = recipe.batch * max(phase.length for phase in recipe.phases)
     try:
-        steps_wanted(recipe, share_of_budget(plan.budget, candidate.share), corpus.tokens)
+        known_steps(recipe, share_of_budget(plan.budget, candidate.share), corpus.tokens)
         check_packing(recipe.packing, corpus.manifest.counts)
     except LarvatusError as fault:
         said = str(fault)

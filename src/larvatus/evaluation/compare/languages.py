@@ -32,8 +32,14 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, evaluate, together
-from larvatus.training.pretraining.held_out import held_out_batches, measurable, packing_for
+from larvatus.training.pretraining.evaluation import (
+    HeldOutScores,
+    evaluate,
+    held_out_batches,
+    measurable_network,
+    merge_languages,
+    packing_for,
+)
 
 LONGEST = 512
 """Tokens of a sequence, for a directory without the recipe it was trained by."""
@@ -67,7 +73,7 @@ def evaluate_text(
     tokens: int,
     how: TextSetup | None = None,
     only_masked: bool = False,
-) -> HeldOut:
+) -> HeldOutScores:
     """The model's objectives on the text: up to `tokens` in all, of each language as much.
 
     `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
@@ -82,12 +88,12 @@ def evaluate_text(
     bundle.network.to(runtime.device)
     names, how = corpus.languages, how or _settings(bundle)
 
-    def of(language: str | None, tokens: int) -> HeldOut:
+    def of(language: str | None, tokens: int) -> HeldOutScores:
         return _evaluate(bundle, corpus, language, runtime=runtime, tokens=tokens, how=how, only_masked=only_masked)
 
     if len(names) < 2:
         return of(None, tokens)
-    return together({name: of(name, max(1, tokens // len(names))) for name in names})
+    return merge_languages({name: of(name, max(1, tokens // len(names))) for name in names})
 
 
 def _evaluate(
@@ -99,7 +105,7 @@ def _evaluate(
     tokens: int,
     how: TextSetup,
     only_masked: bool,
-) -> HeldOut:
+) -> HeldOutScores:
     packing, corruption, length = how
     batches = held_out_batches(
         corpus,
@@ -115,7 +121,7 @@ def _evaluate(
         mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
         batches = (_only_shown(batch, mask) for batch in batches)
     return evaluate(
-        measurable(bundle.network, packing_for(corpus, packing, language), corruption),
+        measurable_network(bundle.network, packing_for(corpus, packing, language), corruption),
         batches,
         runtime=runtime,
         limit=length,

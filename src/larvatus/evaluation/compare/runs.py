@@ -15,6 +15,7 @@ import msgspec
 from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError, LarvatusError
 from larvatus.core.files import sha256
+from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.evaluation.compare.passages import MaskedPassages
 from larvatus.evaluation.compare.results import LossPoint, ObjectiveScore, RunResult
@@ -24,13 +25,12 @@ from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network
 from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe, recipe_table
-from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 
 RESULT = "result.json"
@@ -46,7 +46,7 @@ class CandidateRun:
     seed: int
     budget: Budget
     runtime: Runtime
-    prepared: Prepared
+    prepared: PreparedCorpus
     resume: bool
 
     @property
@@ -54,7 +54,7 @@ class CandidateRun:
         return f"{self.label}, seed {self.seed}"
 
 
-def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, watcher: Watcher) -> RunResult:
+def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter: Reporter) -> RunResult:
     """The result of a trial: found beside a finished run, or made."""
     corpus = Corpus.open(trial.prepared.train)
     identity: dict[str, Any] = {
@@ -65,9 +65,9 @@ def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, watcher:
         "yardstick": passages.fingerprint if passages else None,
     }
     if trial.resume and (trial.out / RESULT).exists():
-        watcher.say(f"{trial.out} is finished: taken as it is")
+        reporter.say(f"{trial.out} is finished: taken as it is")
         return _finished(trial, identity)
-    job = Job(
+    job = PretrainingJob(
         recipe=trial.recipe,
         out=trial.out,
         runtime=trial.runtime,
@@ -77,7 +77,7 @@ def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, watcher:
         brief=True,
     )
     try:
-        held_out = train(job, lambda: trial.prepared, watcher)
+        held_out = train(job, lambda: trial.prepared, reporter)
     except LarvatusError as fault:
         raise type(fault)(f"{trial.name}: {fault}") from fault
     result = _measured(trial, corpus, held_out, passages)
@@ -107,7 +107,7 @@ def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
 
 
 def _measured(
-    trial: CandidateRun, corpus: Corpus, held_out: dict[int, HeldOut], passages: MaskedPassages | None
+    trial: CandidateRun, corpus: Corpus, held_out: dict[int, HeldOutScores], passages: MaskedPassages | None
 ) -> RunResult:
     bundle, recipe = load_bundle(trial.out), trial.recipe
     length = recipe.phases[-1].length
@@ -152,7 +152,7 @@ def _measured(
     )
 
 
-def _languages(last: HeldOut | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
+def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
     """Masked-lm of each language; of text in one, that one."""
     alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
     scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}

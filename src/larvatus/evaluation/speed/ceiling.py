@@ -13,7 +13,7 @@ import torch
 from msgspec import Struct
 
 from larvatus.evaluation.speed.timing import time_in_turns
-from larvatus.training.engine.speed import peak_flops
+from larvatus.training.engine.throughput import peak_flops
 
 SIZES = {"cuda": (2048, 4096, 8192, 16_384), "cpu": (256, 512, 1024, 2048)}
 

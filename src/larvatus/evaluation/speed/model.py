@@ -1,6 +1,6 @@
 """What is measured: a recipe or a model directory, with text in its vocabulary, as a run would have it.
 
-subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, watcher=Watcher())
+subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
 subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
 subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
 """
@@ -31,10 +31,10 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe, recipe_table
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.adapt import ModelsVocabulary
-from larvatus.training.pretraining.held_out import corruption_of
-from larvatus.training.pretraining.origin import Origin
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.pretraining.adapt import ParentVocabulary
+from larvatus.training.pretraining.evaluation import build_corruption
+from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 
 EMBEDDED = "embedded"
@@ -161,7 +161,7 @@ def make_loader(
         corpus,
         packing=recipe.packing,
         length=packed_length(recipe.corruption, length),
-        corruption=corruption_of(recipe.corruption, corpus.tokenizer, SEED, limit=length),
+        corruption=build_corruption(recipe.corruption, corpus.tokenizer, SEED, limit=length),
         tokens=tokens,
         seed=SEED,
         workers=workers,
@@ -169,16 +169,18 @@ def make_loader(
     )
 
 
-def model_of_recipe(recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> BenchmarkModel:
+def model_of_recipe(recipe: Recipe, *, corpus: str, folder: Path, reporter: Reporter) -> BenchmarkModel:
     """A new model of a recipe, its vocabulary learnt from the text; as many rows as the recipe names."""
-    prepared = prepare(recipe, [corpus], out=folder, valid=None, options=TextOptions(), watcher=watcher)
+    prepared = prepare(recipe, [corpus], out=folder, valid=None, options=TextOptions(), reporter=reporter)
     opened = Corpus.open(prepared.train)
     size = max(opened.tokenizer.size, getattr(recipe.tokenizer, "size", 0))
     network = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=SEED)
     return BenchmarkModel(name=recipe.name, recipe=recipe, network=network, corpus=opened, text=corpus, folder=folder)
 
 
-def pretrained_model(origin: Origin, recipe: Recipe, *, corpus: str, folder: Path, watcher: Watcher) -> BenchmarkModel:
+def pretrained_model(
+    origin: ParentModel, recipe: Recipe, *, corpus: str, folder: Path, reporter: Reporter
+) -> BenchmarkModel:
     """A model that there is, with its own vocabulary."""
     prepared = prepare(
         recipe,
@@ -186,8 +188,8 @@ def pretrained_model(origin: Origin, recipe: Recipe, *, corpus: str, folder: Pat
         out=folder,
         valid=None,
         options=TextOptions(),
-        watcher=watcher,
-        vocabulary=ModelsVocabulary(origin),
+        reporter=reporter,
+        vocabulary=ParentVocabulary(origin),
     )
     network = origin.start(recipe, seed=SEED).model
     name = origin.path.name

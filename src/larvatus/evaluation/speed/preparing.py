@@ -26,7 +26,7 @@ from larvatus.core.errors import LarvatusError
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.evaluation.speed.timing import process_peak
 from larvatus.models.recipes import Recipe, parse_recipe, recipe_table
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 
 DOCUMENTS, PIECES = 60, 1000
@@ -81,7 +81,7 @@ def _with_few_pieces(recipe: Recipe) -> Recipe:
 
 
 def _prepare(recipe: Recipe, text: Path, out: Path) -> None:
-    prepare(recipe, [str(text)], out=out, valid=None, options=TextOptions(), watcher=Watcher())
+    prepare(recipe, [str(text)], out=out, valid=None, options=TextOptions(), reporter=Reporter())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a benchmark found, as data (JSON) and as tables for people.
 
 result.to_dict()["ceiling"]["flops"]
-for table in tables(result): watcher.show(table)
+for table in tables(result): reporter.show(table)
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from larvatus.evaluation.speed.model import BenchmarkModel
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.speed import flops_per_token
 from larvatus.training.engine.step import autocast
-from larvatus.training.pretraining.size import must_recompute
+from larvatus.training.engine.throughput import flops_per_token
+from larvatus.training.pretraining.memory import must_recompute
 from larvatus.training.pretraining.step import Stepper
 
 RATE = 1e-5

@@ -26,7 +26,7 @@ from larvatus.evaluation.suite.figures import SuiteFigure, normal_interval
 from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.metrics.accuracy import wilson
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
 
 ROW = 128
 TOKENS, QUICK_TOKENS = 1_048_576, 131_072
@@ -73,7 +73,7 @@ class MaskedPart(SuitePart):
             }
         return PartResult(figures=figures, details=details)
 
-    def _of_blanks(self, held_out: HeldOut) -> SuiteFigure:
+    def _of_blanks(self, held_out: HeldOutScores) -> SuiteFigure:
         score = held_out.scores[held_out.words]
         low, high = wilson(round(score.accuracy * score.count), score.count)
         right = held_out.guess_accuracy
@@ -84,7 +84,7 @@ class MaskedPart(SuitePart):
             baselines={} if right is None else {"commonest token": right},
         )  # fmt: skip
 
-    def _of_tokens(self, held_out: HeldOut, copied: float) -> list[SuiteFigure]:
+    def _of_tokens(self, held_out: HeldOutScores, copied: float) -> list[SuiteFigure]:
         score = held_out.scores[held_out.words]
         low, high = wilson(round(score.accuracy * score.count), score.count)
         by = f"15% of the tokens, 80/10/10 (a tenth is shown unchanged), fixed masks, rows of {ROW}"

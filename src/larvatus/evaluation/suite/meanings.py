@@ -109,7 +109,7 @@ class SensesPart(SuitePart):
                 return inventory
             shutil.rmtree(kept)
         reading = Reading()
-        with work.watcher.counter("reading tagged text") as count:
+        with work.reporter.counter("reading tagged text") as count:
             inventory = build_senses(
                 bundle.network.encoder,
                 bundle.tokenizer,

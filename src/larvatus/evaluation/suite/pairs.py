@@ -41,7 +41,7 @@ class MinimalPairsPart(SuitePart):
         total = len(pairs)
         out = work.folder / "scores.jsonl"
         parts = out.with_name(out.name + ".parts")
-        with work.watcher.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
+        with work.reporter.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
             run = PairRun(
                 work.bundle.network,
                 work.bundle.tokenizer,

@@ -22,8 +22,8 @@ from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 GENERIC = frozenset({"model", "final", "best", "latest"})
 """Names of directories that do not tell models apart."""
@@ -83,7 +83,7 @@ class PartRun:
     runtime: Runtime
     folder: Path
     """Of this part of this model: what a stopped run can go on from. It is removed when the part is done."""
-    watcher: Watcher
+    reporter: Reporter
 
     @property
     def bundle(self) -> Bundle:

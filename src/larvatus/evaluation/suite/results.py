@@ -20,13 +20,13 @@ from larvatus.core import notebook
 from larvatus.core.checksummed import read_vouched, write_vouched
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
+from larvatus.core.run_identity import changed_fields
 from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, flat
 from larvatus.evaluation.suite.cells import SuiteRow, row_cells, suite_columns
 from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.models.bundle.claims import Claim, claim_dicts
-from larvatus.training.engine.checkpoint import changed_fields
 
 ROLES = ("model", "beside")
 

@@ -1,7 +1,7 @@
 """Measure models on the parts of a suite, one after the other; what is measured stays, whatever happens then.
 
     run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
-    results = run_suite(run, watcher)
+    results = run_suite(run, reporter)
 
 Each part of each model is a file, which appears whole. While a part runs, its folder is locked, so that several
 processes can measure different parts into one place. A part whose files are missing, or that a model cannot do, is said
@@ -41,8 +41,8 @@ from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerMix
 from larvatus.models.nn.device import explain_out_of_memory
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 PACKAGES = ("torch", "tokenizers", "numpy")
 GO_ON = "what is measured stays, and the same command with --resume goes on"
@@ -83,7 +83,7 @@ class SuiteRun:
         return shlex.join([*words, "--device", self.runtime.device])
 
 
-def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
+def run_suite(run: SuiteRun, reporter: Reporter) -> SuiteResults:
     """Every part that is asked for, of every model; then all that stands in `out`."""
     parts = run.suite.chosen(run.settings.only, run.settings.leave_out)
     absent = {part.name: missing for part in parts if (missing := run.data.missing(part.files)) is not None}
@@ -108,12 +108,12 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
             if part.name in absent:
                 reason = NotMeasured(f"{absent[part.name]} is missing", short="file missing")
             elif (subject.role, part.name) in kept:
-                watcher.say(f"{part.name}, {subject.label}: measured before")
+                reporter.say(f"{part.name}, {subject.label}: measured before")
                 continue
             else:
-                reason = _measured(run, subject, part, watcher)
+                reason = _measured(run, subject, part, reporter)
             if reason is not None:
-                watcher.warn(f"{part.name}, {subject.label}: not measured: {reason}")
+                reporter.warn(f"{part.name}, {subject.label}: not measured: {reason}")
                 said = {"role": subject.role, "label": subject.label, "part": part.name}
                 unmeasured.append(SkippedPart(why=str(reason), short=reason.short, **said))
     return _all(run, unmeasured)
@@ -149,12 +149,12 @@ def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
     return kept
 
 
-def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, watcher: Watcher) -> NotMeasured | None:
+def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, reporter: Reporter) -> NotMeasured | None:
     """Measure and keep; what stands against it, if anything does."""
-    watcher.say(f"{part.name}, {subject.label} …")
+    reporter.say(f"{part.name}, {subject.label} …")
     folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
     work = PartRun(
-        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
+        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, reporter=reporter
     )
     try:
         with files.locked(folder), resumable(GO_ON), explain_out_of_memory(f"lower --microbatch; {GO_ON}"):
@@ -179,7 +179,7 @@ def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, watcher: Watc
         return fault if isinstance(fault, NotMeasured) else NotMeasured(str(fault))
     shutil.rmtree(folder, ignore_errors=True)
     shown = [f"{figure.measure} {figure.value:.4f}" for figure in record.figures[:4] if figure.value is not None]
-    watcher.say(f"{part.name}, {subject.label}: {', '.join(shown)} · {record.seconds:,.0f} s")
+    reporter.say(f"{part.name}, {subject.label}: {', '.join(shown)} · {record.seconds:,.0f} s")
     return None
 
 

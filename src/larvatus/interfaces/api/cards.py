@@ -23,7 +23,7 @@ from larvatus.models.bundle.energy import WORLD, PowerDraw, energy_claims
 from larvatus.models.bundle.figures import format_claim
 from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.training.pretraining.card import TRAINING_FACTS
+from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 TRAINING_TIME = ("training seconds", "seconds of training")
 

@@ -25,7 +25,7 @@ from larvatus.interfaces.settings import (
     read_settings,
     text_given,
 )
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import CompareKeywords
@@ -78,8 +78,8 @@ def compare(
     structs = ComparisonSettings(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="compare")
     )
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def run_comparison(
@@ -89,12 +89,12 @@ def run_comparison(
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> ComparisonResults:
     """Run `compare` from structs."""
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
     candidates = read_candidates(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
-    return _compare(candidates, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def ablate(
@@ -131,8 +131,8 @@ def ablate(
     structs = ComparisonSettings(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="ablate")
     )
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, reporter=reporter)
 
 
 def run_ablation(
@@ -143,13 +143,13 @@ def run_ablation(
     out: str | Path,
     recipe: str | None,
     then: Sets,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> ComparisonResults:
     """Run `ablate` from structs."""
     chosen, ablation = settings.chosen, read_ablation(name)
     candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
     ablation.check_sets(parse_sets(then))
-    return _compare(candidates, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def _compare(
@@ -159,7 +159,7 @@ def _compare(
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> ComparisonResults:
     chosen, time, machine, text = settings
     downstream = Downstream.read(
@@ -181,4 +181,4 @@ def _compare(
         resume=chosen.resume,
         downstream=downstream,
     )
-    return train_candidates(plan, watcher)
+    return train_candidates(plan, reporter)

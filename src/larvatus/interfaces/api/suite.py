@@ -26,8 +26,8 @@ from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import read_settings
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateSuiteKeywords
@@ -80,8 +80,10 @@ def evaluate_suite(
         larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
     """
     chosen, running = read_settings(_as_lists(settings), SuiteSettings, SuiteRunSettings, function="evaluate_suite")
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_suite_evaluation(model, chosen, running, data=data, suite=suite, beside=beside, out=out, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_suite_evaluation(
+        model, chosen, running, data=data, suite=suite, beside=beside, out=out, reporter=reporter
+    )
 
 
 def run_suite_evaluation(
@@ -93,7 +95,7 @@ def run_suite_evaluation(
     suite: str,
     beside: str | Path | Model | None,
     out: str | Path | None,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> SuiteResults:
     """Run `evaluate_suite` from structs."""
     if (running.resume or running.overwrite) and out is None:
@@ -103,7 +105,7 @@ def run_suite_evaluation(
     with tempfile.TemporaryDirectory() as aside:
         place = Path(aside if out is None else out)
         run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
-        results = run_suite(run, watcher)
+        results = run_suite(run, reporter)
         results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
     if out is not None:
         _write(Path(out), results)
