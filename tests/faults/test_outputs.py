@@ -15,7 +15,7 @@ import pytest
 
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.core.outputs import check_directory, check_outputs, is_stream, new_output, write_output
-from larvatus.interfaces.cli.train import demo
+from larvatus.interfaces.cli.commands import demo
 from larvatus.models.heads import ClassificationConfig
 from tests.made_up import QUICK, classes, sentences
 from tests.patience import WATCHDOG_S
