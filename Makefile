@@ -16,11 +16,12 @@ studio: .venv/studio
 	$(BIN)/larvatus studio $(MODEL)
 
 test: .venv/dev
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations=30
 
-# what takes minutes: learning that only shows after a thousand steps, kill storms, and each defence taken out in a copy
+# what takes minutes: learning that only shows after a thousand steps, kill storms, each defence taken out in a copy, and
+# all examples of hypothesis, of which `make test` tries a third
 proof: .venv/dev
-	$(BIN)/pytest -n 2 --dist worksteal -m proof
+	LARVATUS_EXAMPLES=1 $(BIN)/pytest -n 2 --dist worksteal --durations=30 -m 'proof or hypothesis'
 
 # the pages and the studio in a real browser; what is missing is installed, or fails, and nothing is skipped
 browser: .venv/browser

@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
@@ -24,8 +24,21 @@ settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("house")
+EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.3"))
+"""The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)  # two tests run side by side on two cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
+
+
+def pytest_collection_modifyitems(items):
+    tests = {getattr(item.obj, "__func__", item.obj) for item in items if isinstance(item, pytest.Function)}
+    for function in filter(is_hypothesis_test, tests):
+        whole = getattr(function, "_hypothesis_internal_use_settings", settings.default)
+        most = max(10, round(EXAMPLES * whole.max_examples))
+        share = settings(whole, max_examples=most)
+        if "LARVATUS_DEFENCE_OUT" in os.environ:  # it is expected to fail, and nobody reads for which example
+            share = settings(share, phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False)
+        function._hypothesis_internal_use_settings = share
 
 
 def pytest_collection_finish():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -140,7 +141,7 @@ def test_38_metrics_that_can_no_longer_be_written_do_not_stop_training(prepared,
     words = ["pretrain", "bert", *SETTINGS, "--corpus", str(prepared.train), "--out", str(out), "--steps", "60"]
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({2**25}, {2**25})); "
     command = [sys.executable, "-c", limited + "from larvatus.__main__ import main; main()", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         metrics = out / "metrics.jsonl"
         while not metrics.exists():
             assert process.poll() is None, process.stderr.read()

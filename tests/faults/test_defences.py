@@ -63,6 +63,8 @@ def run_test(folder: Path, test: str) -> tuple[int, str]:
         **os.environ,
         "PYTHONPATH": f"{folder / 'src'}",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "LARVATUS_DEFENCE_OUT": "1",
+        "LARVATUS_EXAMPLES": "1",
         "LARVATUS_WATCHDOG_S": f"{WATCHDOG_S:g}",
         warm.NESTED: "1",
     }

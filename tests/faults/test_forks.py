@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLMConfig
+from tests import warm
 from tests.faults.model_in_child import CALLS, in_child
 from tests.interfaces.serve.models import save_models
 
@@ -44,7 +44,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_model: Any, save_tiny:
 def calls_in_child(models: Path, how: str = "") -> dict[str, str]:
     command = [sys.executable, "-m", "tests.faults.model_in_child", str(models), how]
     threads = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run(command, cwd=ROOT, env=threads, capture_output=True, text=True, timeout=1_500, check=False)
+    done = warm.run(command, cwd=ROOT, env=threads, capture_output=True, text=True, timeout=1_500, check=False)
     assert done.returncode == 0, done.stderr
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
@@ -79,7 +79,7 @@ def test_81_a_server_that_answered_before_a_fork_answers_in_the_child(models: Pa
             return float(answer["results"][0]["fills"][0]["probability"])
 
         assert in_child(ask) == "equal"
-        with server.batcher._changed, server.batcher._changed:  # locks that another thread holds at the fork
+        with server.batcher._unit_ready:  # a lock that another thread holds at the fork
             assert _in_other_thread(lambda: in_child_without_asking(ask)) == "answered"
     finally:
         server.close()

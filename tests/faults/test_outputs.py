@@ -15,6 +15,7 @@ import pytest
 
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.core.outputs import check_directory, check_outputs, is_stream, new_output, write_output
+from larvatus.interfaces.cli.commands import demo
 from larvatus.models.heads import ClassificationConfig
 from tests.made_up import QUICK, classes, sentences
 from tests.patience import WATCHDOG_S
@@ -258,8 +259,11 @@ def test_71_pretraining_begins_anew_only_when_told(larvatus: Larvatus, tmp_path:
     assert (out / "notes.txt").read_text() == "mine"
 
 
-def test_71_a_demo_replaces_nothing_but_a_demo(larvatus: Larvatus, tmp_path: Path) -> None:
+def test_71_a_demo_replaces_nothing_but_a_demo(
+    larvatus: Larvatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run of days has a metrics.jsonl too."""
+    monkeypatch.setattr(demo.shutil, "rmtree", lambda out: pytest.fail(f"{out} is removed"))
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
     for path in (tmp_path / "run", tmp_path / "run" / "metrics.jsonl"):

@@ -12,6 +12,7 @@ import typer
 
 from larvatus.interfaces.cli.main import app, saves
 from larvatus.tasks.registry import TASKS
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S, waiting
 
@@ -188,12 +189,20 @@ def pretrain(texts, steps):
 
 
 def test_68_training_whose_reader_goes_is_saved(texts, tmp_path):
-    """`larvatus pretrain … | head -1`, in a shell."""
-    shell = '"$0" -m larvatus "$@" | head -1; exit ${PIPESTATUS[0]}'
-    words = ["bash", "-c", shell, sys.executable, *map(str, pretrain(texts, 3))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WATCHDOG_S, cwd=tmp_path, check=False)
-    assert (done.returncode, done.stderr) == (0, GONE.format("Broken pipe").splitlines()[0] + "\n")
-    assert done.stdout.count("\n") == 1
+    """`larvatus pretrain … | head -1`, as a shell starts both."""
+    words = [sys.executable, "-m", "larvatus", *map(str, pretrain(texts, 3))]
+    full = {**os.environ, warm.FULL_END: "1"}
+    with (
+        subprocess.Popen(["head", "-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as head,
+        warm.Popen(words, stdout=head.stdin, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=full) as process,
+    ):
+        assert head.stdin is not None
+        head.stdin.close()
+        _, said = process.communicate(timeout=WATCHDOG_S)
+        assert head.stdout is not None
+        shown = head.stdout.read()
+    assert (process.returncode, said) == (0, GONE.format("Broken pipe").splitlines()[0] + "\n")
+    assert shown.count("\n") == 1
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -129,7 +129,7 @@ def test_scores_of_sums_and_of_rows_give_the_same_p(test):
     assert_allclose((at_once.p, at_once.difference), (one_by_one.p, one_by_one.difference))
 
 
-@pytest.mark.parametrize("test", [paired_bootstrap, randomisation])
+@pytest.mark.parametrize("test", [pytest.param(paired_bootstrap, marks=pytest.mark.proof), randomisation])
 def test_p_values_of_equal_systems_are_spread_evenly_and_those_of_unequal_ones_are_small(test):
     found = []
     for seed in range(150):

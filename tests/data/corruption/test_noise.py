@@ -321,7 +321,7 @@ def a_million_tokens() -> TrainingBatch[Ints]:
     return make([[row.tolist()] for row in sizes])
 
 
-@pytest.mark.parametrize("units", ["words", "tokens"])
+@pytest.mark.parametrize("units", [pytest.param("words", marks=pytest.mark.proof), "tokens"])
 def test_rates_over_a_million_tokens(units: str) -> None:
     batch = a_million_tokens()
     config = msgspec.convert({"type": "noise", **ALL, "units": units}, NoiseConfig)

@@ -104,6 +104,7 @@ def test_the_law_is_the_geometric_one_renormalised_which_has_the_papers_mean_of_
     assert SpanCorruptionConfig(geometric=1.0).law.tolist() == [1.0] + [0.0] * 9
 
 
+@pytest.mark.proof
 def test_lengths_of_all_spans_of_100_000_sequences_follow_the_law_and_end_at_ten() -> None:
     """All of them, not only the first of each sequence: none is cut because a budget was spent."""
     _, spans = drawn()
@@ -135,6 +136,7 @@ def test_every_word_of_a_sequence_is_hidden_equally_often_also_the_first_and_the
     assert len(places) / (30 * 40_000) == pytest.approx(0.15, rel=0.01)
 
 
+@pytest.mark.proof
 def test_starts_are_uniform_on_the_circle() -> None:
     _, spans = drawn()
     first = spans.rounds == 0
@@ -146,6 +148,7 @@ def test_starts_are_uniform_on_the_circle() -> None:
 # — the rate, words, targets —
 
 
+@pytest.mark.proof
 def test_the_rate_is_met_on_average_and_missed_by_at_most_the_longest_span() -> None:
     words, spans = drawn()
     spent = np.zeros(100_000, dtype=np.int64)
@@ -289,6 +292,7 @@ def test_spans_are_fresh_each_epoch_and_item() -> None:
 # — one decision a span —
 
 
+@pytest.mark.proof
 def test_one_decision_for_a_whole_span_80_10_10_over_100_000_sequences() -> None:
     out = hidden_of_many()
     spans, now = out.targets[SpanTargets], out.tokens.ids[out.targets[MaskedTokens].places]

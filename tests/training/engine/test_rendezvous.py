@@ -12,6 +12,7 @@ from larvatus.core.errors import UsageError
 from larvatus.training.engine import ranks, rendezvous
 from larvatus.training.engine.launch import Launch, launch
 from larvatus.training.engine.rendezvous import check_address, describe_wait
+from tests.patience import WATCHDOG_S
 
 NOWHERE = "203.0.113.7"
 """Of the addresses that no machine has (RFC 5737)."""
@@ -91,7 +92,7 @@ def test_a_rank_that_waits_says_for_whom(
     said, launched = threading.Event(), rank(1, silent_service)
 
     def waits(*_: object, **__: object) -> Iterator[object]:
-        assert said.wait(120), "it waits without a word"
+        assert said.wait(WATCHDOG_S), "it waits without a word"
         raise RuntimeError("nobody answered")
 
     def words(launched: Launch, limit_s: float) -> str:
