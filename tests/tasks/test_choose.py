@@ -26,7 +26,7 @@ from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.choose.encode import ABSENT, EncodedChoices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices
-from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.reader import ChoiceExample
 from larvatus.tasks.choose.results import Chosen
 from larvatus.tasks.choose.validation import ChoiceValidation
 from larvatus.tasks.encoding.windows import WindowOptions

@@ -28,7 +28,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.tag.evaluation import evaluate_tags
-from larvatus.tasks.tag.schemes import convert_scheme
+from larvatus.tasks.tag.options import convert_scheme
 from larvatus.tasks.tag.validation import tag_metrics
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 

@@ -105,8 +105,8 @@ import os, signal, sys
 from larvatus.tasks.trainer import progress as finetuning
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.trainer import checkpoint
-from larvatus.tasks.trainer import loop
-checkpoint.EVERY_S, loop.LOOK_EVERY = 0.0, 4
+from larvatus.tasks.trainer import trainer
+checkpoint.EVERY_S, trainer.READ_EVERY = 0.0, 4
 def progress(self, step, steps, loss, speed):
     if step == 18:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -30,8 +30,7 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 from larvatus.tasks.write.encode import encode_pairs
-from larvatus.tasks.write.examples import WritingExample
-from larvatus.tasks.write.reader import read_pairs
+from larvatus.tasks.write.reader import WritingExample, read_pairs
 from larvatus.tasks.write.scores import resampled_texts, writing_scores
 from larvatus.tasks.write.task import check_writes
 from larvatus.tasks.write.validation import written_loss

@@ -1,18 +1,19 @@
-"""What a task is told of a fine-tuning that is about to begin, and what it says back. Nothing here trains.
+"""The arguments of fine-tuning that a task reads when it prepares its data. Nothing here trains.
 
-    def head(self, bundle, train, args: TaskJob):
+    def prepare(self, bundle, train, dev, args: TaskArguments):
         args.say(label_balance(train.labels(), "classes", of=len(train)))
-        return tagging_head(train, self.options(args), …)
+        head = tagging_head(train, self.options(args), …)
 
-`tasks/trainer/finetune.py` has the whole args, with optimizer, device and checkpoints. A model that is only loaded, to
-predict or to be evaluated, knows its task without it.
+`tasks/trainer/config.py` has all arguments, with optimizer, device and checkpoints. A model that is only loaded, to
+predict or to be evaluated, does not import them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from larvatus.models.bundle.directory import Bundle
@@ -21,57 +22,57 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 
 Trainable = Literal["all", "head", "last", "lora", "bias"]
-"""What of a model is trained: everything, the head, the last layers, LoRA or biases."""
+"""Part of a model that is trained: everything, the head, the last layers, LoRA or biases."""
 SHOWN = 12
 """Labels of a line."""
 
 
 class Defaults(NamedTuple):
-    """What a task has where nothing else is said."""
+    """Default rates and number of updates of a task."""
 
     rate: float
     head_rate: float
     steps: int
-    """As many epochs as make so many updates."""
+    """Number of updates, from which the number of epochs follows."""
 
 
 class TaskArguments(Protocol):
-    """The part of a args that decides a task's head, its data and its scores."""
+    """The arguments of fine-tuning that a task reads: they decide its head, data and scores."""
 
     @property
     def options(self) -> Struct | None:
-        """Of the task, one of its `Options`; None: all as by default."""
+        """Options of the task (its `Options`); None uses the defaults."""
 
     @property
     def trainable(self) -> Trainable:
-        """What of the model is trained."""
+        """Part of the model that is trained."""
 
     @property
     def seeds(self) -> tuple[int, ...]: ...
 
     @property
     def metric(self) -> str | None:
-        """That decides which weights are kept; None: by the task."""
+        """Metric that selects the best checkpoint; None uses the task's default."""
 
     @property
     def strict(self) -> bool:
-        """Held-out labels that training lacks are refused, not counted as wrong."""
+        """Refuse validation labels that training lacks, instead of counting them as wrong."""
 
     @property
     def scoring(self) -> ScoringOptions:
-        """Where held-out examples are scored."""
+        """Device and precision with which validation examples are scored."""
 
     def windows(self, bundle: Bundle) -> WindowOptions:
         """How the model reads long texts."""
 
     def say(self, line: str) -> None:
-        """Tell whoever watches."""
+        """Log a line."""
 
 
 def report_unknown(
     args: TaskArguments, source: str, unknown: UnknownLabels, what: tuple[str, str], fate: str = "count as wrong"
 ) -> None:
-    """Say which held-out labels the model will not know, or refuse them."""
+    """Log which validation labels the model will not know, or refuse them."""
     unknown.check(strict=args.strict)
     if unknown.names:
         args.say(f"{source}: {unknown.note(*what, fate=fate)}")
@@ -84,3 +85,25 @@ def label_balance(counts: Counter[str], name: str, *, of: int) -> str:
     shares = ", ".join(f"{label} {count:,} ({count / of:.0%})" for label, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     return f"{name}: {shares}{more}"
+
+
+class MixesLayers(Protocol):
+    """Options of a task that may mix layers."""
+
+    @property
+    def mix(self) -> bool | None: ...
+
+
+O = TypeVar("O", bound=MixesLayers)  # noqa: E741
+
+
+def with_layer_mix(options: O, bundle: Bundle, *, instead: bool = False) -> O:
+    """Set `mix` where it is not given: whether a new head reads a learned mix of all layers.
+
+    ELMo's tasks mix its layers (Peters et al. 2018); other models read the last. `instead` says that the options read
+    layers in another way, which excludes a mix.
+    """
+    if options.mix is not None:
+        return options
+    natural = bool(getattr(bundle.model, "mixed", False)) and not instead
+    return msgspec.structs.replace(options, mix=natural)  # type: ignore[type-var]

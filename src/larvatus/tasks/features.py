@@ -1,4 +1,4 @@
-"""Frozen features, computed once: when the head alone learns, no epoch reads the encoder (Devlin et al. 2019, §5.3).
+"""Frozen features, computed once: when only the head is trained, no epoch runs the encoder (Devlin et al. 2019, §5.3).
 
     features = Features.build(model, data, ScoringOptions(device="cpu"))
     loss = features.loss(head, chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder

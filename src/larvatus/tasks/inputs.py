@@ -1,4 +1,4 @@
-"""What is given to `predict`: texts, pairs or words, where they come from, and how they are read."""
+"""Inputs of `predict`: texts, pairs or words, where they come from, and how they are read."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class PredictOptions(Settings):
     merge: Merge = "mean"
     """How the windows of a long text decide on its class: by the mean of their scores, or by the highest."""
     truncate: bool = False
-    """Read the first window of a long text alone."""
+    """Read only the first window of a long text."""
     overlap: SizeOrNone | None = None
     """Tokens that windows share; None: a quarter of a window."""
     length: Size | None = None
     """Tokens of a window, special ones included; None: as many as the model has positions."""
     tokens: CountOrNone = 0
-    """Of a batch; 0: as suits the device."""
+    """Tokens of a batch; 0: by device."""
     top: Count = 1
     """Spans that are given for a question, likeliest first."""
     beams: Beams | None = None
-    """Of a model that writes: continuations kept on the way; None: greedy."""
+    """Beam size of a model that generates text; None: greedy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,14 +12,17 @@ was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from larvatus.core.errors import UsageError
-from larvatus.data.bulk.skipped import compute_good_rows
+from larvatus.data.bulk.executor import Executor
+from larvatus.data.bulk.lines import LineJob, Lines
+from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.labelled.records import AnyExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.nn.device import explain_out_of_memory
@@ -43,7 +46,7 @@ __all__ = [
 
 TEXTS_AT_ONCE = 4_096
 CHARACTERS_AT_ONCE = 1 << 20
-"""Of a block, at most; a longer text is a block of its own."""
+"""Most characters of a block; a longer text is a block of its own."""
 FIRST_BLOCK = 32
 """Texts of the first block; each that follows may hold twice as many."""
 
@@ -84,7 +87,7 @@ class ReadTotals:
 
 @dataclass(eq=False)
 class TaskPredictor:
-    """A fine-tuned model that answers."""
+    """Predicts with a fine-tuned model."""
 
     bundle: Bundle
     options: PredictOptions = field(default_factory=PredictOptions)
@@ -133,11 +136,11 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PredictWorker:
-    """What a worker must have."""
+    """State of a worker that predicts."""
 
     predictor: TaskPredictor
     aside: bool = False
-    """Whether examples that cannot be read are set aside."""
+    """Skip examples that cannot be read."""
 
     @classmethod
     def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> PredictWorker:
@@ -148,11 +151,11 @@ class PredictWorker:
 class PredictionBlock:
     answers: list[ExamplePrediction]
     faults: list[str]
-    """Of examples that were set aside, each with its place."""
+    """Errors of skipped examples, each with its place."""
 
 
 def predict_block(work: PredictWorker, block: list[AnyExample]) -> PredictionBlock:
-    """What is done with a block, wherever that is."""
+    """Predict a block, in this process or in a worker."""
     predictor = work.predictor
     examples, faults = block, list[str]()
     if work.aside:
@@ -181,3 +184,42 @@ def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
             held, size, room = [], 0, min(2 * room, TEXTS_AT_ONCE)
     if held:
         yield held
+
+
+@dataclass(frozen=True)
+class BulkPredictor:
+    """Blocks of examples to blocks of answers, in order."""
+
+    model: Loaded
+    options: PredictOptions
+    executor: Executor
+
+    def __call__(self, examples: Iterable[list[AnyExample]]) -> Iterator[PredictionBlock]:
+        state = partial(PredictWorker.of, self.model, self.options, aside=skips_bad_rows())
+        fix = "run the same command again; with --resume what was written stands"
+        with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
+            yield from pool.map(examples)
+
+
+def write_prediction_lines(
+    job: LineJob,
+    answering: BulkPredictor,
+    examples: Iterable[list[AnyExample]],
+    lines: Callable[[ExamplePrediction], list[str]],
+    progress: Callable[[int], None] = lambda texts: None,
+) -> ReadTotals:
+    """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
+
+    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
+        for block in answering(todo):
+            totals = ReadTotals()
+            for answer in block.answers:
+                totals.add(answer.found)
+            held = [line for answer in block.answers for line in lines(answer)]
+            yield Lines(held, block.faults, asdict(totals))
+
+    def counted(counts: Mapping[str, float]) -> None:
+        progress(int(counts["texts"]))
+
+    counts = job.write(examples, answered, counted)
+    return ReadTotals(**{name: int(count) for name, count in counts.items()})

@@ -73,12 +73,12 @@ class Classified(Tabular):
     value: float | None = None
     """The number, of a regression."""
     probabilities: dict[str, float]
-    """Of every class or label; empty for a number."""
+    """Probability of every class or label; empty for a number."""
     coverage: Coverage
 
     @property
     def probability(self) -> float | None:
-        """Of the class."""
+        """Probability of the class."""
         return self.probabilities[self.label] if self.label is not None else None
 
     def _repr_html_(self) -> str:
@@ -149,7 +149,7 @@ class Entity:
     end: int
     """Characters [start, end) of the text."""
     score: float
-    """Of a tagger, the least sure of its words decides."""
+    """Probability; for a tagger, that of its least certain word."""
 
     def __str__(self) -> str:
         return f"{self.text} [{self.label}]"
@@ -246,7 +246,7 @@ class Answer(Tabular):
     others: tuple[AnswerSpan, ...]
     """The best spans, likeliest first: the answer's own too, unless there is none."""
     coverage: Coverage
-    """Of the passage."""
+    """Characters of the passage."""
 
     @property
     def windows(self) -> int:

@@ -25,12 +25,12 @@ from larvatus.tasks.encoding.sequences import Sequences, run_indices
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """Where and in what portions to compute."""
+    """Device, precision and batch size of scoring."""
 
     device: str = "cpu"
     precision: str = "fp32"
     tokens: int = 0
-    """Of a batch; 0: as suits the device."""
+    """Tokens of a batch; 0: by device."""
 
     @property
     def budget(self) -> int:

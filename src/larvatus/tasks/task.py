@@ -46,7 +46,7 @@ AnOptions = TypeVar("AnOptions", bound=Struct)
 
 
 class CardTerms(NamedTuple):
-    """How the card of a fine-tuned model speaks of its task."""
+    """Words for a task in the card of a fine-tuned model."""
 
     what: str
     """What the model does: ``tags words``."""
@@ -82,11 +82,11 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     title: ClassVar[str]
     """What it does, one line of help."""
     Options: ClassVar[type[Struct]]
-    """What may be chosen of its head and reading; docstrings of its fields are the help."""
+    """Options of its head and input; the docstrings of the fields are the help texts."""
     Head: ClassVar[type[HeadConfig]]
     """The settings of its head, by which the task of a model is known."""
     defaults: ClassVar[Defaults]
-    """Rates and steps where nothing else is said."""
+    """Default rates and number of updates."""
     card: ClassVar[CardTerms]
     reads_words: ClassVar[bool] = False
     """Whether plain files may hold words already cut."""
@@ -162,7 +162,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     @abstractmethod
     def example(self, given: Input, place: Place) -> Any:
-        """What is given to `predict`, as an example; what cannot be read is refused with its place."""
+        """An input of `predict` as an example; one that cannot be read is refused with its place."""
 
     def read_plain(
         self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]

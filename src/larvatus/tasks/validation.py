@@ -1,4 +1,4 @@
-"""What a model is worth on held-out examples, while it learns and afterwards: scores, loss, temperature.
+"""Validation of a model, during and after training: scores, loss, temperature.
 
     held.scores(model, scoring).main
     held.calibration(model, scoring).temperature
@@ -34,10 +34,10 @@ from larvatus.tasks.scoring import ScoringOptions, head_of
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is worth on held-out examples."""
+    """Scores of a model on validation examples."""
 
     metric: str
-    """The one that decides which weights are kept."""
+    """Metric that selects the best checkpoint."""
     values: dict[str, float]
     validation_loss: float = math.nan
     """Mean loss on the held-out examples, as training counts it; NaN where it is not known."""
@@ -55,7 +55,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     temperature: float = 1.0
-    """By which scores are divided."""
+    """Divisor of the scores."""
     fitted: float = math.nan
     """The likeliest, used or not."""
     before: float = math.nan
@@ -84,11 +84,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidationSet(Protocol):
-    """Examples that a model is scored on."""
+    """Examples that a model is scored on during training."""
 
     @property
     def metric(self) -> str:
-        """The one that decides."""
+        """Metric that selects the best checkpoint."""
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores: ...
 
@@ -132,7 +132,7 @@ def fit_calibration(
 
 
 def accept_or_refuse(fit: Calibration) -> Calibration:
-    """Use the fitted temperature, or say why not."""
+    """Use the fitted temperature, or give the reason not to."""
     why = ""
     if at_bound(fit.fitted):
         cold = fit.fitted < 1
@@ -147,14 +147,14 @@ def accept_or_refuse(fit: Calibration) -> Calibration:
 
 
 def check_metric(asked: str, known: Sequence[str]) -> str:
-    """The metric that was asked for, where it scores the task."""
+    """The requested metric, if it scores the task."""
     if asked not in known:
         raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
     return asked
 
 
 def set_temperature(model: Network, temperature: float) -> Head:
-    """Have the head divide its scores by the temperature."""
+    """Set the temperature that the head divides its scores by."""
     head = head_of(model)
     head.config = msgspec.structs.replace(head.config, temperature=float(temperature))
     return head

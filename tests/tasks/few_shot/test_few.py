@@ -20,7 +20,7 @@ from larvatus.core.errors import DataError, LarvatusError, UsageError
 from larvatus.data.labelled.records import Dataset
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.few_shot import run as pet_run
+from larvatus.tasks.few_shot import pet as pet_run
 from larvatus.tasks.few_shot.pet import PatternEnsemble, PatternScores
 from larvatus.tasks.few_shot.sampling import sample_examples, unlabelled_rest
 from larvatus.tasks.few_shot.settings import FewShotSettings

@@ -25,9 +25,8 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.prompt import continuations
 from larvatus.tasks.prompt.encode import encode_prompts, truncated_lengths
-from larvatus.tasks.prompt.pattern import Pattern
+from larvatus.tasks.prompt.pattern import Pattern, _check_labels, parse_verbaliser, verbaliser, words_by_label
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, with_prompt_head
-from larvatus.tasks.prompt.words import _check_labels, parse_verbaliser, verbaliser, words_by_label
 from larvatus.tasks.prompt.zero_shot import neutral_offsets, score_prompt, subtract_offsets
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 

@@ -31,9 +31,8 @@ from larvatus.models.masked_prediction import require_predictor
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
-from larvatus.tasks.prompt.pattern import NULL
+from larvatus.tasks.prompt.pattern import NULL, LabelWords
 from larvatus.tasks.prompt.prompted import prompt_config
-from larvatus.tasks.prompt.words import LabelWords
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions

@@ -33,9 +33,8 @@ from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig, parse_
 from larvatus.tasks.trainer.curve import read_shares
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.finetune import finetune as finetune_examples
-from larvatus.tasks.trainer.progress import FineTuneProgress
+from larvatus.tasks.trainer.progress import FineTuneProgress, result_parts
 from larvatus.tasks.trainer.run import FineTuneRun, data_warnings, run_finetuning
-from larvatus.tasks.trainer.summary import result_parts
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter

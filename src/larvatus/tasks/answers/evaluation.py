@@ -33,11 +33,11 @@ from larvatus.tasks.evaluation.resampling import ResampledMetric
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerEvaluation(Evaluation):
-    """Of questions that are answered."""
+    """Evaluation of a model that answers questions."""
 
     data: Dataset[QuestionExample]
     version: Version
-    """Of SQuAD, whose rules score."""
+    """Version of SQuAD whose rules score."""
     threshold: float | None
     """The model's own; None of one that always answers."""
     best: dict[str, BestThreshold]

@@ -33,7 +33,7 @@ class AnswerOptions(Settings):
     overlap: SizeOrNone | None = None
     """Tokens that windows of a long passage share; None: a quarter of a window."""
     empty: EmptyWindows = EmptyWindows()
-    """What is learnt from windows without the answer."""
+    """Training on windows without the answer."""
     whole_words: bool | None = None
     """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
     decoding: Decoding = Decoding()

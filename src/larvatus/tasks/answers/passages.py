@@ -116,12 +116,12 @@ def encode_passages(
 
 
 class EmptyWindows(Settings):
-    """What is learnt from windows that do not hold the answer."""
+    """Training on windows that do not hold the answer."""
 
     weight: Weight = 1.0
-    """How much each counts beside one that does."""
+    """Weight of such a window; one with the answer has weight 1."""
     most: CountOrNone | None = None
-    """How many of a passage are learnt from, drawn at random; None: all."""
+    """Windows per passage that are trained on, sampled at random; None: all."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,10 +27,9 @@ from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.answers.options import AnswerOptions, answering_head
 from larvatus.tasks.answers.passages import LabelledQuestions, label_questions
 from larvatus.tasks.answers.validation import QuestionValidation, answer_metric, question_validation
-from larvatus.tasks.arguments import Defaults, TaskArguments
+from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
-from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData

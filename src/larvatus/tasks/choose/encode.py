@@ -20,7 +20,7 @@ from larvatus.core.targets import ChoiceTargets
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.multiple_choice import MultipleChoice
 from larvatus.models.network import Network
-from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.reader import ChoiceExample
 from larvatus.tasks.classify.classify import Merge, merge_windows
 from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
@@ -36,7 +36,7 @@ class EncodedChoices:
     """E examples of P endings in all."""
 
     sequences: Sequences
-    """Of the P pairs of context and ending."""
+    """Sequences of the P pairs of context and ending."""
     endings: Ints  # [E]
     labels: Ints  # [E] IGNORE where nobody knows
 

@@ -1,4 +1,4 @@
-"""What a model that chooses is worth on labelled examples: accuracy, by number of endings, calibration.
+"""Evaluation of a multiple-choice model on labelled examples: accuracy, by number of endings, calibration.
 
 evaluation = evaluate_choices(bundle, read_choices("test.jsonl"))
 evaluation.metrics["accuracy"].value, evaluation.by_endings[4].accuracy
@@ -20,7 +20,7 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of_probabilities, softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
-from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.reader import ChoiceExample
 from larvatus.tasks.evaluation.evaluated import (
     CalibrationReport,
     Evaluation,
@@ -34,7 +34,7 @@ from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_word
 
 @dataclass(frozen=True)
 class EndingCountScore:
-    """Of the examples with so many endings."""
+    """Accuracy on the examples with a given number of endings."""
 
     examples: int
     accuracy: float
@@ -43,7 +43,7 @@ class EndingCountScore:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChoiceEvaluation(Evaluation):
-    """Of endings that are chosen."""
+    """Evaluation of a model that chooses endings."""
 
     data: Dataset[ChoiceExample]
     by_endings: dict[int, EndingCountScore]

@@ -15,7 +15,7 @@ from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 
 
 class ChooseOptions(Settings):
-    """Of a head that chooses; None is what suits the model."""
+    """Options of a multiple-choice head; None uses the model's default."""
 
     pool: Literal["cls", "mean"] | None = None
     """What stands for a context with an ending: cls, or the mean of its tokens; default: as its family has it."""

@@ -23,7 +23,7 @@ class Chosen(Tabular):
     choice: int
     """The number of the ending, from 0."""
     probabilities: dict[str, float]
-    """Of every ending, in the order in which they were given."""
+    """Probability of every ending, in the order in which they were given."""
     coverage: Coverage
 
     @property
@@ -37,7 +37,7 @@ class Chosen(Tabular):
 
     @property
     def probability(self) -> float:
-        """Of the ending."""
+        """Probability of the ending."""
         return self.probabilities[self.ending]
 
     def _repr_html_(self) -> str:

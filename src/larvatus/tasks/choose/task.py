@@ -19,20 +19,18 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
-from larvatus.tasks.arguments import Defaults, TaskArguments
+from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.choose.columns import has_endings
 from larvatus.tasks.choose.encode import chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
-from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
 from larvatus.tasks.choose.options import ChooseOptions, choosing_head
-from larvatus.tasks.choose.reader import choice_of, choice_of_row, read_choices, read_unlabelled_choices
+from larvatus.tasks.choose.reader import ChoiceExample, choice_of, choice_of_row, read_choices, read_unlabelled_choices
 from larvatus.tasks.choose.results import Chosen
 from larvatus.tasks.choose.validation import METRICS, ChoiceValidation
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
-from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric

@@ -27,7 +27,7 @@ class ChoiceValidation:
     data: EncodedChoices
     metric: str = "accuracy"
     features: Features | None = None
-    """Of these examples, where the encoder is frozen; see `read_once`."""
+    """Features of these examples, where the encoder is frozen; see `read_once`."""
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> ChoiceValidation:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))

@@ -31,7 +31,7 @@ from larvatus.tasks.results import Classified, Coverage
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 VALUES = Range(-1e15, 1e15)
-"""Of a regression: their squares must be finite too."""
+"""Range of a regression's labels: their squares must be finite too."""
 
 
 Merge = Literal["mean", "max"]

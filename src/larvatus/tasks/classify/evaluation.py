@@ -1,4 +1,4 @@
-"""What a classifier is worth on labelled texts: metrics with intervals, classes, confusions, calibration.
+"""Evaluation of a classifier on labelled texts: metrics with intervals, classes, confusions, calibration.
 
     found = evaluate_texts(bundle, read_texts("test.tsv"))
     found.metrics["accuracy"].value, found.metrics["accuracy"].low, found.by_class["yes"].f1
@@ -51,22 +51,22 @@ Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextEvaluation(Evaluation):
-    """Of texts that are classified."""
+    """Evaluation of a model that classifies texts."""
 
     data: Dataset[TextExample]
     kind: Kind
     labels: tuple[str, ...]
-    """Of the model, then those that only the examples have."""
+    """Labels of the model, then those that only the examples have."""
     unknown: tuple[str, ...]
     """The latter: the model does not know them, so they count as wrong."""
     notes: tuple[str, ...]
-    """What was done about them, for people."""
+    """Notes for people on how they are counted."""
     by_class: dict[str, F1]
-    """Nothing of a number."""
+    """Scores of each class; empty for a regression."""
     confusion: Ints | None
     """[K, K] gold by answer, where each text has one class."""
     calibration: CalibrationReport | None
-    """None of a number."""
+    """None for a regression."""
     gold: npt.NDArray[np.generic]
     """[E] classes or numbers, [E, K] truths; so are the answers `found`."""
     found: npt.NDArray[np.generic]

@@ -25,7 +25,7 @@ from larvatus.tasks.classify.classify import Merge
 
 
 def _weights_given(words: Sequence[str]) -> dict[str, Any]:
-    """Of the command line: ``yes=2``, several times, or ``balanced``."""
+    """Class weights from the command line: ``yes=2``, several times, or ``balanced``."""
     if "balanced" in words:
         if len(words) > 1:
             raise UsageError("--class-weight balanced gives every class its weight; leave the others out")
@@ -44,7 +44,7 @@ def _weights_given(words: Sequence[str]) -> dict[str, Any]:
 
 
 class ClassifyOptions(Settings):
-    """Of a head that classifies; None is what suits the model."""
+    """Options of a classification head; None uses the model's default."""
 
     pool: Literal["cls", "mean", "max"] | None = None
     """What stands for a text: cls, or mean or max of its tokens; default: as the model's family has it."""
@@ -102,7 +102,7 @@ def classification_head(
 def _weights(
     labels: tuple[str, ...], counts: Counter[str], options: ClassifyOptions, train: Dataset[TextExample]
 ) -> tuple[float, ...]:
-    """Of each class: n / (K n_k) where balanced (as scikit-learn has it), of several labels no / yes; or as given."""
+    """Weight of each class: n / (K n_k) if balanced (as in scikit-learn), no / yes for multi-label; or as given."""
     for name in options.class_weights:
         if name not in labels:
             raise UsageError(f"there is no class {name!r} to give a weight; there are {', '.join(labels)}")

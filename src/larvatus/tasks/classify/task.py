@@ -17,7 +17,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
-from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.classify.classify import (
     classifier_of,
     classify,
@@ -33,7 +33,6 @@ from larvatus.tasks.classify.validation import TextValidation, text_metric
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
-from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData

@@ -38,7 +38,7 @@ class TextValidation:
     metric: str
     merge: Merge = "mean"
     features: Features | None = None
-    """Of these examples, where the encoder is frozen; see `read_once`."""
+    """Features of these examples, where the encoder is frozen; see `read_once`."""
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> TextValidation:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))

@@ -1,1 +1,1 @@
-"""Examples as the model reads them: words, alignment, windows."""
+"""Encoding of examples: words, alignment, windows."""

@@ -110,7 +110,7 @@ class Sequences:
         return TrainingBatch(tokens=self.batch(sequences), targets={})
 
     def of_words(self, sequences: Ints, values: Ints) -> Ints:
-        """Of values [W] for all words of all sequences, those of the words of some."""
+        """Select, from values [W] for all words of all sequences, those of the words of some sequences."""
         assert self.words is not None
         counts = self.words.counts
         return values[run_indices(edges(counts)[:-1][sequences], counts[sequences])]

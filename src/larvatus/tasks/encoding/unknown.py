@@ -34,7 +34,7 @@ class UnknownLabels:
     labels: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # [U] which of the names
     total: int = 0
     first: str = ""
-    """Of the first: its place and what it is, for an error."""
+    """Place and name of the first one, for an error."""
 
     @classmethod
     def of(cls, unknown: Sequence[tuple[int, str]], *, total: int, first: str = "") -> UnknownLabels:

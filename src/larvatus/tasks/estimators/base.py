@@ -1,4 +1,4 @@
-"""What the estimators share that fine-tune in the manner of scikit-learn: settings as a job, and the fitted model.
+"""Base of the scikit-learn estimators: their settings as arguments of fine-tuning, and the fitted model.
 
 Where scikit-learn is installed they are its estimators (`BaseEstimator`, with the tags that newer versions ask for);
 without it they work by themselves. `fit` holds nothing out unless `hold_out=True`, which keeps a tenth of the examples
@@ -61,7 +61,7 @@ else:
 
 
 class FineTunedEstimator(_Estimator):
-    """What classifier and tagger share: settings as a job, and the fitted model."""
+    """Base of classifier and tagger: settings as arguments, and the fitted model."""
 
     model: str | Path | Bundle
     epochs: int | None

@@ -1,1 +1,1 @@
-"""What a fine-tuned model is worth: scores with intervals, comparisons, pictures."""
+"""Evaluation of fine-tuned models: scores with intervals, comparisons, plots."""

@@ -1,4 +1,4 @@
-"""Two models on the same examples: is the second better, or was it luck?
+"""Two models on the same examples: is the difference significant?
 
     both = compare_evaluations(evaluate_texts(one, data), evaluate_texts(other, data))
     both.metrics["accuracy"].difference, both.metrics["accuracy"].p, both.mcnemar

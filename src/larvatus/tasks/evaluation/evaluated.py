@@ -30,7 +30,7 @@ from larvatus.tasks.evaluation.tables import format_score, reliability_table
 
 @dataclass(frozen=True, kw_only=True)
 class ReadStatistics:
-    """How much of the examples the model has read."""
+    """How much of the examples the model read."""
 
     examples: int
     long: int
@@ -40,7 +40,7 @@ class ReadStatistics:
     read: int
     """Tokens that were read."""
     words: int | None = None
-    """Of tagged sentences."""
+    """Words of tagged sentences."""
     words_read: int | None = None
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class ConfusedPair:
     found: str
     count: int
     share: float
-    """Of the words with this gold tag."""
+    """Share of the words with this gold tag."""
 
 
 class PairedMetrics(NamedTuple):

@@ -21,15 +21,15 @@ class EvaluationOptions:
     length: int | None = None
     """Tokens of a window; None: as many as the model has positions."""
     truncate: bool = False
-    """Read the first window of a long text alone."""
+    """Read only the first window of a long text."""
     repair: bool = False
     """Illegal sequences of gold tags are read as conlleval does, not refused."""
     strict: bool = False
     """Labels that the model does not know are refused, not counted as wrong."""
     beams: int | None = None
-    """Of a model that writes: continuations kept on the way; None: greedy."""
+    """Beam size of a model that generates text; None: greedy."""
     samples: int = 1000
-    """Of the bootstrap."""
+    """Bootstrap samples."""
     seed: int = 0
 
     def windows(self, bundle: Bundle) -> WindowOptions:

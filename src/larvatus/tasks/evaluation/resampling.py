@@ -46,8 +46,10 @@ def resampled_classes(
     classes: int,
     binary: bool | None = None,
 ) -> dict[str, ResampledMetric]:
-    """Of answers: classes [E], truths [E, K] or numbers [E]. `binary`: whether the model has two classes, of which the
-    second has an F1; None: where there are two in all."""
+    """Metrics of answers: classes [E], truths [E, K] or numbers [E].
+
+    `binary` says whether the model has two classes, of which the second has an F1; None: if there are two in all.
+    """
     if kind == "regression":
         pairs = np.stack([answers, gold], axis=1).astype(np.float64)
         squares = (pairs[:, 0] - pairs[:, 1]) ** 2
@@ -83,7 +85,7 @@ def resampled_words(right_E: npt.ArrayLike, words_E: npt.ArrayLike) -> dict[str,
 
 
 def resampled_entities(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, ResampledMetric]:
-    """Of the entities of each sentence."""
+    """Metrics of the entities of each sentence."""
     _, counts = entity_counts(gold, answers)
     rows = sums_of.sums_of_counts(counts)
     return {
@@ -95,7 +97,7 @@ def resampled_entities(gold: Sequence[Entities], answers: Sequence[Entities]) ->
 
 
 def resampled_tags(lenient: EntityPair, strict: EntityPair) -> dict[str, ResampledMetric]:
-    """Of the entities that tags spell, gold and found: read leniently, and the F1 of those that are read strictly."""
+    """Metrics of the entities in gold and predicted tags, read leniently, and the F1 of those read strictly."""
     return {**resampled_entities(*lenient), "entity-f1-strict": resampled_entities(*strict)["entity-f1"]}
 
 

@@ -1,1 +1,1 @@
-"""Few examples: draws of them, PET, and what each way of prompting is worth beside plain fine-tuning."""
+"""Few-shot learning: sampled examples, PET, and prompting compared with plain fine-tuning."""

@@ -31,7 +31,7 @@ from larvatus.tasks.trainer.config import scoring_options
 
 METRIC = "accuracy"
 SAMPLES = 1_000
-"""Of the bootstrap."""
+"""Bootstrap samples."""
 
 
 def run_experiment(
@@ -73,7 +73,7 @@ class _Experiment:
     train: Dataset[TextExample] | None
     unlabelled: Dataset[TextExample] | None
     notes: list[str] = field(default_factory=list)
-    """Grows while methods are tried."""
+    """Notes for people; more are added while methods run."""
 
     def __post_init__(self) -> None:
         check_classes(self.test)

@@ -4,7 +4,7 @@ from that.
     s(l | x) = 1/Z Σ_p w(p) s_p(l | x)        q = softmax(s / T), T = 2        w(p): accuracy of p before training
 
     soft = train_ensemble(few_shot, few, unlabelled, seed=0)
-    tuned = distil(few_shot, few, unlabelled, soft.labels(2.0), job)
+    tuned = distil(few_shot, few, unlabelled, soft.labels(2.0), args)
 
 The classifier has an ordinary head on [CLS]: what is saved classifies as any fine-tuned model does. U unlabelled texts,
 K labels, P patterns.
@@ -13,30 +13,43 @@ K labels, P patterns.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from larvatus.core.arrays import Floats
+from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.errors import ArtefactError, Preempted
+from larvatus.core.ranges import Seed
+from larvatus.core.regular_files import is_there
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import softmax
 from larvatus.tasks.classify.classify import LabelledTexts, encode_texts, label_array
 from larvatus.tasks.classify.task import ClassifyTask
 from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores
 from larvatus.tasks.prompt.zero_shot import score_prompt
 from larvatus.tasks.task import TaskData
+from larvatus.tasks.trainer.checkpoint import check_same_run
 from larvatus.tasks.trainer.config import FineTuneArguments, scoring_options
 from larvatus.tasks.trainer.finetune import FineTuneResult, train_seeds
+from larvatus.tasks.trainer.run import ENSEMBLE, FineTuneRun
+from larvatus.tasks.trainer.save import contents_hash
+from larvatus.training.engine.checkpoint import FOLDER, NEW_RUN
 
 CLASSIFY = ClassifyTask()
 
 
 @dataclass(frozen=True, eq=False)
 class PatternScores:
-    """What one pattern says of the unlabelled texts after training."""
+    """Scores of one pattern on the unlabelled texts, after training."""
 
     pattern: str
     weight: float
@@ -89,7 +102,7 @@ def _member(
 
 
 def accuracy_before(few_shot: FewShot, pattern: str, few: Dataset[TextExample]) -> float:
-    """Of a pattern on the examples, before it learns from them."""
+    """Accuracy of a pattern on the examples, before it is trained on them."""
     labels = few.label_names()
     pair = few.examples[0].pair is not None
     config = prompt_config(few_shot.bundle, pattern=pattern, words=few_shot.words, labels=labels, pair=pair)
@@ -115,3 +128,87 @@ def distil(
     train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")
     data = TaskData(head=head, encoded=encoded, validation=None, train=train, dev=None)
     return train_seeds(bundle, data, dataclasses.replace(args, config=config))
+
+
+class PetIdentity(Struct, frozen=True, kw_only=True):
+    """What a resume must find again, besides what every fine-tuning has."""
+
+    patterns: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
+    training: FewShotTraining
+    unlabelled: str
+    """Hash of what they say."""
+    seed: Seed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PetRun(FineTuneRun):
+    """PET as a run in its own directory: locked, resumable, saved as an ordinary classifier.
+
+    The scores of each pattern on the unlabelled texts are kept next to the checkpoints. A run that was stopped while
+    the patterns were trained continues with the next pattern; one that was stopped while the classifier was trained
+    continues at its step.
+    """
+
+    ranked = False
+
+    few_shot: FewShot
+    unlabelled: Dataset[TextExample]
+    seed: int
+
+    def identity(self) -> PetIdentity:
+        return PetIdentity(
+            patterns=self.few_shot.patterns,
+            words=self.few_shot.words,
+            training=self.few_shot.training,
+            unlabelled=contents_hash(self.unlabelled),
+            seed=self.seed,
+        )
+
+    def arguments(self) -> FineTuneArguments:
+        steps = self.few_shot.training.distil_steps
+        return self.few_shot.arguments(len(self.unlabelled), self.seed, options=self.identity(), steps=steps)
+
+    def finetune(self, train: Dataset[TextExample], args: FineTuneArguments) -> FineTuneResult:
+        few_shot = dataclasses.replace(self.few_shot, stop=args.callbacks.stop)
+        soft = self._ensemble(few_shot, train, args)
+        for member in soft.members:
+            args.say(f"{member.pattern}: {member.weight:.1%} of the few examples right before training")
+        plain = dataclasses.replace(args, options=None)
+        return distil(few_shot, train, self.unlabelled, soft.labels(few_shot.training.temperature), plain)
+
+    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], args: FineTuneArguments) -> PatternEnsemble:
+        path = self.out / FOLDER / ENSEMBLE
+        identity = _plain(self.identity())
+        done = _members(path, self.out, identity) if self.resume and is_there(path) else []
+
+        def keep(member: PatternScores) -> None:
+            done.append(member)
+            write_vouched(path, {"identity": identity, "members": [_record(each) for each in done]})
+
+        try:
+            return train_ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
+        except Preempted as fault:
+            again = "the same command with --resume trains this pattern anew, and what comes after"
+            raise Preempted(f"{fault}; {again}") from fault
+
+
+def _plain(identity: PetIdentity) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    return plain
+
+
+def _record(member: PatternScores) -> dict[str, Any]:
+    return {"pattern": member.pattern, "weight": member.weight, "scores": member.scores.tolist()}
+
+
+def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[PatternScores]:
+    held = read_vouched(path, way=NEW_RUN)
+    try:
+        check_same_run(out, held["identity"], identity)
+        return [
+            PatternScores(record["pattern"], float(record["weight"]), np.array(record["scores"], np.float32))
+            for record in held["members"]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{path} is not what patterns said: {fault}; start anew in another --out") from fault

@@ -31,7 +31,7 @@ class PromptRow:
     pattern: str
     """Empty of plain fine-tuning; of PET, how many there are."""
     values: tuple[float, ...]
-    """Of each draw; one where nothing is drawn."""
+    """Score of each sample of examples; a single one where no examples are sampled."""
     mean: float
     deviation: float
     """Over draws; 0 of one."""
@@ -82,7 +82,7 @@ class PromptTable(Tabular):
     data: str
     metric: str
     examples: int
-    """Of the test set."""
+    """Examples of the test set."""
     k: int
     total: bool
     """Whether k is of all classes together, not of each."""

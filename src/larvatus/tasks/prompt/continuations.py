@@ -35,7 +35,7 @@ from larvatus.tasks.prompt.encode import (
 WRITES = ("causal-lm", "denoising")
 """Objectives that teach a model to write."""
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")
-"""Of T5: what stands for a hidden stretch, and what ends its text."""
+"""Sentinels of T5: the one in place of a masked span, and the one that ends its text."""
 
 
 def is_generative(bundle: Bundle) -> bool:

@@ -31,7 +31,7 @@ class Prompts:
     sequences: Sequences
     shown: Ints  # [E] demonstrations before each text
     demonstrations: int
-    """In all."""
+    """Number of demonstrations that were given."""
 
     def describe(self) -> str:
         """What did not fit, a line for people; empty where all did."""
@@ -52,7 +52,7 @@ class PatternTokens:
 
     pattern: Pattern
     literals: tuple[Integers, ...]
-    """Of each piece; empty of slots."""
+    """Tokens of each part; empty for slots."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, pattern: Pattern) -> PatternTokens:

@@ -10,12 +10,11 @@ from typing import Annotated
 
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.tasks.prompt.pattern import NULL
-from larvatus.tasks.prompt.words import parse_verbaliser
+from larvatus.tasks.prompt.pattern import NULL, parse_verbaliser
 
 
 class PromptOptions(Settings):
-    """Of a prompt that is fine-tuned."""
+    """Options of a prompt that is fine-tuned."""
 
     pattern: str = NULL
     """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the

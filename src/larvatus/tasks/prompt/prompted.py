@@ -20,8 +20,7 @@ from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.tasks.prompt.continuations import is_generative
 from larvatus.tasks.prompt.encode import encode_prompts
 from larvatus.tasks.prompt.in_turn import multi_mask_scores
-from larvatus.tasks.prompt.pattern import Pattern
-from larvatus.tasks.prompt.words import LabelWords, verbaliser, words_by_label
+from larvatus.tasks.prompt.pattern import LabelWords, Pattern, verbaliser, words_by_label
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 NO_BLANK = 0

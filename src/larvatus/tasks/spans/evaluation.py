@@ -42,7 +42,7 @@ from larvatus.tasks.spans.validation import SpanValidation
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpanEvaluation(Evaluation):
-    """Of texts in which spans are found."""
+    """Evaluation of a model that finds spans."""
 
     data: Dataset[SpannedWords]
     labels: tuple[str, ...]
@@ -140,7 +140,7 @@ def _words_read(encoded: SpanSequences) -> int:
 
 
 def resampled_spans(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, ResampledMetric]:
-    """Of the spans of each text."""
+    """Metrics of the spans of each text."""
     plain = resampled_entities(gold, answers)
     rows = _depth_rows(gold, answers)
     return {

@@ -27,7 +27,7 @@ from larvatus.tasks.encoding.sequences import Sequences, SequenceWords, run_indi
 
 @dataclass(frozen=True, eq=False)
 class GoldSpans:
-    """What is to be learnt, sequence by sequence; words are counted from the first of their sequence."""
+    """Training targets, sequence by sequence; words are counted from the first of their sequence."""
 
     counts: Ints  # [S] spans of each sequence
     first: Ints  # [G]

@@ -21,11 +21,10 @@ from larvatus.data.labelled.spanned import binary, read_spanned
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.network import Network
-from larvatus.tasks.arguments import Defaults, TaskArguments, report_unknown
+from larvatus.tasks.arguments import Defaults, TaskArguments, report_unknown, with_layer_mix
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
-from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Spanned
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.spans.evaluation import SpanEvaluation, evaluate_spans

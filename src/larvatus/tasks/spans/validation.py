@@ -79,7 +79,7 @@ class SpanValidation:
         return span[0], span[1], (*self.config.labels, *self.data.unknown.names)[span[2]]
 
     def relations(self, model: Network, scoring: ScoringOptions, *, given: bool = False) -> RelationScore:
-        """Of all gold relations, those that were not learnt too; between spans that are found, or the gold spans."""
+        """Scores against all gold relations, also those not trained on; between predicted spans, or gold spans."""
         return self._relation_score(model, self._given(model, scoring) if given else self._kept(model, scoring))
 
     def _given(self, model: Network, scoring: ScoringOptions) -> list[SpanCandidates]:
@@ -120,7 +120,7 @@ class SpanValidation:
         return Scores(metric=self.metric, values=values, validation_loss=total / size if size else math.nan)
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
-        """By which scores must be divided so that probabilities of NULL and the types are right on average."""
+        """Temperature that scores are divided by, so that probabilities of NULL and the types are right on average."""
         parts = list(scored_spans(model, self.data.encoded, scoring, self.data.learnt))
         sizes = [len(part.gold) for part in parts]
         if not sum(sizes):

@@ -1,4 +1,4 @@
-"""What a tagger is worth on tagged sentences: accuracy, entities by type, confusions, calibration, with intervals.
+"""Evaluation of a tagger on tagged sentences: accuracy, entities by type, confusions, calibration, with intervals.
 
     found = evaluate_tags(bundle, read_tagged("test.conll"))
     found.metrics["entity-f1"].value, found.errors.boundary, found.confused[0]
@@ -42,7 +42,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_tags, resampled_words
 from larvatus.tasks.evaluation.tables import class_table, confusion_table, entity_error_line
 from larvatus.tasks.scoring import score_sequences
-from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
+from larvatus.tasks.tag.options import convert_scheme, scheme_of
 from larvatus.tasks.tag.tag import decode, tag_probabilities, tagged_words, tagger_of, words_read
 
 Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
@@ -50,39 +50,39 @@ Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TagEvaluation(Evaluation):
-    """Of sentences whose words are tagged."""
+    """Evaluation of a model that tags words."""
 
     data: Dataset[TaggedExample]
     scheme: Scheme
     labels: tuple[str, ...]
-    """Of the model, then those that only the examples have."""
+    """Tags of the model, then those that only the examples have."""
     unknown: tuple[str, ...]
     """The latter: the model does not know them, so they count as wrong."""
     notes: tuple[str, ...]
-    """What was done about them, for people."""
+    """Notes for people on how they are counted."""
     by_type: dict[str, F1]
-    """Of entities, read leniently; nothing where tags spell none."""
+    """Scores by type of entity, read leniently; empty where tags hold no entities."""
     errors: EntityErrors | None
-    """Of entities."""
+    """Errors in entities."""
     by_tag: dict[str, F1]
-    """Of the words that were read."""
+    """Scores by tag, of the words that were read."""
     confusion: Ints
     """[K, K] words read: gold tag by answer."""
     confused: tuple[ConfusedPair, ...]
     """The most frequent first."""
     calibration: CalibrationReport | None
-    """Of words; None where none was read."""
+    """Calibration on words; None where none was read."""
     right: Ints
     """[E] words of each sentence that are tagged rightly, of `words` [E]."""
     words: Ints
     gold_entities: list[list[Entity]]
     found_entities: list[list[Entity]]
-    """Of each sentence, read leniently, as `predict` gives them."""
+    """Entities of each sentence, read leniently, as `predict` gives them."""
     gold_strict: list[list[Entity]]
     found_strict: list[list[Entity]]
-    """Of each sentence, those that the scheme allows."""
+    """Entities of each sentence that the scheme allows."""
     tags: list[list[str]]
-    """The model's, of the words of each sentence that it has read."""
+    """Predicted tags of the words of each sentence that were read."""
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -141,7 +141,7 @@ def decode(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Ints:
 
 @torch.inference_mode()
 def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Floats:
-    """Of every tag for every word: the softmax of its scores, or under a CRF its share of all sequences. [W, K]"""
+    """Probabilities [W, K] of every tag for every word: the softmax of its scores, or under a CRF its marginals."""
     e_WK = torch.from_numpy(scores_WK) / head.config.temperature
     if head.crf is None:
         return torch.softmax(e_WK, -1).numpy()

@@ -14,16 +14,14 @@ from larvatus.data.text.tag_schemes import Scheme, read_entities
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import TaggingConfig
-from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
-from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
-from larvatus.tasks.tag.options import TagOptions, tagging_head
-from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
+from larvatus.tasks.tag.options import TagOptions, convert_scheme, scheme_of, tagging_head
 from larvatus.tasks.tag.tag import encode_words, tag, tagged_words, tagger_of
 from larvatus.tasks.tag.validation import TagValidation, tag_metric
 from larvatus.tasks.task import CardTerms, Task, TaskData

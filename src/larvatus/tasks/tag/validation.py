@@ -1,4 +1,4 @@
-"""What a tagger is worth on held-out sentences.
+"""Validation of a tagger during training.
 
     held = TagValidation(data, config, metric="entity-f1")
     held.scores(model, scoring).main
@@ -34,7 +34,7 @@ class TagValidation:
     config: TaggingConfig
     metric: str
     features: Features | None = None
-    """Of these examples, where the encoder is frozen; see `read_once`."""
+    """Features of these examples, where the encoder is frozen; see `read_once`."""
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> TagValidation:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
@@ -56,7 +56,7 @@ class TagValidation:
         return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, targets))
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
-        """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
+        """Temperature of the scores of single words; none under a CRF, whose scores are not probabilities."""
         known = self.data.tags != IGNORE
         if self.config.crf or not known.any():
             return Calibration()

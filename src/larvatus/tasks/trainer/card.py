@@ -127,7 +127,7 @@ def _mix(result: FineTuneResult) -> str:
 
 
 def _how_chosen(result: FineTuneResult) -> Iterator[str]:
-    """What is to be known of the held-out results."""
+    """Caveats about the validation results."""
     if result.scores is None:
         return
     many = len(result.runs) > 1

@@ -189,7 +189,7 @@ def _is_better(first: SeedRun, second: SeedRun) -> bool:
 
 
 def _plan(data: TaskData, config: TrainConfig, *, trained: int, size: int, windows: tuple[int, int]) -> Iterator[str]:
-    """What is about to be trained, in lines for people.
+    """The training plan, in lines for people.
 
     training: all 22,713,986 parameters · 3 epochs of 9 steps, 32 texts each · peak rate 5e-05
     """

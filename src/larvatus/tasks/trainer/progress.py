@@ -1,16 +1,20 @@
 """Progress of a fine-tuning run: a bar on a terminal, plain lines elsewhere, scores after each evaluation.
 
 with FineTuneProgress(Reporter.on_stream(), Path("runs/mine")) as show:
-    run(order, dataclasses.replace(job, watch=show.watch), show.point)
+    run_finetuning(run, dataclasses.replace(args, callbacks=show.callbacks), show.point)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from larvatus.core.tables import ReportPart, Table
+from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.config import Callbacks
 from larvatus.tasks.trainer.curve import LearningCurvePoint
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.reporter import Reporter
@@ -32,7 +36,7 @@ class FineTuneProgress:
         self._watcher = reporter
         self._metrics = None if out is None else reporter.metrics(out)
         self._best: dict[int, Scores] = {}
-        """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
+        """Best scores of each seed: evaluations that are no better are rarely shown; metrics.jsonl has all."""
         self._pace = RemainingTime()
         self._bar = self._watcher.bar(words="reading", every_s=LINE_EVERY_S)
 
@@ -70,3 +74,27 @@ class FineTuneProgress:
         named = {name.replace("_", " "): value for name, value in epoch.losses().items()} | values
         said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
         self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
+
+
+def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
+    """Scores on held-out examples, how the weights were chosen, and calibration; nothing where none were held out."""
+    if result.scores is not None:
+        many = len(result.runs) > 1
+        rows = []
+        for name, value in result.scores.values.items():
+            mean, deviation = result.spread[name]
+            spread = (f"{mean:.4f}", f"{deviation:.4f}") if many else ()
+            rows.append((f"{name} *" if name == result.metric else name, f"{value:.4f}", *spread))
+        yield "held out"
+        columns = ("metric", "kept", *(("mean of seeds", "deviation") if many else ()))
+        yield Table(columns, tuple(rows))
+        run = next(run for run in result.runs if run.seed == result.kept)
+        epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
+        chosen = f"seed {run.seed}, {epoch}" if many else epoch
+        yield f"* by which what is kept was chosen: {chosen}"
+        if many and result.fitted:
+            yield "kept: with the fitted threshold; mean and deviation of seeds: before it"
+        if line := result.calibration.line:
+            yield line
+    if (mix := head_of(result.bundle.network).learnt_mix) is not None:
+        yield str(mix)

@@ -1,8 +1,9 @@
-"""A fine-tuning run with a directory of its own: locked, resumable, saved; and the learning curve beside it.
+"""A fine-tuning run in its own directory: locked, resumable, saved; and its learning curve.
 
-    result = run(FineTuneRun(task="tag", model="bert-base", train=train, dev=dev, out=Path("runs/mine")), args)
+    run = FineTuneRun(task="tag", bundle=bundle, name="bert-base", train=train, dev=dev, out=Path("runs/mine"))
+    result = run_finetuning(run, args)
 
-What stands in the directory already is never overwritten: a run that was stopped goes on with `resume`.
+Existing files are not overwritten; a run that was stopped continues with `resume`.
 """
 
 from __future__ import annotations
@@ -49,25 +50,25 @@ LOWER = (
 CURVE = "curve.json"
 ENSEMBLE = "ensemble.json"
 """What the patterns of a prompt said of unlabelled texts, of which a classifier then learns
-(`tasks/few_shot/run.py`)."""
+(`tasks/few_shot/pet.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FineTuneRun:
-    """What to fine-tune, on what, and where to."""
+    """A fine-tuning run: model, examples and output directory."""
 
     task: str
     bundle: Bundle
     name: str
-    """Of the model that is fine-tuned, as the user gave it."""
+    """Name of the model that is fine-tuned, as the user gave it."""
     train: Any
     dev: Any
     out: Path
     resume: bool = False
     overwrite: bool = False
-    """Begin anew where a run or a model stands."""
+    """Start again in a directory that holds a run or a model."""
     curve: tuple[float, ...] = ()
-    """Shares of the training examples to train with as well."""
+    """Shares of the training examples that are also trained on, for a learning curve."""
     how: Mapping[str, Any] = field(default_factory=dict)
     """How files were read, for claims: `columns` by name, and the column `by` which some were held out together."""
 
@@ -83,7 +84,7 @@ class FineTuneRun:
 def run_finetuning(
     run: FineTuneRun, args: FineTuneArguments, point: Callable[[LearningCurvePoint], None] = lambda point: None
 ) -> FineTuneResult:
-    """Carry out an run, of several processes together; `point` is told of each share of a learning curve."""
+    """Run fine-tuning in one or several processes; `point` is called with each point of a learning curve."""
     with (
         ranks(args.runtime.device) as group,
         listening() as stop,
@@ -138,7 +139,7 @@ def _refuse_ranks(run: FineTuneRun, group: Ranks) -> None:
 
 
 def _way_on(out: Path) -> str:
-    """How a run that was stopped outside its training goes on."""
+    """How to resume a run that was stopped outside training."""
     way = "with --resume goes on from what was saved" if has_unfinished_run(out) else "starts it again"
     return f"the same command {way}"
 
@@ -178,7 +179,7 @@ def _points_before(path: Path, run: FineTuneRun, identity: dict[str, Any]) -> li
 
 
 def data_warnings(train: Any, dev: Any) -> list[str]:
-    """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
+    """Warnings of the data check, a line each; errors that would stop training are raised by training itself."""
     if not train.examples[0].checked:
         return []
     warnings = [doubt for doubt in check(train, dev).warnings if doubt.name != UNSEEN]  # the training says how many
@@ -223,7 +224,7 @@ def _under_way(run: FineTuneRun, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def check_run_directory(out: Path, *, resume: bool, overwrite: bool, inputs: Sequence[str | Path] = ()) -> None:
-    """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
+    """Refuse a directory that holds a run or a model, unless it is resumed or overwritten."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     refuse_link(out / FOLDER)
     refuse_other_kind(out, lambda name: name.startswith("seed-") or name in (CURVE, ENSEMBLE))
@@ -247,7 +248,7 @@ def _hash(groups: list[str | None]) -> str | None:
 
 
 def _identity(run: FineTuneRun, args: FineTuneArguments) -> dict[str, Any]:
-    """All that the result depends on."""
+    """Everything that the result depends on."""
     identity = {
         "task": run.task,
         "model": model_checksums(run.bundle.path),

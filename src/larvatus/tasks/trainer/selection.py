@@ -1,4 +1,4 @@
-"""Which weights of a run are kept, and when a run has clearly finished.
+"""Selection of the best checkpoint, and early stopping.
 
     better(now.scores, best.scores)        # are these weights to be kept in place of those?
     resolve_patience(None, evaluations=40)      # 14: so many evaluations without a gain, and training ends
@@ -7,7 +7,8 @@ The metric that decides comes first. Equal ones are told apart by validation los
 evaluations while the loss already falls. Where the loss is equal too, the later weights, which learnt longer, are kept.
 
 Early stopping (Prechelt 1998) counts the evaluations in a row that brought neither a better metric than any before nor
-a lower validation loss. A run that still gains in one of the two goes on. The learning rate follows the planned steps.
+a lower validation loss. A run that still improves in one of them continues. The learning rate follows the planned
+steps.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ FEWEST_WAITED = 10
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
-    """A look at the model along the way."""
+    """An evaluation during training."""
 
     step: int
     epoch: float
     training_loss: float
-    """Mean loss of the training steps since the look before."""
+    """Mean loss of the training steps since the last evaluation."""
     scores: Scores | None = None
     seconds: float = 0.0
-    """Spent training, so far."""
+    """Seconds of training so far."""
 
     def losses(self) -> dict[str, float]:
-        """Of training and, where some examples are held out, of validation."""
+        """Training loss and, where there are validation examples, validation loss."""
         losses = {"training_loss": self.training_loss}
         return losses if self.scores is None else losses | {"validation_loss": self.scores.validation_loss}
 
     def figures(self) -> dict[str, float]:
-        """What a line of `metrics.jsonl` says of it."""
+        """Figures of its line in `metrics.jsonl`."""
         return {"epoch": self.epoch, **self.losses(), **(self.scores.values if self.scores is not None else {})}
 
 

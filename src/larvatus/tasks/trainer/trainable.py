@@ -1,4 +1,4 @@
-"""What fine-tuning trains: everything, the head alone, the last layers, biases or LoRA; and how fast each layer learns.
+"""Which parameters fine-tuning trains (all, head, last layers, biases or LoRA), and the rate of each layer.
 
     all       every weight (Devlin et al. 2019)
     head      the head over frozen features (their §5.3; `features.py` computes those once)
@@ -35,7 +35,7 @@ from larvatus.tasks.arguments import Trainable
 
 class TrainableConfig(Settings):
     part: Trainable = msgspec.field(default="all", name="what")
-    """Everything, the head, or the head and the last layers, LoRA or biases."""
+    """Part of the model that is trained: all, head, or the head with the last layers, LoRA or biases."""
     last: LayersOrNone = 0
     """How many layers, with "last"."""
     layer_decay: PositiveShare = 1.0
@@ -83,7 +83,7 @@ class TrainableConfig(Settings):
 
 
 def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: int) -> list[dict[str, Any]]:
-    """Decide what of the model learns, add LoRA where asked, and give it in groups for AdamW.
+    """Choose the parameters to train, add LoRA if requested, and return parameter groups for AdamW.
 
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
     rate, see `engine.optimizer.set_rate`.

@@ -91,7 +91,7 @@ def writing_columns(table: Table, asked: WritingFiles = WritingFiles(), *, label
 
 
 def _target(table: Table, free: tuple[str, ...], *, text: str | None) -> str | None:
-    """What is to be written: by its name; else the last of the columns, where there is no choice."""
+    """Column of the target text: by its name; else the last of the columns, where there is no choice."""
     if table.header and (known := first_of((*TARGETS, *LABELS, *ANSWERS), free)) is not None:
         return known
     if len(free) == (2 if text is None else 1) and not _is_pair(free):

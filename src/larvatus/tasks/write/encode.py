@@ -12,22 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import torch
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import in_short
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.generation.beam_search import BeamSettings, beam_search
+from larvatus.models.generation.decoding import DecodedSequence, Stopping, decode, greedy
+from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import end_ids
 from larvatus.models.heads.writing import TextToTextConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.write.examples import WritingExample
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.write.reader import WritingExample
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,3 +129,50 @@ def end_of(tokenizer: Tokenizer) -> int:
 def decode_targets(tokenizer: Tokenizer, text: str) -> str:
     """A text as the vocabulary writes it: unknown characters, spaces and capitals may be lost."""
     return tokenizer.decode(tokenizer.encode_fast([text])[0].tolist(), skip_special_tokens=True).strip()
+
+
+@dataclass(frozen=True)
+class GeneratedAnswers:
+    """What was written for one text."""
+
+    text: str
+    ids: tuple[int, ...]
+    log_probability: float
+    ended: Literal["end", "length"]
+
+
+@torch.inference_mode()
+def write_texts(
+    network: Network, tokenizer: Tokenizer, sequences: Sequences, *, most: int, beams: int = 1, scoring: ScoringOptions
+) -> list[GeneratedAnswers]:
+    """One text for each sequence, of at most so many tokens."""
+    generator = require_generator(network)
+    network.eval()
+    stopping = Stopping(end_ids(tokenizer))
+    order = np.argsort(sequences.lengths, kind="stable")
+    answers: dict[int, GeneratedAnswers] = {}
+    for first, last in runs(beams * (sequences.lengths[order] + most), max(scoring.budget, most)):
+        chosen = order[first:last]
+        for number, unrolled in zip(
+            chosen.tolist(), _written(generator, sequences, chosen, stopping, most=most, beams=beams), strict=True
+        ):
+            answers[number] = _answered(tokenizer, unrolled, stopping)
+    return [answers[number] for number in range(len(sequences.lengths))]
+
+
+def _written(
+    generator: Generator, sequences: Sequences, chosen: Ints, stopping: Stopping, *, most: int, beams: int
+) -> list[DecodedSequence]:
+    batch = on_device(sequences.batch(chosen), generator.encoder.device)
+    under_way = generator.encoder.continuing(batch, room=most, head=generator.head)
+    rooms = np.full(len(chosen), most, np.int64)
+    if beams == 1:
+        return decode(under_way, choose=greedy, most=rooms, stopping=stopping)
+    return [ranked[0] for ranked in beam_search(under_way, BeamSettings(beams), most=rooms, stopping=stopping)]
+
+
+def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stopping) -> GeneratedAnswers:
+    ids = unrolled.ids
+    text = tokenizer.decode(ids[:-1] if ids and ids[-1] in stopping.ends else ids, skip_special_tokens=True).strip()
+    ended: Literal["end", "length"] = "end" if unrolled.reason == "end" else "length"
+    return GeneratedAnswers(text, ids, unrolled.log_probability, ended)

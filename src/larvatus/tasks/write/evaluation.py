@@ -24,9 +24,8 @@ from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, plain
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.scoring import head_as
-from larvatus.tasks.write.encode import encode_sources
-from larvatus.tasks.write.examples import WritingExample
-from larvatus.tasks.write.generating import write_texts
+from larvatus.tasks.write.encode import encode_sources, write_texts
+from larvatus.tasks.write.reader import WritingExample
 from larvatus.tasks.write.scores import Golds, is_right, resampled_texts
 
 SHOWN = 5
@@ -35,7 +34,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WritingEvaluation(Evaluation):
-    """Of texts that are written."""
+    """Evaluation of a model that generates text."""
 
     data: Dataset[WritingExample]
     classes: tuple[str, ...]

@@ -16,7 +16,7 @@ from larvatus.core.text_inputs import refuse_surrogates
 
 
 def parse_label_words(words: Sequence[str]) -> dict[str, Any]:
-    """Of the command line: ``0=negative``, once for each label."""
+    """Label words from the command line: ``0=negative``, once for each label."""
     by_label: dict[str, str] = {}
     for given in words:
         refuse_surrogates(given, "--label-word")
@@ -30,12 +30,12 @@ def parse_label_words(words: Sequence[str]) -> dict[str, Any]:
 
 
 class WriteOptions(Settings):
-    """Of text to text."""
+    """Options of text to text."""
 
     prefix: Annotated[str, Flag(metavar="TEXT")] = ""
     """What stands before every text, such as "sst2 sentence:"; it tells the model what to do."""
     label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=parse_label_words)] = {}
-    """What is written for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
+    """Text to generate for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
     max_tokens: Count | None = None
     """Tokens to write at most; default: one and a half times the longest target in training."""
 

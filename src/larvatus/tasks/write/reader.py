@@ -12,19 +12,55 @@ few different ones, they are classes. Faults are raised with their place, or set
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Dataset, Row
+from larvatus.data.labelled.records import AnyExample, Dataset, Place, Row, in_short
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
 from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.write.columns import WritingColumns, WritingFiles, writing_columns
-from larvatus.tasks.write.examples import WritingExample
+
+
+@dataclass(frozen=True, slots=True)
+class WritingExample(AnyExample):
+    """A text or a pair with what is to be written for it."""
+
+    labels_are: ClassVar = "texts"
+    checked: ClassVar = True
+
+    text: str
+    pair: str | None
+    targets: tuple[str, ...]
+    """What may be written; the first is learnt, all are right. Nothing where nobody says."""
+    place: Place
+    id: str | None = None
+    parts: tuple[str, str] | None = None
+    """What the two texts are called, where the file names its columns."""
+    few: bool = False
+    """Whether its target is one of a few, which are then classes."""
+
+    def names(self) -> Iterable[str]:
+        return self.targets[:1] if self.few else ()
+
+    def reads(self) -> str:
+        """The text, with its pair after a tab."""
+        return self.text if self.pair is None else f"{self.text}\t{self.pair}"
+
+    def answer(self) -> object:
+        return self.targets or None
+
+    def answer_shown(self) -> str:
+        return in_short(" / ".join(self.targets)) if self.targets else "nothing"
+
+    def contents(self) -> list[Any]:
+        return [self.text, self.pair, list(self.targets)]
+
 
 MOST_CLASSES = 50
 """Different targets beyond which they are not taken for classes."""

@@ -24,7 +24,7 @@ class Written(Tabular):
     written: str
     """What was written, without special tokens."""
     log_probability: float
-    """Of all tokens that were written."""
+    """Probability of all generated tokens together."""
     ended: Literal["end", "length"]
     """At the model's end token, or where it had written as many tokens as it may."""
     coverage: Coverage

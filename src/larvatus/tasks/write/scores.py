@@ -26,7 +26,7 @@ Golds = Sequence[tuple[str, ...]]
 
 
 def writing_metric(classes: Sequence[str], asked: str | None) -> str:
-    """By which the best weights are chosen."""
+    """Metric that selects the best checkpoint."""
     known = OF_CLASSES if classes else OF_TEXTS
     return known[0] if asked is None else check_metric(asked, known)
 

@@ -30,7 +30,7 @@ from larvatus.tasks.results import Coverage
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.write.columns import WritingFiles
-from larvatus.tasks.write.encode import decode_targets, encode_pairs, encode_sources
+from larvatus.tasks.write.encode import decode_targets, encode_pairs, encode_sources, write_texts
 from larvatus.tasks.write.evaluation import (
     WritingEvaluation,
     evaluate_writing,
@@ -38,10 +38,8 @@ from larvatus.tasks.write.evaluation import (
     unknown_classes,
     writer_of,
 )
-from larvatus.tasks.write.examples import WritingExample
-from larvatus.tasks.write.generating import write_texts
 from larvatus.tasks.write.options import WriteOptions
-from larvatus.tasks.write.reader import is_table, read_pairs, read_unlabelled_pairs
+from larvatus.tasks.write.reader import WritingExample, is_table, read_pairs, read_unlabelled_pairs
 from larvatus.tasks.write.results import Written
 from larvatus.tasks.write.scores import writing_metric
 from larvatus.tasks.write.validation import NO_HEAD, WritingValidation

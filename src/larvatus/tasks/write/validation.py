@@ -18,8 +18,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_of, loss_of
 from larvatus.tasks.validation import Calibration, Scores
-from larvatus.tasks.write.encode import EncodedPairs
-from larvatus.tasks.write.generating import write_texts
+from larvatus.tasks.write.encode import EncodedPairs, write_texts
 from larvatus.tasks.write.scores import Golds, resampled_texts, writing_scores
 
 NO_HEAD = "text to text has no head that could learn alone: all of the model writes; train all, or the last layers"
@@ -43,7 +42,7 @@ class WritingValidation:
         return Scores(metric=self.metric, values=writing_scores(rows), validation_loss=loss)
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
-        """What is written has no probability that could be calibrated."""
+        """None: generated text has no probability to calibrate."""
         return Calibration()
 
 

@@ -38,7 +38,7 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options, task_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, Spread, seed_spread
-from larvatus.tasks.trainer.progress import FineTuneProgress
+from larvatus.tasks.trainer.progress import FineTuneProgress, result_parts
 from larvatus.tasks.trainer.run import (
     FineTuneRun,
     check_run_directory,
@@ -47,7 +47,6 @@ from larvatus.tasks.trainer.run import (
     run_finetuning,
 )
 from larvatus.tasks.trainer.save import read_history
-from larvatus.tasks.trainer.summary import result_parts
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
 

@@ -49,9 +49,9 @@ from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
-from larvatus.tasks.bulk import BulkPredictor, write_prediction_lines
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import (
+    BulkPredictor,
     ExamplePrediction,
     Input,
     InputPlace,
@@ -59,6 +59,7 @@ from larvatus.tasks.predict import (
     ReadTotals,
     TaskPredictor,
     blocks,
+    write_prediction_lines,
 )
 from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best

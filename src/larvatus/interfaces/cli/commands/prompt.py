@@ -32,8 +32,7 @@ from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable
 from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
-from larvatus.tasks.prompt.pattern import NULL
-from larvatus.tasks.prompt.words import parse_verbaliser
+from larvatus.tasks.prompt.pattern import NULL, parse_verbaliser
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.training.engine.reporter import Reporter
 
