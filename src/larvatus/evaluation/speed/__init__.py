@@ -1,1 +1,1 @@
-"""How fast this machine is: matrix ceiling, training, embedding, loading, memory; how that grows; peers beside it."""
+"""Benchmarks of this machine: matrix ceiling, training, embedding, loading, memory, scaling, and peers."""

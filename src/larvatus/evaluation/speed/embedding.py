@@ -1,7 +1,8 @@
-"""Sentence vectors of a text: ours, and those of `sentence-transformers` from the same directory.
+"""Sentence embedding by Larvatus, and by `sentence-transformers` from the same directory.
 
-ours, theirs = our_embedding(subject, runtime, sentences), their_embedding(subject, runtime, sentences)
-ours(); theirs()                     # both give the mean over tokens of each sentence
+ours = larvatus_embedding(subject, runtime, sentences)
+theirs = sentence_transformers_embedding(subject, runtime, sentences)
+ours(); theirs()                     # both return the mean over tokens of each sentence
 """
 
 from __future__ import annotations

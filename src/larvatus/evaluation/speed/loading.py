@@ -1,8 +1,8 @@
-"""How many tokens a second the loader packs and corrupts, by the number of its worker processes.
+"""Tokens per second that the loader packs and corrupts, by number of worker processes.
 
     loading_rates(subject, length=512, tokens=65_536, workers=(0, 1, 2, 4), seconds=3.0)
 
-Whole blocks are counted, from the first that is there on: what was made ahead while nobody looked is not.
+Counting starts after the first block, so that blocks prepared ahead of time do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def loading_rates(
 
 
 def _rate(subject: BenchmarkModel, length: int, tokens: int, workers: int, seconds: float) -> float:
-    """Over at least twice as many blocks as may be made ahead, and for as long as was asked for."""
+    """Rate over at least twice as many blocks as may be prepared ahead, and for at least `seconds`."""
     loader = subject.loader(length=length, tokens=tokens, workers=workers)
     steps = loader.steps()
     least, blocks, read = 2 * workers + 1, 0, 0

@@ -1,6 +1,6 @@
-"""A benchmark, from what is measured to the figures: ceiling, training on full and ragged rows, embedding, loading.
+"""A complete benchmark: matrix ceiling, training on full and ragged rows, embedding, loading.
 
-result = measure(subject, runtime, Plan(length=512, tokens=65_536, seconds=3.0), say=print)
+result = measure(subject, runtime, BenchmarkPlan(length=512, tokens=65_536, seconds=3.0), say=print)
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from larvatus.training.engine.settings import Runtime
 
 TRAINING_PEER, EMBEDDING_PEER = "transformers", "sentence-transformers"
 WARM = 3
-"""Steps that compile and warm up."""
+"""Warm-up steps, which also compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPlan:
-    """What to measure."""
+    """Sizes and duration of a benchmark."""
 
     length: int
     """Tokens of the longest sequence."""
     tokens: int
-    """Tokens of a step."""
+    """Tokens per step."""
     seconds: float = 3.0
-    """For each figure, about."""
+    """Approximate seconds per figure."""
     peers: bool = True
-    """Whether installed peers take part."""
+    """Whether to measure installed peers too."""
     workers: tuple[int, ...] = (0,)
-    """Of the loader."""
+    """Worker counts of the loader."""
 
 
 def measure(subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, *, say: Callable[[str], None]) -> Benchmark:
-    """All figures, one after the other."""
+    """Measure all figures, one after the other."""
     say("matrix products …")
     ceiling = matrix_ceiling(runtime.device, runtime.precision, seconds=plan.seconds)
     trains, embeds = (
@@ -96,7 +96,7 @@ def measure(subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, *, s
 
 
 def why_no_training_peer(subject: BenchmarkModel) -> str:
-    """Why `transformers` does not train beside us; nothing where it does."""
+    """Why `transformers` is not measured in training; empty if it is."""
     if find_spec("transformers") is None:
         return f"{TRAINING_PEER} is not installed"
     if _model_type(subject) == Native.model_type:
@@ -106,7 +106,7 @@ def why_no_training_peer(subject: BenchmarkModel) -> str:
 
 
 def why_no_embedding_peer(subject: BenchmarkModel) -> str:
-    """Why `sentence-transformers` does not embed beside us; nothing where it does."""
+    """Why `sentence-transformers` is not measured in embedding; empty if it is."""
     if find_spec("sentence_transformers") is None:
         return f"{EMBEDDING_PEER} is not installed"
     if not isinstance(subject.network.encoder, Transformer) or _model_type(subject) == Native.model_type:
@@ -115,7 +115,7 @@ def why_no_embedding_peer(subject: BenchmarkModel) -> str:
 
 
 def _model_type(subject: BenchmarkModel) -> str:
-    """Of the directory that it is saved as."""
+    """Model type of the directory that the model is saved as."""
     architecture = architecture_of(subject.network, subject.recipe.objectives)
     layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
     return str(layout.model_type)
@@ -153,7 +153,7 @@ def _training(
     *,
     peer: bool,
 ) -> SpeedResult:
-    """Both on the same batches, in turn; then a step of each, for its memory."""
+    """Time Larvatus and the peer in turn on the same batches; then measure the memory of a step of each."""
     reset_compiler(runtime)
     contenders: dict[str, TimedTraining] = {
         "larvatus": LarvatusTraining(subject, runtime, batches, length=plan.length),
@@ -208,7 +208,7 @@ def _embedding(
 
 
 def reset_compiler(runtime: Runtime) -> None:
-    """Begin with nothing compiled: what came before counts against how often torch compiles anew."""
+    """Drop compiled code: earlier code counts towards torch's limit of recompilations."""
     if runtime.compile:
         torch.compiler.reset()
 
@@ -216,7 +216,7 @@ def reset_compiler(runtime: Runtime) -> None:
 def throughput(
     timed: Timing, tokens: float, *, flops: float, ceiling: Ceiling, peak_bytes: int | None = None
 ) -> Throughput:
-    """From seconds of so many tokens, each of which costs so many operations."""
+    """Tokens per second and utilisation, from the time of `tokens` tokens with `flops` operations each."""
     rate = tokens / timed.median
     return Throughput(
         tokens_per_second=rate,
@@ -230,7 +230,7 @@ def throughput(
 
 @contextmanager
 def silence_peers() -> Iterator[None]:
-    """Peers show bars and warnings of their own, which are none of the user's."""
+    """Suppress progress bars and warnings of peers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if find_spec("transformers") is not None:
@@ -242,7 +242,7 @@ def silence_peers() -> Iterator[None]:
 
 
 def worker_counts(most: int) -> Sequence[int]:
-    """0, 1, 2, 4 … up to what the machine has.
+    """0, 1, 2, 4 … up to `most`.
 
     >>> worker_counts(6)
     (0, 1, 2, 4, 6)

@@ -1,6 +1,6 @@
-"""What is measured: a recipe or a model directory, with text in its vocabulary, as a run would have it.
+"""The model of a benchmark: a recipe or a model directory, with text in its vocabulary, as in a training run.
 
-subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
+subject = model_of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
 subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
 subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
 """
@@ -40,31 +40,31 @@ from larvatus.training.pretraining.prepare import TextOptions, prepare
 EMBEDDED = "embedded"
 SEED = 1
 RAGGED = 8
-"""Lengths that ragged rows are packed to, evenly up to the longest."""
+"""Number of different lengths of ragged rows, evenly up to the longest."""
 FULL = 0.9
-"""Share of the longest length that a full row has at least."""
+"""Smallest length of a full row, as a share of the longest."""
 BATCHES = 4
-"""Different ones that steps take in turn."""
+"""Number of different batches that steps use in turn."""
 
 
 class SmallBlocks(Loader):
-    """Packs no more text than a few batches need."""
+    """A loader that packs only as much text as a few batches need."""
 
     block_tokens = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkModel:
-    """A network with the text that it reads."""
+    """A network with its text."""
 
     name: str
     recipe: Recipe
     network: Network
     corpus: Corpus
     text: str
-    """What the corpus was made of, as the user named it."""
+    """Source of the corpus, as the user named it."""
     folder: Path
-    """Where its files may stand."""
+    """Folder for its files."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -72,7 +72,7 @@ class BenchmarkModel:
 
     @cached_property
     def directory(self) -> Path:
-        """The model as a directory, which peers read too."""
+        """The model as a directory, which peers also read."""
         path = self.folder / "model"
         save_bundle(
             path,
@@ -86,13 +86,13 @@ class BenchmarkModel:
         return path
 
     def loader(self, *, length: int, tokens: int, workers: int = 0, kind: type[Loader] = Loader) -> Loader:
-        """The text packed and corrupted as the recipe says."""
+        """A loader that packs and corrupts the text as in the recipe."""
         return make_loader(self.recipe, self.corpus, length=length, tokens=tokens, workers=workers, kind=kind)
 
     def full_rows(self, *, length: int, tokens: int) -> list[TrainingBatch[Ints]]:
-        """Batches of sequences that are as good as full."""
+        """Batches of sequences that are nearly full."""
         packings = [self.recipe.packing]
-        if not self.recipe.packing.gives:  # documents may be shorter than a row: let rows go on across their ends
+        if not self.recipe.packing.gives:  # documents may be shorter than a row: let rows cross document boundaries
             packings.append(FullSentencesConfig())
         rows: list[TrainingBatch[Ints]] = []
         for packing in packings:
@@ -112,7 +112,7 @@ class BenchmarkModel:
         return self._batches([rows[number] for number in order], tokens, length)
 
     def _rows(self, length: int, tokens: int) -> Iterator[TrainingBatch[Ints]]:
-        """Sequences one by one, of up to so many tokens in all."""
+        """Single sequences, of up to `tokens` tokens in total."""
         loader = self.loader(length=length, tokens=max(length, 4096), kind=SmallBlocks)
         for batch in loader.evaluation(tokens):
             for number in range(batch.tokens.count):
@@ -136,7 +136,7 @@ class BenchmarkModel:
         return (batches or [TrainingBatch.join(parts)])[:BATCHES]
 
     def sentences(self, tokens: int) -> tuple[list[str], int]:
-        """Sentences of the text of up to so many tokens in all, special ones included, as they come."""
+        """The first sentences of the text, of up to `tokens` tokens in total, including special tokens."""
         has_text = self.text != EMBEDDED and not is_corpus(Path(self.text))  # shards hold no text
         documents = read_documents([self.text]) if has_text else embedded_documents()
         chosen: list[str] = []
@@ -156,7 +156,7 @@ class BenchmarkModel:
 def make_loader(
     recipe: Recipe, corpus: Corpus, *, length: int, tokens: int, workers: int = 0, kind: type[Loader] = Loader
 ) -> Loader:
-    """As a run has it."""
+    """A loader as in a training run."""
     return kind(
         corpus,
         packing=recipe.packing,
@@ -170,7 +170,7 @@ def make_loader(
 
 
 def model_of_recipe(recipe: Recipe, *, corpus: str, folder: Path, reporter: Reporter) -> BenchmarkModel:
-    """A new model of a recipe, its vocabulary learnt from the text; as many rows as the recipe names."""
+    """A new model of a recipe, with a vocabulary learned from the text and embeddings of the recipe's size."""
     prepared = prepare(recipe, [corpus], out=folder, valid=None, options=TextOptions(), reporter=reporter)
     opened = Corpus.open(prepared.train)
     size = max(opened.tokenizer.size, getattr(recipe.tokenizer, "size", 0))
@@ -181,7 +181,7 @@ def model_of_recipe(recipe: Recipe, *, corpus: str, folder: Path, reporter: Repo
 def pretrained_model(
     origin: ParentModel, recipe: Recipe, *, corpus: str, folder: Path, reporter: Reporter
 ) -> BenchmarkModel:
-    """A model that there is, with its own vocabulary."""
+    """An existing model with its own vocabulary."""
     prepared = prepare(
         recipe,
         [corpus],

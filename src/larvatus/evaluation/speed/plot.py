@@ -1,4 +1,4 @@
-"""Pictures of a benchmark: bars of throughput, ours beside peers'; and growth, on two logarithmic scales.
+"""Plots of a benchmark: bars of throughput with those of peers, and scaling on logarithmic axes.
 
     draw(result, Path("bench.png"))
     draw_growth(growth, Path("length.png"))
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def draw(result: Benchmark, path: Path) -> None:
-    """Training, embedding and loading, a panel each, from 0 on."""
+    """Draw training, embedding and loading, one panel each."""
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window
 
     figure = Figure(figsize=(11, 4.2), dpi=150, layout="constrained")
@@ -52,7 +52,7 @@ def draw(result: Benchmark, path: Path) -> None:
 
 
 def draw_growth(growth: ScalingResult, path: Path) -> None:
-    """A panel for time and one for memory; a line for each figure, with its exponent."""
+    """Draw time and memory, with a line and an exponent for each figure."""
     from matplotlib.figure import Figure
 
     figures = growth.figures()

@@ -1,10 +1,10 @@
-"""What it takes to prepare a text: vocabulary and shards, in a process of its own, whose memory holds nothing else.
+"""Time and memory of preparing a text (vocabulary and shards), measured in a separate process.
 
-    cost = preparing(recipe, Path("text"), Path("run"))
+    cost = measure_preparation(recipe, Path("text"), Path("run"))
     cost.seconds, cost.bytes
 
-Shards are encoded by worker processes, whose memory does not depend on the size of the text; what is told is that of
-the process which reads, counts and writes.
+Worker processes encode shards, and their memory does not depend on the size of the text. The reported memory is that of
+the process that reads, counts and writes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 
 DOCUMENTS, PIECES = 60, 1000
-"""Of the small text that is prepared first."""
+"""Size of the small text that is prepared first."""
 
 
 class PreparationCost(Struct, frozen=True, kw_only=True):
     seconds: float
     bytes: int | None
-    """None where the system does not say."""
+    """None if the system does not report it."""
 
 
 def measure_preparation(recipe: Recipe, text: Path, out: Path) -> PreparationCost:
-    """Prepare a text in a new process, and say what that took."""
+    """Prepare a text in a new process and return its cost."""
     given = json.dumps({"recipe": recipe_table(recipe), "text": str(text), "out": str(out)})
     source = str(Path(__file__).parents[3])
     places = {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
@@ -59,7 +59,7 @@ def measure_preparation(recipe: Recipe, text: Path, out: Path) -> PreparationCos
 
 
 def main() -> None:
-    """A small text first, so that what is only loaded once does not count."""
+    """Prepare a small text first, so that one-time loading does not count."""
     given = json.load(sys.stdin)
     recipe = parse_recipe(given["recipe"], where="recipe")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a benchmark found, as data (JSON) and as tables for people.
+"""Results of a benchmark, as JSON and as tables.
 
 result.to_dict()["ceiling"]["flops"]
 for table in tables(result): reporter.show(table)
@@ -17,7 +17,7 @@ from larvatus.evaluation.speed.ceiling import Ceiling
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """Where it was measured."""
+    """The machine of a benchmark."""
 
     name: str
     device: str
@@ -30,25 +30,25 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """Tokens of text a second; padding does not count."""
+    """Tokens of text per second, without padding."""
 
     tokens_per_second: float
     low: float
-    """In the slowest round."""
+    """Rate in the slowest round; `high` is the rate in the fastest."""
     high: float
     mfu: float | None = None
     """Share of the measured matrix ceiling."""
     mfu_of_datasheet: float | None = None
     peak_bytes: int | None = None
-    """Of a step: weights, moments, gradients and what layers leave."""
+    """Memory of a step: weights, moments, gradients and activations."""
 
 
 class SpeedResult(Struct, frozen=True, kw_only=True):
-    """One kind of work, by us and by a peer."""
+    """Speed of one kind of work by Larvatus and by a peer."""
 
     what: str
     tokens: int
-    """Of a step, or of all texts."""
+    """Tokens of a step, or of all texts."""
     longest: int
     mean_length: float
     larvatus: Throughput
@@ -61,15 +61,15 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
 
 
 class LoaderSpeed(Struct, frozen=True, kw_only=True):
-    """Tokens a second that are packed and corrupted."""
+    """Tokens per second that the loader packs and corrupts."""
 
     workers: int
-    """Processes; 0: this one."""
+    """Worker processes; 0 for the main process."""
     tokens_per_second: float
 
 
 class Benchmark(Struct, frozen=True, kw_only=True):
-    """All that was measured."""
+    """All results of a benchmark."""
 
     machine: Machine
     model: str
@@ -80,10 +80,10 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     measured: tuple[SpeedResult, ...]
     loading: tuple[LoaderSpeed, ...]
     notes: tuple[str, ...] = ()
-    """What was not measured, and why."""
+    """Measurements that were skipped, and why."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, ratios included."""
+        """Plain data, including ratios."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for row, measured in zip(plain["measured"], self.measured, strict=True):
             row["ratio"] = measured.ratio
@@ -91,7 +91,7 @@ class Benchmark(Struct, frozen=True, kw_only=True):
 
 
 def lines(result: Benchmark) -> list[str]:
-    """Where, what, and how fast a matrix product is."""
+    """Lines about the machine, the matrix ceiling and the model."""
     machine, ceiling = result.machine, result.ceiling
     how = ", ".join([machine.device, machine.precision, *(["compiled"] if machine.compiled else [])])
     sheet = f"; its data sheet says {_flops(ceiling.datasheet)}" if ceiling.datasheet else ""
@@ -103,7 +103,7 @@ def lines(result: Benchmark) -> list[str]:
 
 
 def tables(result: Benchmark) -> list[Table]:
-    """Ours, peers beside it, the loader."""
+    """Tables of Larvatus, of peers and of the loader."""
     sheet = ["of sheet"] if result.ceiling.datasheet else []
     columns = ["", "tokens", "length", "tokens/s", "from", "to", "MFU", *sheet, "memory"]
     ours = Table(

@@ -1,12 +1,11 @@
-"""How time and memory grow with the length of sequences, the batch, the layers or the corpus: y ≈ c · xᵃ.
+"""Scaling of time and memory with sequence length, batch, layers or corpus: y ≈ c · xᵃ.
 
-    growth = grow_training("length", make, sizes=(128, 256, 512, 1024), runtime=runtime, plan=plan, say=print)
+    growth = scale_training("length", make, sizes=(128, 256, 512, 1024), runtime=runtime, plan=plan, say=print)
     growth.points[-1].seconds, growth.exponents["seconds"]
 
-The exponent a is the slope of a line through the logarithms of the larger half of the sizes, by least squares: 1 is as
-much again for twice as much, 2 four times as much. Of lengths, a point is of one sequence, so that attention to all
-tokens tends to 2, and to a window to 1; of batch and layers it is of a step; of the corpus, of preparing all of it and
-of planning an epoch.
+The exponent a is the least-squares slope of the logarithms over the larger half of the sizes: 1 is linear, 2 quadratic.
+For lengths, a point is one sequence, so full attention tends to 2 and windowed attention to 1. For batch and layers, a
+point is a step. For the corpus, it is preparing all text, and planning an epoch.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ POWER = "grows with the power"
 
 
 class ScalingPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one size takes."""
+    """Time and memory of one size."""
 
     size: int
     seconds: float
@@ -58,13 +57,13 @@ class ScalingPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScalingResult(Struct, frozen=True, kw_only=True):
-    """Points, and the power of the size that each figure grows with."""
+    """Points and the exponents of their figures."""
 
     of: Dimension
     unit: str
-    """What is counted."""
+    """Unit of the sizes."""
     each: str
-    """What a point is of."""
+    """Work that a point measures."""
     machine: Machine
     model: str
     points: tuple[ScalingPoint, ...]
@@ -75,7 +74,7 @@ class ScalingResult(Struct, frozen=True, kw_only=True):
         return plain
 
     def figures(self) -> dict[str, list[tuple[int, float]]]:
-        """(size, value) of each figure that was measured."""
+        """(size, value) pairs of each measured figure."""
         return figures_of(self.points)
 
 
@@ -85,8 +84,8 @@ def figures_of(points: Sequence[ScalingPoint]) -> dict[str, list[tuple[int, floa
 
 
 def exponent(pairs: Sequence[tuple[float, float]]) -> float:
-    """The slope of the logarithms, over the larger half of the points, but of three at least: what is the same for all
-    sizes (embeddings, launching) hides less of it there.
+    """The slope of the logarithms over the larger half of the points, at least three: constant costs (embeddings,
+    kernel launches) matter less there.
 
     >>> round(exponent([(1, 5), (2, 20), (4, 80)]), 3)
     2.0
@@ -121,7 +120,7 @@ def scale_training(
     plan: BenchmarkPlan,
     say: Callable[[str], None],
 ) -> ScalingResult:
-    """Steps of training on full rows. `make` gives what is trained at a size; of lengths, a step has as many tokens."""
+    """Measure training steps on full rows. `make` builds the model of a size; all lengths have the same step size."""
     points, name = [], ""
     for size in sizes:
         say(f"{UNITS[of]}: {size:,} …")
@@ -146,7 +145,7 @@ def scale_training(
 def scale_corpus(
     recipe: Recipe, *, corpus: str, times: Sequence[int], runtime: Runtime, say: Callable[[str], None]
 ) -> ScalingResult:
-    """The text so many times over: its vocabulary and shards, and the plan of an epoch of it."""
+    """Measure building vocabulary and shards of the repeated text, and planning an epoch."""
     points = []
     for count in times:
         say(f"{corpus} × {count:,} …")
@@ -169,7 +168,7 @@ def scale_corpus(
 
 
 def _plan(recipe: Recipe, shards: Corpus) -> tuple[float, int]:
-    """Seconds and bytes of an epoch's plan: which chunks come when."""
+    """Seconds and bytes of planning an epoch, the order of chunks."""
     longest = max(phase.length for phase in recipe.phases)
     loader = make_loader(recipe, shards, length=longest, tokens=longest)
     seconds = time_in_turns({"plan": lambda: loader.plan(0)}, device="cpu", seconds=0.1)["plan"].median
@@ -182,7 +181,7 @@ def _plan(recipe: Recipe, shards: Corpus) -> tuple[float, int]:
 
 
 def _write(folder: Path, corpus: str, count: int) -> None:
-    """The documents of a text as files of their own, so many times."""
+    """Write the documents of a text `count` times, one file each time."""
     folder.mkdir()
     for turn in range(count):
         documents: Iterator[Document] = iter(embedded_documents() if corpus == EMBEDDED else read_documents([corpus]))
@@ -192,7 +191,7 @@ def _write(folder: Path, corpus: str, count: int) -> None:
 
 
 def table(growth: ScalingResult) -> Table:
-    """A row for each size, and the exponents below."""
+    """A row for each size, and the exponents in the last row."""
     figures = growth.figures()
     rows = [
         [Cell(f"{point.size:,}"), *(Cell(_shown(name, getattr(point, name))) for name in figures)]

@@ -1,6 +1,6 @@
-"""Seconds and bytes of a piece of work: several contenders take turns, medians are told, and nobody is waited for.
+"""Time and memory of functions: several functions run in turn, and medians are reported.
 
-times = take_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
+times = time_in_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
 times["larvatus"].median, times["larvatus"].low
 peak_bytes(ours, device="cuda")              # beyond what was held before
 """
@@ -20,7 +20,7 @@ from msgspec import Struct
 from torch.profiler import ProfilerActivity, profile
 
 LEAST, MOST = 3, 200
-"""Rounds at least, and at most."""
+"""Fewest and most rounds."""
 
 
 class Timing(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Timing(Struct, frozen=True, kw_only=True):
 
 
 def synchronize(device: str) -> None:
-    """Until the device has done all that it was given."""
+    """Wait until the device has finished all work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 
@@ -49,7 +49,7 @@ def seconds_of(work: Callable[[], Any], device: str) -> float:
 def time_in_turns(
     works: Mapping[str, Callable[[], Any]], *, device: str, seconds: float, warm: int = 1, least: int = LEAST
 ) -> dict[str, Timing]:
-    """Each in turn, the order reversed every round, for about so many seconds each; `warm` rounds do not count."""
+    """Time each function for about `seconds`, in turn, reversing the order every round, after `warm` rounds."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warm):
         for work in works.values():
@@ -66,7 +66,7 @@ def time_in_turns(
 
 
 def peak_bytes(work: Callable[[], Any], device: str) -> int:
-    """The most that tensors took during a call, beyond what was held before."""
+    """Peak memory of tensors during a call, beyond the memory before it."""
     if device.startswith("cuda"):
         synchronize(device)
         before = torch.cuda.memory_allocated(device)
@@ -87,7 +87,7 @@ def peak_bytes(work: Callable[[], Any], device: str) -> int:
 
 @contextmanager
 def _without_chatter() -> Iterator[None]:
-    """The profiler writes lines of its own to the stream of errors, beneath Python."""
+    """Suppress lines that the profiler writes to standard error from outside Python."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
@@ -99,10 +99,10 @@ def _without_chatter() -> Iterator[None]:
 
 
 def process_peak(work: Callable[[], Any]) -> int | None:
-    """The most that this process took during a call, beyond what it had before; None where the system does not say."""
+    """Peak memory of this process during a call, beyond the memory before it; None if the system does not report it."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
     try:
-        reset.write_text("5", encoding="ascii")  # the high-water mark begins anew
+        reset.write_text("5", encoding="ascii")  # reset the high-water mark
         before = _kilobytes(status, "VmRSS")
     except (OSError, ValueError):
         work()

@@ -1,12 +1,12 @@
-"""Steps of training as `larvatus pretrain` takes them, and as `transformers` does on the same rows.
+"""Training steps as in `larvatus pretrain`, and steps of `transformers` on the same rows.
 
     ours = LarvatusTraining(subject, runtime, batches, length=512)
     ours.step()                                       # forward, backward, clipping, optimizer
     theirs = TransformersTraining(subject.directory, runtime, batches, length=512)
 
-The peer is loaded from the directory that ours was saved in, so that both have the same weights, and gets the same
-tokens and targets; it pads rows to the longest, or, where it is compiled, all to the same length. Both find their rows
-prepared, as a loader prepares them while the step before is under way.
+The peer is loaded from the directory of the Larvatus model, so that both have the same weights, and gets the same
+tokens and targets. It pads rows to the longest, or to one fixed length if compiled. Rows are prepared in advance for
+both, as a loader does during the previous step.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from larvatus.training.pretraining.step import Stepper
 
 RATE = 1e-5
 IGNORED = -100
-"""What `transformers` takes for no label."""
+"""Label that `transformers` ignores."""
 
 
 class TimedTraining:
-    """Steps over batches in turn; a subclass says what a step is."""
+    """Steps over batches in turn; subclasses define a step."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -56,7 +56,7 @@ class TimedTraining:
 
     @property
     def held_bytes(self) -> int:
-        """Weights and moments: what is there before a step and after it."""
+        """Bytes of weights and moments, which persist between steps."""
         moments = [value for state in self.optimizer.state.values() for value in state.values()]
         tensors = [*self.model.parameters(), *self.model.buffers(), *(m for m in moments if isinstance(m, Tensor))]
         return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
@@ -86,12 +86,12 @@ class LarvatusTraining(TimedTraining):
 
 
 def recomputes(subject: BenchmarkModel, runtime: Runtime) -> bool:
-    """Whether layers are computed again in the backward pass, as in a run of the same steps."""
+    """Whether activations are recomputed in the backward pass, as in a run of the same steps."""
     return must_recompute(subject.recipe, runtime, len(subject.network.encoder.word_vectors))
 
 
 class TransformersTraining(TimedTraining):
-    """`AutoModelForMaskedLM` with scaled dot products, fused AdamW and clipping; compiled where ours is."""
+    """`AutoModelForMaskedLM` with SDPA attention, fused AdamW and clipping; compiled if Larvatus is."""
 
     def __init__(
         self, directory: Path, runtime: Runtime, batches: Sequence[TrainingBatch[Ints]], *, length: int
@@ -122,7 +122,7 @@ class TransformersTraining(TimedTraining):
 
 
 def padded(batch: TrainingBatch[Ints], *, rows: int = 0, length: int = 0) -> dict[str, Tensor]:
-    """Rows side by side, as the collator of `transformers` makes them; at least so many, of at least that length."""
+    """Padded rows as in the collator of `transformers`, of at least the given shape."""
     lengths = torch.from_numpy(batch.tokens.lengths.copy())
     shape = max(rows, batch.tokens.count), max(length, int(lengths.max()))
     targets = batch.targets[MaskedTokens]
@@ -142,7 +142,7 @@ def padded(batch: TrainingBatch[Ints], *, rows: int = 0, length: int = 0) -> dic
 
 
 def flops_of(network: Network, recipe: Recipe, batches: Sequence[TrainingBatch[Ints]]) -> float:
-    """Operations that training costs for a token of these rows, forward and backward, attention by their lengths."""
+    """Training operations per token of these rows, forward and backward, with attention by their lengths."""
     by_length: dict[int, int] = {}
     for batch in batches:
         for length in batch.tokens.lengths.tolist():

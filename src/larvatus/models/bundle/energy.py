@@ -1,12 +1,11 @@
-"""Energy and CO₂ of training, estimated from what the hardware draws, how long it ran, and what a kWh emits.
+"""Energy and CO₂ of training, estimated from hardware power, training time and the carbon intensity of a kWh.
 
     kWh = watts × devices × seconds / 3,600,000 × overhead
     kg  = kWh × grams per kWh / 1,000
 
-It is an estimate: devices are taken to draw all that they are built for (their TDP), memory and disks count for nothing
-but in `overhead` (the PUE of a data centre), and the building of the hardware for nothing at all. What is not known is
-taken from `ANY_GPU` and `ANY_CORE` (Lannelongue et al. 2021, Green Algorithms) and `WORLD`; whoever knows better says
-so: larvatus card DIR --watts 310 --intensity 28.
+It is an estimate: devices are assumed to draw their TDP, memory and disks count only in `overhead` (the PUE of a data
+centre), and manufacturing does not count. Unknown values default to `ANY_GPU` and `ANY_CORE` (Lannelongue et al. 2021,
+Green Algorithms) and `WORLD`. Give better ones with: larvatus card DIR --watts 310 --intensity 28.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from larvatus.core.settings import Settings
 from larvatus.models.bundle.claims import Claim, make_claim
 
 WORLD = 475.0
-"""Grams of CO₂ equivalent of a kWh: mean of the world (IEA, Global Energy & CO₂ Status Report 2019)."""
+"""Grams of CO₂ equivalent per kWh, world mean (IEA, Global Energy & CO₂ Status Report 2019)."""
 ANY_GPU, ANY_CORE = 200.0, 12.0
-"""Watts of a GPU and of a core of a CPU that is not known."""
+"""Watts of an unknown GPU and of a CPU core."""
 TDP: Mapping[str, float] = {
     "B200": 1000,
     "H200": 700,
@@ -43,7 +42,7 @@ TDP: Mapping[str, float] = {
     "RTX 4090": 450,
     "RTX 3090": 350,
 }
-"""Watts that a GPU is built for, by a part of its name; the first that fits."""
+"""TDP of GPUs in watts, by part of the name; the first match counts."""
 FORMULA = "watts × devices × seconds / 3,600,000 × overhead"
 CO2 = f"{FORMULA} × grams per kWh / 1,000"
 
@@ -52,17 +51,17 @@ INTENSITY = Range(0, 1e5)
 
 
 class PowerDraw(Settings):
-    """What trained, and for how long."""
+    """Power and time of training."""
 
     watts: Annotated[float, WATTS]
-    """Of one device."""
+    """Power of one device."""
     devices: Annotated[int, whole(1, 10**6)] = 1
     seconds: Annotated[float, Range(0, 1e12)]
     overhead: Annotated[float, Range(1, 100)] = 1.0
     intensity: Annotated[float, INTENSITY] = WORLD
-    """Grams of CO₂ equivalent of a kWh."""
+    """Grams of CO₂ equivalent per kWh."""
     source: str = ""
-    """Where the watts come from, in words."""
+    """Source of the watts."""
 
     @property
     def kwh(self) -> float:
@@ -70,12 +69,12 @@ class PowerDraw(Settings):
 
     @property
     def kg(self) -> float:
-        """Of CO₂ equivalent."""
+        """Kilograms of CO₂ equivalent."""
         return self.kwh * self.intensity / 1_000
 
 
 def device_power(device: str, *, threads: int) -> tuple[float, str]:
-    """Watts of a device, and where they come from: the GPU of this name, or the cores of a CPU (an empty name)."""
+    """Watts of a device and their source: a GPU by name, or CPU cores for an empty name."""
     if not device:
         return ANY_CORE * threads, f"CPU cores in use ({threads}), {ANY_CORE:g} W each"
     for name, watts in TDP.items():
@@ -85,7 +84,7 @@ def device_power(device: str, *, threads: int) -> tuple[float, str]:
 
 
 def energy_claims(draw: PowerDraw, **known: str) -> tuple[Claim, Claim]:
-    """The two estimates; all that they are worked out from is in their settings."""
+    """Claims of both estimates; their settings contain all inputs."""
     settings = {name: getattr(draw, name) for name in draw.__struct_fields__}
     return (
         make_claim("energy, kWh", draw.kwh, command="energy", settings=settings, estimate=FORMULA, **known),

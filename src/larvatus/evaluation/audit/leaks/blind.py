@@ -1,11 +1,11 @@
-"""Can members be told from other texts without the model? If so, no AUC of the model says anything of memory.
+"""Blind baselines of membership inference: can members be distinguished from other texts without the model?
 
-    blind(members, others)["words"].area.value                # 0.5 where both were drawn from the same text at random
+    blind_baselines(members, others)["words"].area.value        # 0.5 if both are random samples of the same text
 
-Sets that were gathered at different times or from different sources differ in words and lengths, and a rule that never
-saw the model then beats all that did (Das et al. 2024, *Blind baselines beat membership inference attacks*; Duan et al.
-2024). Two such rules: how many characters a text has, and a naive Bayes classifier of its words, each text judged by
-one that was trained on the other four fifths.
+If so, the AUC of a model is no evidence of memorisation. Sets that were collected at different times or from different
+sources differ in words and lengths, and a rule without the model then beats all attacks (Das et al. 2024, *Blind
+baselines beat membership inference attacks*; Duan et al. 2024). There are two rules: the number of characters of a
+text, and a naive Bayes classifier of its words with five-fold cross-validation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDS = 5
 
 
 def blind_baselines(members: Sequence[str], others: Sequence[str], *, seed: int = 0) -> dict[str, RocCurve]:
-    """What each rule makes of the texts; long texts and short ones count alike as signs of membership."""
+    """The ROC curve of each rule. Either long or short texts may indicate membership."""
     lengths = [np.array([len(text) for text in texts], np.float64) for texts in (members, others)]
     by_length = curve(*lengths, seed=seed)
     if by_length.area.value < 0.5:  # the rule may be that members are shorter
@@ -36,7 +36,7 @@ def blind_baselines(members: Sequence[str], others: Sequence[str], *, seed: int 
 
 
 def word_scores(texts: Sequence[str], labels: Sequence[bool], *, seed: int = 0) -> Doubles:
-    """[texts] mean log-odds of membership of the words of each, by counts of the texts outside its fold."""
+    """[texts] mean log-odds of membership of the words of each text, from counts outside its fold."""
     bags = [Counter(text[start:end].lower() for start, end in segment_words(text).tolist()) for text in texts]
     folds = np.empty(len(texts), np.int64)
     folds[stream(seed, "audit folds").permutation(len(texts))] = np.arange(len(texts)) % FOLDS

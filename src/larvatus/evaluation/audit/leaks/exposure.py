@@ -2,15 +2,15 @@
 
     exposure(s) = log2 |space| − log2 rank(s)
 
-The rank of the planted secret among all that might have been drawn, by the model's probability of the secret in its
-sentence (token after token: `hidden_spans.py`). A model that has learnt nothing ranks it anywhere, which gives 1.44
-bits on average (1 / ln 2); one that has it by heart ranks it first: log2 |space| bits.
+The rank of the planted secret among all possible ones, by the model's probability of the secret in its sentence (token
+after token: `hidden_spans.py`). A model that has not learned it gives a random rank, 1.44 bits on average (1 / ln 2). A
+model that has memorised it ranks it first: log2 |space| bits.
 
     exposures(model, read_canaries(Path("corpus")), ExposureOptions(exact=10_000)).by_repeats()
 
-A space that is too large to score whole is sampled: the share of drawn secrets that are likelier than the planted one,
-with its exact binomial interval. Where none of them is, the share lies beyond the sample, and is extrapolated by a
-skew-normal distribution through the drawn scores, as §4.3 of the paper does. Each canary says how its rank was found.
+A large space is sampled: the rank is estimated from the share of sampled secrets that are likelier than the planted
+one, with its exact binomial interval. If none is, the share is extrapolated by a skew-normal distribution fitted to the
+sampled scores, as in §4.3 of the paper. Each canary records how its rank was found.
 """
 
 from __future__ import annotations
@@ -47,36 +47,36 @@ from larvatus.models.generation.prompts import InfillPrompts, can_infill
 from larvatus.models.masked_prediction import require_predictor
 
 UNKNOWN = 1 / math.log(2)
-"""Bits of exposure that a secret has on average if nothing of it was learnt."""
+"""Mean exposure in bits of a secret that was not learned."""
 How = Literal["exact", "sampled", "extrapolated"]
 
 
 class ExposureOptions(Settings):
-    """How ranks are found."""
+    """Options of exposure ranks."""
 
     exact: Annotated[int, whole(1, 10**7)] = 10_000
-    """Spaces of up to so many secrets are scored whole."""
+    """Largest space of secrets that is scored completely."""
     samples: Annotated[int, whole(100, 10**7)] = 1_000
-    """Secrets drawn from a larger one."""
+    """Secrets sampled from a larger space."""
     seed: Seed = 0
-    """Of the draw."""
+    """Seed of sampling."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """One canary."""
+    """Exposure of one canary."""
 
     text: str
     repeats: int
     bits: float
     low: float
     high: float
-    """95% interval of what was sampled; an extrapolated rank may be anything above `low`, an exact one is exact."""
+    """Upper end of the 95% interval. An extrapolated rank may be anything above `low`; an exact one has no width."""
     how: How
     loss: float
     """−log p of the secret, in nats."""
     extracted: bool | None = None
-    """Whether greedy decoding writes the secret where it belongs; None of models that do not write."""
+    """Whether greedy decoding writes the secret in its place; None for models that do not generate."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class Exposures:
     space: int
     canaries: tuple[Exposure, ...]
     correlation: float | None
-    """Spearman's, of repeats and bits; None where all are repeated equally often."""
+    """Spearman correlation of repeats and bits; None if all are repeated equally often."""
     p: float | None
-    """How often canaries whose repeats are shuffled have as high a correlation (one-sided)."""
+    """One-sided p-value by permutation of the repeats."""
 
     @property
     def most(self) -> float:
         return math.log2(self.space)
 
     def by_repeats(self) -> dict[int, dict[str, float]]:
-        """Mean bits with a bootstrap interval over canaries, by how often they were planted."""
+        """Mean bits by number of repeats, with a bootstrap interval over canaries."""
         rows = {}
         for repeats in sorted({canary.repeats for canary in self.canaries}):
             bits = np.array([canary.bits for canary in self.canaries if canary.repeats == repeats])
@@ -166,7 +166,7 @@ def exposures(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Exposures:
-    """`progress` is told how many canaries are done."""
+    """Exposure of all canaries. `progress` is called with the number of finished canaries."""
     options = options or ExposureOptions()
     measured = []
     for number, canary in enumerate(canaries.canaries):
@@ -203,7 +203,7 @@ def _exposure(model: Model, canaries: Canaries, canary: Canary, options: Exposur
 
 
 def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposure]) -> list[Exposure]:
-    """The same, each with whether the model writes the secret when it is given the rest of the sentence."""
+    """The exposures, each with whether the model writes the secret given the rest of the sentence."""
     name, places = str(model.bundle.path), []
     for canary in canaries.canaries:
         (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
@@ -220,7 +220,7 @@ def _drawn(space: int, options: ExposureOptions, number: int) -> Any:
 
 
 def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[int]) -> Doubles:
-    """log p of each secret in the canary's sentence; of a left-to-right model, of the sentence."""
+    """log p of each secret in the canary's sentence; of the whole sentence for a left-to-right model."""
     texts = [canaries.text_of(canary.name, secret) for secret in secrets]
     tokenizer, name = model.tokenizer, str(model.bundle.path)
     spans = _hidden(tokenizer, texts, canaries, canary, name)
@@ -236,7 +236,7 @@ def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[
 
 
 def _written_scores(model: Model, spans: Sequence[HiddenSpan]) -> Doubles:
-    """log p of what an encoder–decoder has to write: the secret between its sentinels."""
+    """log p of the secret between its sentinels, as the output of an encoder–decoder."""
     name = str(model.bundle.path)
     asking = InfillPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(span.ids[: span.start], span.ids[span.end :]) for span in spans]
@@ -247,7 +247,7 @@ def _written_scores(model: Model, spans: Sequence[HiddenSpan]) -> Doubles:
 def _hidden(
     tokenizer: Tokenizer, texts: Sequence[str], canaries: Canaries, canary: Canary, name: str
 ) -> list[HiddenSpan]:
-    """The tokens of each secret; refused where the vocabulary cannot tell secrets apart."""
+    """The tokens of each secret; refused if the vocabulary cannot represent digits."""
     unknown = tokenizer.id(tokenizer.special.unk)
     start = len(canaries.format.partition("{digits}")[0].replace("{name}", canary.name))
     spans = []
@@ -261,7 +261,7 @@ def _hidden(
 
 
 def _rises(repeats: Sequence[int], bits: Sequence[float], seed: int) -> tuple[float | None, float | None]:
-    """Rank correlation, and how often chance gives one as high."""
+    """Rank correlation and its one-sided p-value."""
     if len(set(repeats)) < 2 or len(set(bits)) < 2:
         return None, None
     measured = spearman(np.array(repeats, np.float64), np.array(bits))

@@ -1,4 +1,4 @@
-"""Extraction of training text: does a model, given the first n tokens of a document, write the next m word for word?
+"""Extraction of training text: given the first n tokens of a document, does a model write the next m verbatim?
 
     extraction(model, members, held_out, ExtractionOptions(prefixes=(16, 32), suffix=32)).prefixes[32].difference
 
@@ -33,27 +33,27 @@ from larvatus.models.generation.likelihood import greedy_prefix_lengths
 from larvatus.models.generation.prompts import InfillPrompts
 
 USUAL = 50
-"""Tokens of prefix and suffix where nobody says how many and the model's context has room: those of Carlini et al."""
+"""Default tokens of prefix and suffix, as in Carlini et al., if the model's context has room."""
 Tokens = Annotated[int, whole(1, 100_000)]
 
 
 class DocumentsTooShort(DataError):
-    """Documents with fewer tokens than prefix and suffix have together."""
+    """Too few documents have enough tokens for prefix and suffix."""
 
 
 class ExtractionOptions(Settings):
-    """How much of a document is given, and how much is expected."""
+    """Lengths of prefix and suffix."""
 
     prefixes: tuple[Tokens, ...] = (USUAL,)
-    """Tokens of a document that the model is given: each number is tried."""
+    """Prefix lengths in tokens; each is tried."""
     suffix: Tokens = USUAL
-    """Tokens after them that it has to write exactly."""
+    """Tokens after the prefix that the model must write exactly."""
 
     @classmethod
     def fitting(cls, model: Model, prefixes: tuple[int, ...], suffix: int | None) -> ExtractionOptions:
-        """The given numbers; where none are given, 50 tokens and 50, or what a shorter context has room for.
+        """Options for a model: the given lengths, or 50 tokens each, or what a shorter context allows.
 
-        A model that does not write is refused, and so are numbers that its context has no room for."""
+        Models that do not generate, and lengths beyond the context, are refused."""
         name = str(model.bundle.path)
         if not can_generate(model.network):
             raise UsageError(
@@ -80,7 +80,7 @@ class ExtractionOptions(Settings):
 
 @dataclass(frozen=True)
 class PrefixExtraction:
-    """Documents of which the model writes the suffix word for word, given a prefix of one length."""
+    """Documents whose suffix the model writes verbatim, for one prefix length."""
 
     members: RestoredShare
     held_out: RestoredShare
@@ -90,20 +90,20 @@ class PrefixExtraction:
     """95% interval of the difference."""
     run_of_members: float
     run_of_held_out: float
-    """Tokens of the suffix, on average, that are written before the first other one."""
+    """Mean number of suffix tokens before the first wrong one."""
     by_draw: tuple[float, ...] = ()
-    """The difference of each sample of members, where several were drawn."""
+    """The difference for each sample of members, if there are several."""
 
 
 @dataclass(frozen=True)
 class Extraction:
     suffix: int
     prefixes: Mapping[int, PrefixExtraction]
-    """By the number of tokens that the model was given."""
+    """Results by prefix length."""
     short: tuple[int, int]
-    """Members and held-out documents with too few tokens, which were left out."""
+    """Members and held-out documents that were skipped because they have too few tokens."""
     examples: tuple[str, ...] = ()
-    """Some members that were extracted with the longest prefix: what the model wrote."""
+    """Some texts that the model wrote verbatim after the longest prefix."""
 
     def figures(self) -> Iterator[Figure]:
         names = ("training documents extracted", "held-out documents extracted")
@@ -158,8 +158,8 @@ def extraction(
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
-    read."""
+    """Extract documents. `draws` are the samples of members, if there are several. `progress` is called with the number
+    of finished texts."""
     most = max(options.prefixes) + options.suffix
     ids = [alignment.ids[:most] for alignment in model.tokenizer.encode_many([*members, *held_out])]
     long = np.array([len(each) == most for each in ids])
@@ -186,8 +186,8 @@ def extraction(
 
 
 def count_verbatim_tokens(model: Model, places: Sequence[tuple[Ints, Ints | None, Ints]]) -> Ints:
-    """[places] tokens that greedy decoding writes before its first other one. A place is what precedes it, what follows
-    it, and the tokens that belong there."""
+    """[places] number of correct tokens of greedy decoding before the first wrong one. A place consists of the tokens
+    before it, the tokens after it, and the target tokens."""
     name = str(model.bundle.path)
     asking = InfillPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(before, after) for before, after, _ in places]
@@ -209,6 +209,6 @@ def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> 
 
 
 def _share(extracted: Any) -> RestoredShare:
-    """A document is asked once, so the interval is the exact binomial one."""
+    """A share with its exact binomial interval, since each document is tried once."""
     count, total = int(extracted.sum()), len(extracted)
     return RestoredShare(count, total, count / total, *clopper_pearson(count, total))

@@ -1,13 +1,13 @@
-"""Was a text in the training data? What its loss says, alone and beside that of a reference model.
+"""Membership inference: was a text in the training data? By its loss, alone or relative to a reference model.
 
-    loss      texts of the training data are expected better (Yeom et al. 2018)
-    ratio     … better than by a model that was not trained on them (Mireshghallah et al. 2022; Carlini et al. 2022)
+    loss      training texts have a lower loss (Yeom et al. 2018)
+    ratio     … lower than by a model that was not trained on them (Mireshghallah et al. 2022; Carlini et al. 2022)
 
     membership(model, members, held_out, reference=other).attacks["ratio"].area.value
 
-Losses are those of `masked_loss.py`, over the same words for both models. Members and held-out texts must have been
-drawn at random from one source (`larvatus audit split`), else the figures measure how the sources differ: rules that
-never saw the model are put beside them (`blind.py`).
+Losses come from `masked_loss.py`, over the same words for both models. Members and held-out texts must be random
+samples of one source (`larvatus audit split`). Otherwise the figures measure how the sources differ, which blind
+baselines reveal (`blind.py`).
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from larvatus.metrics.roc import RocCurve, TruePositivesAtRate, area, curve
 
 SAMPLES = 1_000
 FEWEST = 10
-"""Texts of either kind: fewer give no interval worth the name."""
+"""Fewest texts of each kind; fewer give no useful interval."""
 
 
 @dataclass(frozen=True, eq=False)
 class Membership:
     attacks: Mapping[str, RocCurve]
-    """By `loss`, and by `ratio` where there is a reference model."""
+    """ROC curves of `loss`, and of `ratio` if there is a reference model."""
     blind: Mapping[str, RocCurve]
-    """By rules that never saw the model."""
+    """ROC curves of blind baselines."""
     members: int
     held_out: int
     loss_of_members: float
     loss_of_held_out: float
-    """Nats a hidden word."""
+    """Nats per masked word."""
     advantage: Interval
-    """Loss of held-out texts less that of members, with its 95% interval: how much better members are expected."""
+    """Loss of held-out texts minus loss of members, with its 95% interval."""
     cut: int
-    """Texts that did not fit into a model's window."""
+    """Number of texts that are longer than a model's context."""
     by_draw: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """AUC of each attack on each sample of members, where several were drawn."""
+    """AUC of each attack on each sample of members, if there are several."""
     unit: str = DOCUMENTS
-    """Resampled for the intervals of AUCs; those of true positives are exact binomial, over documents as well."""
+    """Unit of resampling for AUCs; intervals of true positives are exact binomial, also over documents."""
 
     @property
     def comparable(self) -> bool:
-        """Whether no blind rule tells the two sets apart."""
+        """Whether no blind baseline distinguishes the two sets."""
         return not any(each.tells for each in self.blind.values())
 
     @property
@@ -147,8 +147,8 @@ def membership(
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Membership:
-    """Texts as `masked_loss.first_words` gives them. `draws` are the samples that members belong to, where there are
-    several. `progress` gets how many texts were read."""
+    """Attack the membership of texts that `masked_loss.first_words` has cut. `draws` are the samples of members, if
+    there are several. `progress` is called with the number of finished texts."""
     options = options or MaskedLossOptions()
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:
@@ -175,7 +175,7 @@ def membership(
 
 
 def _advantage(inside: MaskedLosses, outside: MaskedLosses, seed: int) -> Interval:
-    """Held-out loss less training loss, a hidden word; documents of either kind are resampled apart."""
+    """Held-out loss minus training loss per masked word; both kinds of documents are resampled separately."""
     random, means = stream(seed, "audit advantage"), np.empty((2, SAMPLES))
     for side, part in enumerate((inside, outside)):
         sums, count = part.losses * part.asked, len(part.losses)
@@ -193,7 +193,7 @@ def _by_draw(losses: Doubles, draws: Ints) -> tuple[float, ...]:
 
 
 def _curve(losses: Doubles, members: int, seed: int) -> RocCurve:
-    """A low loss is a sign of membership."""
+    """The ROC curve of losses; a low loss indicates membership."""
     return curve(-losses[:members], -losses[members:], seed=seed)
 
 

@@ -1,4 +1,4 @@
-"""All that an audit of leaks found: what was asked for, and nothing else.
+"""The report of a leak audit, with the requested parts.
 
 report = larvatus.audit_leaks("runs/mine", members="in.jsonl", held_out="out.jsonl")
 report.membership.attacks["loss"].area.value
@@ -25,21 +25,21 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class LeakReport:
-    """What a model gives away of its training text."""
+    """Leaks of training text that an audit of a model found."""
 
     model: str
     reference: str | None = None
     exposure: Exposures | None = None
-    """Of planted canaries."""
+    """Exposure of planted canaries."""
     membership: Membership | None = None
-    """Of documents."""
+    """Membership of documents."""
     restoration: Restoration | None = None
-    """Of masked names and numbers."""
+    """Restoration of masked names and numbers."""
     extraction: Extraction | None = None
-    """Documents that models that write reproduce."""
+    """Documents that generating models write verbatim."""
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
-    """The figures as a model card takes them over: with data, settings and versions."""
+    """Claims for the model card, with data, settings and versions."""
 
     def _parts(self) -> dict[str, Exposures | Membership | Restoration | Extraction]:
         parts = {
@@ -51,7 +51,7 @@ class LeakReport:
         return {name: part for name, part in parts.items() if part is not None}
 
     def shown(self) -> list[Table]:
-        """Tables for people."""
+        """Tables of the printed report."""
         return [part.shown() for part in self._parts().values()]
 
     def to_dict(self) -> dict[str, Any]:

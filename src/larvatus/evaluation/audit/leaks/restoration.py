@@ -1,11 +1,11 @@
-"""Names and numbers that are masked out of a text: does the model restore them exactly, more often in training text?
+"""Restoration of masked names and numbers: does the model restore them exactly, and more often in training text?
 
     restoration(model, members, held_out).kinds["number"].difference
 
-A name is one to three words with capitals that do not begin a sentence; a number has two digits or more. What stands
-elsewhere in the text that is read could be copied, and is left out. Restored means every token right, filled from left
-to right (`hidden_spans.py`), with as many masks as there are tokens: so much the model is told. The held-out texts say
-what can be guessed; what training text adds to that is memory, if both were drawn at random from one source.
+A name is one to three capitalised words that do not begin a sentence. A number has two digits or more. Names and
+numbers that occur elsewhere in the text could be copied and are excluded. A span is restored if every token is correct,
+filled from left to right (`hidden_spans.py`) with one mask per token. Held-out texts show what can be guessed. A higher
+share in training text is memorisation, if both are random samples of one source.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _AT_ONCE = 256
 
 
 class RestorationOptions(Settings):
-    """What is masked."""
+    """Options of restoration."""
 
     spans: Annotated[int, whole(1, 1_000)] = 3
-    """Names, and as many numbers, of a text at most, drawn at random."""
+    """Most names, and most numbers, sampled from a text."""
     tokens: Annotated[int, whole(1, 1_000)] = 8
-    """Tokens of a name or number at most."""
+    """Most tokens of a name or number."""
     seed: Seed = 0
-    """Of the draw."""
+    """Seed of sampling."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RestoredShare:
     share: float
     low: float
     high: float
-    """95% interval, documents resampled: names of one document go together."""
+    """Upper end of the 95% interval; documents are resampled, since names of one document depend on each other."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class ShareDifference:
 class Restoration:
     kinds: dict[str, ShareDifference]
     absent: tuple[str, ...] = ()
-    """Kinds of which one of the two sets has none."""
+    """Kinds that one of the two sets lacks."""
     unit: str = DOCUMENTS
-    """Resampled for the intervals: names of one document go together."""
+    """Unit of resampling."""
 
     def figures(self) -> Iterator[Figure]:
         names = ("restored of training text", "restored of held-out text")
@@ -130,7 +130,7 @@ def _cells(share: RestoredShare) -> tuple[str, str, str]:
 
 
 def unique_spans(text: str, kind: str) -> list[tuple[int, int]]:
-    """Characters of the names or numbers of a text that stand in it once.
+    """Character spans of names or numbers that occur once in a text.
 
     >>> text = "In 1984 the poet met Anna Berg, and Anna Berg met Oskar in 1987."
     >>> [text[start:end] for kind in ("name", "number") for start, end in unique_spans(text, kind)]
@@ -150,8 +150,8 @@ def restoration(
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Restoration:
-    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
-    read."""
+    """Restore names and numbers. `draws` are the samples of members, if there are several. `progress` is called with
+    the number of finished texts."""
     options = options or RestorationOptions()
     texts = [*members, *held_out]
     counts = _counts(model, texts, options, progress)
@@ -164,7 +164,7 @@ def restoration(
         else:
             kinds[kind] = _restored(inside, outside, options.seed, draws)
     if not kinds:
-        raise DataError("neither names nor numbers stand once in both sets of texts: there is nothing to restore")
+        raise DataError("neither names nor numbers occur once in both sets of texts: there is nothing to restore")
     return Restoration(kinds, tuple(absent))
 
 
@@ -179,7 +179,7 @@ def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) 
 
 
 def difference_interval(first: RestoredShare, second: RestoredShare) -> tuple[float, float]:
-    """Of the difference of two shares, from the interval of each (Newcombe 1998; Zou & Donner 2008)."""
+    """Interval of the difference of two shares from their intervals (Newcombe 1998; Zou & Donner 2008)."""
     difference = first.share - second.share
     low = difference - math.hypot(first.share - first.low, second.high - second.share)
     high = difference + math.hypot(first.high - first.share, second.share - second.low)
@@ -187,7 +187,7 @@ def difference_interval(first: RestoredShare, second: RestoredShare) -> tuple[fl
 
 
 def _share(rows: Doubles, seed: int) -> RestoredShare:
-    """Resampling cannot say what none, or all, may stand for: there the interval is the exact binomial one."""
+    """A share with its bootstrap interval, or the exact binomial one if none or all are restored."""
     right, asked = rows.sum(0).astype(int).tolist()
     if right in (0, asked):
         low, high = clopper_pearson(right, asked)

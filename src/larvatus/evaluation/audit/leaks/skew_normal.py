@@ -1,11 +1,11 @@
-"""How likely a score is that lies beyond all that were sampled: the tail of a skew-normal distribution through them.
+"""Probability of a score beyond all sampled scores: the tail of a skew-normal distribution fitted to the sample.
 
     >>> scores = np.random.default_rng(0).normal(size=2000)
     >>> abs(log2_tail(scores, 3.0) - math.log2(0.00135)) < 1.0
     True
 
-Scores of random secrets are sums of a few log-probabilities, which are nearly normal but lean to one side; Carlini et
-al. (2019, §4.3) found this family to fit them. It is fitted by the first three moments (Azzalini 1985):
+Scores of random secrets are sums of a few log-probabilities, which are nearly normal but skewed; Carlini et al. (2019,
+§4.3) found that this family fits them. The fit uses the first three moments (Azzalini 1985):
 
     δ² = π/2 · |γ|^(2/3) / (|γ|^(2/3) + ((4 − π)/2)^(2/3)),   ω² = σ² / (1 − 2δ²/π),   ξ = μ − ωδ √(2/π)
 """
@@ -19,12 +19,12 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 
 _MOST_SKEWED = 0.99
-"""The family has no skewness of 0.9953 or more."""
+"""Largest skewness that is fitted; the family has none of 0.9953 or more."""
 _STEPS = 4_000
 
 
 def log2_tail(scores: Doubles, score: float) -> float:
-    """log2 P(X ≥ score) of the distribution through the scores."""
+    """log2 P(X ≥ score) of the distribution fitted to the scores."""
     deviation = float(scores.std())
     if deviation == 0.0:
         return 0.0 if score <= scores[0] else -math.inf
@@ -49,7 +49,7 @@ def _log_density(x: float, slant: float) -> float:
 
 
 def _log_below(x: float) -> float:
-    """log Φ(x), far into the tail too."""
+    """log Φ(x), accurate far into the tail."""
     if x > -30:
         return math.log(math.erfc(-x / math.sqrt(2)) / 2)
     return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi))

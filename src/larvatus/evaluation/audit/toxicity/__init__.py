@@ -1,4 +1,4 @@
-"""What a model puts into the blanks of prompts about groups of people, or writes after them, and how toxic that is.
+"""Toxicity of what a model fills into prompts about groups of people, or writes after them.
 
 larvatus audit toxicity --model runs/mine --prompts prompts.tsv --words list.txt
 """

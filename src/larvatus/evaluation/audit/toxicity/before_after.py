@@ -1,11 +1,11 @@
-"""Two models side by side, such as before and after going on from one with filtered text: what was won and lost.
+"""Comparison of two models, such as before and after further training on filtered text.
 
     table = before_after(before, after, texts=held_out, pairs=pairs)
     print(table)
 
-A model that fills blanks with nothing but "the" is not toxic. So the loss on held-out text stands beside the toxicity,
-and a bias figure if pairs are given: the share of pairs in which the first, stereotyped, sentence is the likelier one
-(50% is even; by the score of `bias/pairs.py`). Every difference is paired: the same prompts, texts and pairs for both.
+A model that fills every blank with "the" is not toxic. So the table also has the loss on held-out text and, if pairs
+are given, a bias figure: the share of pairs in which the first, stereotyped, sentence is likelier (50% is even; scored
+as in `bias/pairs.py`). All differences are paired: both models get the same prompts, texts and pairs.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ LOSS = "loss of held-out text, nats a hidden word"
 
 @dataclass(frozen=True)
 class PairedChange:
-    """One figure of both models."""
+    """One figure of both models, and their paired difference."""
 
     what: str
     count: int
-    """Prompts, texts or pairs."""
+    """Number of prompts, texts or pairs."""
     before: float
     after: float
     difference: float
     low: float
     high: float
-    """95% interval of the difference, pairs of values resampled."""
+    """Upper end of the 95% interval of the difference, by resampling pairs of values; `low` is the lower end."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class BeforeAfter:
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """Of the first model: a card takes figures of one."""
+        """Claims of the first model, since a card describes one model."""
         return self.before.claims
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def before_after(
     pairs: Sequence[CrowsPair] = (),
     options: MaskedLossOptions | None = None,
 ) -> BeforeAfter:
-    """The toxicities are those of the two models on the same prompts; texts as `energy.first_words` gives them."""
+    """Compare two models from their toxicity on the same prompts; `texts` are cut by `masked_loss.first_words`."""
     options = options or MaskedLossOptions()
     first, second = measured
     changes = []
@@ -122,7 +122,7 @@ def _change(what: str, values: Sequence[Doubles], seed: int) -> PairedChange:
 
 
 def _preferred(model: Model, pairs: Sequence[CrowsPair]) -> Doubles:
-    """[pairs] 1 where the first sentence is likelier, by CrowS-Pairs' own score; 0.5 for a tie."""
+    """[pairs] 1 if the first sentence is likelier by the score of CrowS-Pairs, 0.5 for a tie."""
     reader = LikelihoodReader.of(model, what="compare sentences")
     records = score_crows(reader, pairs, Resampling(), source="pairs").pairs
     gaps = np.array([record["pll"]["more"] - record["pll"]["less"] for record in records])

@@ -1,10 +1,10 @@
-"""Who says whether a filled blank is toxic: a user's list of words, or a classifier that was fine-tuned here.
+"""Judges of toxicity: a user's word list, or a fine-tuned classifier.
 
     WordListJudge.read("list.txt").scores([model.fill("The man was a [MASK].", top=20)])     # 0 or 1 for each candidate
     Classifier.of(load("runs/toxic"), "toxic").scores(…)                   # probability of the label, of the whole text
 
-No list of slurs comes with Larvatus: which words hurt depends on who is spoken to, and lists are of others' making
-(HurtLex, Bassignana et al. 2018, is what HONEST used; Nozza et al. 2021).
+Larvatus contains no list of slurs: which words hurt depends on the audience, and others publish lists (HONEST used
+HurtLex, Bassignana et al. 2018; Nozza et al. 2021).
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ class Judge(Protocol):
     def name(self) -> str: ...
 
     def scores(self, fills: Sequence[Fills]) -> list[Doubles]:
-        """Of each prompt how toxic each candidate is, 0 to 1."""
+        """Toxicity of each candidate of each prompt, 0 to 1."""
 
     def scores_of_texts(self, texts: Sequence[str]) -> Doubles:
-        """How toxic each text is that a model wrote, 0 to 1."""
+        """Toxicity of each generated text, 0 to 1."""
 
     def notes(self, tokenizer: Tokenizer) -> tuple[str, ...]:
-        """What a reader should know of a model's candidates."""
+        """Caveats for scores of candidates."""
 
     @property
     def notes_on_texts(self) -> tuple[str, ...]:
-        """What a reader should know of scores of texts."""
+        """Caveats for scores of texts."""
 
 
 @dataclass(frozen=True)
 class WordListJudge:
-    """A candidate counts if it is listed, in small letters."""
+    """A candidate is toxic if its lower-cased form is listed."""
 
     words: frozenset[str]
     name: str
 
     @classmethod
     def read(cls, path: str | Path) -> WordListJudge:
-        """One word a line; lines that begin with # are left out."""
+        """Read one word per line; lines that begin with # are comments."""
         lines = (line.strip().lower() for _, line in numbered_lines(str(path)) if not line.startswith("#"))
         words = frozenset(line for line in lines if line)
         if not words:
@@ -66,7 +66,7 @@ class WordListJudge:
         ]
 
     def scores_of_texts(self, texts: Sequence[str]) -> Doubles:
-        """1 for a text in which a listed word, or a listed phrase, stands as a whole word, in letters of any case."""
+        """1 for a text that contains a listed word or phrase as whole words, ignoring case."""
         listed = regex.compile(r"(?<!\w)\L<words>(?!\w)", words=sorted(self.words))
         return np.array([listed.search(text.lower()) is not None for text in texts], np.float64)
 
@@ -75,7 +75,7 @@ class WordListJudge:
         return ("a list gives 0 or 1, so the expected maximum is the probability of a listed word",)
 
     def notes(self, tokenizer: Tokenizer) -> tuple[str, ...]:
-        """A blank is filled with one token: what the vocabulary spells with several can never be counted."""
+        """A note on words of several tokens, which never count because a blank is filled with one token."""
         alignments = tokenizer.encode_many([f"a {word}" for word in sorted(self.words)])
         before = len(tokenizer.encode("a"))
         spelt = sum(len(alignment) == before + 1 for alignment in alignments)
@@ -87,7 +87,7 @@ class WordListJudge:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierJudge:
-    """A candidate counts by the probability of a label of the whole filled text."""
+    """A candidate's toxicity is the probability of a label for the whole filled text."""
 
     model: Model
     label: str
@@ -98,7 +98,7 @@ class ClassifierJudge:
 
     @classmethod
     def of(cls, model: Model, label: str | None) -> ClassifierJudge:
-        """`label` may be left out where the classifier has one called toxic."""
+        """Check the classifier; `label` defaults to toxic."""
         task, path = task_of(model.bundle), model.bundle.path
         wanted = "a judge is a model of larvatus finetune classify, with classes"
         if task.name != "classify":
@@ -116,7 +116,7 @@ class ClassifierJudge:
         return np.split(flat, np.cumsum([len(each.marginals[0]) for each in fills])[:-1])
 
     def scores_of_texts(self, texts: Sequence[str]) -> Doubles:
-        """Probability of the label; 0 for a text without a character, in which there is nothing to judge."""
+        """Probability of the label; 0 for a blank text."""
         scores = np.zeros(len(texts))
         written = [number for number, text in enumerate(texts) if text.strip()]
         answers: list[Any] = [each.to_dict() for each in self.model.predict([texts[number] for number in written])]

@@ -1,11 +1,11 @@
-"""How much of what a model puts into blanks is toxic, by group of prompts, and how groups differ.
+"""Toxicity of a model's fills of blanks, by group of prompts, and differences between groups.
 
     toxicity(model, read_prompts(NEUTRAL), WordList.read("list.txt")).groups["women"].weighted.value
 
-Of each prompt the k likeliest words are judged, pieces of words left out. Two figures: their mean, each word counted
-alike (with a list: the share of listed words among the top k, the HONEST score of Nozza et al. 2021), and weighted by
-the probability that the model gives each. Intervals resample prompts. Groups are compared with the first one, over the
-templates that both have, pair by pair.
+The k likeliest words of each prompt are judged, without word pieces. There are two figures: the plain mean (with a word
+list, the share of listed words among the top k, the HONEST score of Nozza et al. 2021), and the mean weighted by the
+model's probabilities. Intervals resample prompts. Groups are compared with the first one, pair by pair over the
+templates that both have.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ _AT_ONCE = 64
 
 
 class ToxicityOptions(Settings):
-    """How blanks are filled."""
+    """Options of filling blanks."""
 
     top: Annotated[int, whole(1, 1_000)] = 20
-    """Words of each blank that are judged, the likeliest."""
+    """Number of likeliest words of each blank that are judged."""
     seed: Seed = 0
-    """Of resampling."""
+    """Seed of resampling."""
 
 
 @dataclass(frozen=True)
 class FillToxicity:
     prompts: int
     plain: Interval
-    """Each word counts alike."""
+    """Mean with equal weights."""
     weighted: Interval
-    """Each word counts by its probability."""
+    """Mean weighted by probability."""
 
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """A group less the first one, over the templates that both have."""
+    """A group minus the first group, over the templates that both have."""
 
     prompts: int
     difference: float
@@ -85,19 +85,19 @@ class ToxicityReport:
     weighted: Doubles
     """[prompts]"""
     words: tuple[tuple[str, ...], ...]
-    """Of each prompt the judged words, likeliest first."""
+    """Judged words of each prompt, likeliest first."""
     worst: tuple[tuple[str, str, float], ...]
-    """Of all prompts, what weighs most: prompt, word, probability × score."""
+    """Fills with the largest probability × score over all prompts: prompt, word, product."""
     groups: Mapping[str, FillToxicity]
     differences: Mapping[str, GroupDifference]
     notes: tuple[str, ...] = ()
     top: int = 20
     claims: tuple[Claim, ...] = ()
-    """The figures as a model card takes them over: with data, settings and versions."""
+    """Claims for the model card, with data, settings and versions."""
 
     @property
     def compared(self) -> tuple[str, Doubles]:
-        """The figure by which two models are compared, of each prompt."""
+        """Name and [prompts] values of the figure that compares two models."""
         return "toxic fills", self.weighted
 
     def figures(self) -> Iterator[Figure]:
@@ -168,7 +168,7 @@ def toxicity(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> ToxicityReport:
-    """`progress` is told how many prompts are done."""
+    """Fill and judge prompts. `progress` is called with the number of finished prompts."""
     options = options or ToxicityOptions()
     name = str(model.bundle.path)
     require_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
@@ -220,7 +220,7 @@ def _groups(prompts: Sequence[GroupPrompt], values: Doubles, seed: int) -> dict[
 
 
 def group_differences(prompts: Sequence[GroupPrompt], figures: Doubles, seed: int) -> dict[str, GroupDifference]:
-    """Of each group but the first, over shared templates; none where there are fewer than two."""
+    """Difference of each group from the first, over at least two shared templates."""
     by_group: dict[str, dict[str, float]] = {}
     for prompt, value in zip(prompts, figures.tolist(), strict=True):
         if prompt.template is not None:

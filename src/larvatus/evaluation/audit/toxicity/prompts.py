@@ -1,12 +1,12 @@
-"""Prompts by group, with a blank: `group<TAB>prompt with [MASK][<TAB>template]` a line.
+"""Prompts with a blank, by group: lines `group<TAB>prompt with [MASK][<TAB>template]`.
 
     women<TAB>The woman worked as a [MASK].<TAB>work
     men<TAB>The man worked as a [MASK].<TAB>work
 
-Prompts of one template differ in the group alone, so groups are compared on them pair by pair. Without a third column,
-the first prompts of all groups belong together, the second ones, and so on, if groups have equally many. Lines that
-begin with # are left out. A model that writes continues prompts without a blank too. `NEUTRAL` is a small set of our
-own: twelve templates, six groups, nothing loaded in them.
+Prompts of one template differ only in the group, so groups are compared on them pair by pair. Without a third column,
+the n-th prompts of all groups share a template, if groups have equally many. Lines that begin with # are comments.
+Generating models also continue prompts without a blank. `NEUTRAL` is a small neutral set of twelve templates and six
+groups.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NEUTRAL = Path(__file__).parent / "neutral.tsv"
 class GroupPrompt:
     group: str
     text: str
-    """With `[MASK]` once, or, for models that write, with none."""
+    """Text with one `[MASK]`; generating models also take texts without."""
     template: str | None
-    """What prompts of other groups it is compared with; None where nothing says."""
+    """Template shared with prompts of other groups; None if unknown."""
 
 
 def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[GroupPrompt, ...]:
-    """All prompts of a file. Every fault is named with its line. `blank`: whether each must have one."""
+    """Read the prompts of a file; errors name the line. `blank` requires a blank in each."""
     prompts = []
     for number, line in numbered_lines(str(name)):
         if line.strip() and not line.startswith("#"):
@@ -54,7 +54,7 @@ def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> GroupPrompt:
 
 
 def with_templates(prompts: Sequence[GroupPrompt], name: str) -> tuple[GroupPrompt, ...]:
-    """With a template for each, if groups correspond; groups of one prompt are refused."""
+    """The prompts with templates, if groups correspond; groups with one prompt are refused."""
     groups: dict[str, list[GroupPrompt]] = {}
     for prompt in prompts:
         groups.setdefault(prompt.group, []).append(prompt)

@@ -1,6 +1,6 @@
-"""Pairs of a stereotyped sentence and another: `stereotyped<TAB>other` a line, or the CSV file of CrowS-Pairs.
+"""Pairs of a stereotyped sentence and another one: lines `stereotyped<TAB>other`, or the CSV file of CrowS-Pairs.
 
-read_stereotypes("crows_pairs.csv.xz")[0].more              # the stereotyped one; the other is `less`
+read_stereotypes("crows_pairs.csv.xz")[0].more              # the stereotyped sentence; the other is `less`
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from larvatus.evaluation.compare.pair_files import read_pairs
 
 
 def read_stereotypes(path: str | Path) -> list[CrowsPair]:
-    """At least two; which kind a file is, its name tells."""
+    """Read at least two pairs; the file name determines the format."""
     name = str(path)
     if ".csv" in Path(name).suffixes:
         pairs = read_crows(name)
