@@ -128,7 +128,7 @@ def test_data_that_are_missing_are_named_and_those_that_changed_are_said(tuned: 
     (tuned / "data" / "train.jsonl").write_text('{"text": "wide", "label": "wet"}\n{"text": "a", "label": "dry"}\n')
     code, said, _ = larvatus("card", tuned / "model", "--verify", "--data", tuned / "data")
     assert code == 5
-    assert "train.jsonl is not what was measured on: sha256" in said
+    assert "train.jsonl is not the file of the claim: sha256" in said
 
 
 def test_pretraining_claims_are_worked_out_again_to_the_last_digit(
@@ -301,7 +301,7 @@ def test_what_is_no_model_or_no_result_is_refused(tuned: Path, larvatus: Call) -
         assert (code, err.count("\n")) == (4, 0)
         assert name in err
     assert "holds no model (no larvatus.json)" in larvatus("card", tuned / "data")[2]
-    assert "is no directory" in larvatus("card", tuned / "absent")[2]
+    assert "is not a directory" in larvatus("card", tuned / "absent")[2]
     assert larvatus("card", tuned / "model", "--verify", "--add", "x")[0] == 2
     assert "is not there" in larvatus("card", tuned / "model", "--verify", "--data", tuned / "absent")[2]
     os.remove(tuned / "model" / "model.safetensors")

@@ -1,9 +1,9 @@
-"""Where the data of claims are looked for: below what the user named, the model's directory, and where the user stands.
+"""Find the data of claims: in the places that the user named, the model's directory, and the working directory.
 
-    shelf = Shelf([Path("held_out/"), Path("runs/law")])
-    shelf.paths(data)                              # the files, or MissingData
+    finder = DataFinder([Path("held_out/"), Path("runs/law")])
+    finder.paths(data)                             # the files, or MissingData
 
-A card may come from anywhere, so what it names is looked up by relative names below these places, never elsewhere.
+A card may come from anywhere, so names in it are looked up as relative names in these places, never elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from larvatus.models.bundle.claims import Data
 
 
 class MissingData(DataError):
-    """Data that a claim needs, and that stand nowhere."""
+    """Data that a claim needs and that no place has."""
 
     def __init__(self, *data: Data) -> None:
         super().__init__(f"needs {', '.join(map(str, data))}")
@@ -26,10 +26,10 @@ class MissingData(DataError):
 
 
 class ChangedData(DataError):
-    """Data that have the right name and say something else."""
+    """Data with the right name and other contents."""
 
     def __init__(self, data: Data, actual: str, path: Path) -> None:
-        super().__init__(f"{path} is not what was measured on: sha256 {actual[:12]}…, claimed {data.sha256[:12]}…")
+        super().__init__(f"{path} is not the file of the claim: sha256 {actual[:12]}…, claimed {data.sha256[:12]}…")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DataFinder:
     places: Sequence[Path]
 
     def paths(self, data: Data) -> list[Path]:
-        """All files of the data, in their order; those of kind `file` are checked against their checksum."""
+        """All files of the data, in order; those of kind `file` are checked against their checksum."""
         paths = [self._path(name, data) for name in data.files or (data.name,)]
         if data.kind == "file":
             actual = sha256(paths[0])
@@ -52,7 +52,7 @@ class DataFinder:
         raise MissingData(data)
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        parts = PurePath(name).parts  # none of "" and "."
+        parts = PurePath(name).parts  # empty for "" and "."
         if not parts or "\0" in name:
             return
         ends = [parts[start:] for start in range(len(parts))]

@@ -1,6 +1,6 @@
 """Token after token: each sequence gets its next one until it ends; those that have ended leave the batch.
 
-    sequences = unroll(under_way, choose=greedy, most=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
+    sequences = decode(under_way, choose=greedy, most=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
 
 B sequences at first, R of them still under way, V vocabulary.
 

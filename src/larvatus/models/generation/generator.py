@@ -1,6 +1,6 @@
 """The one place that says what a model writes with: an encoder that continues, and the head that predicts its tokens.
 
-    generator = the_generator(network)                 # refused where the model reads both sides
+    generator = require_generator(network)                 # refused where the model reads both sides
     generator.encoder.continuing(prompts, room=20, head=generator.head)
 
 M states, D hidden size, V vocabulary.

@@ -59,7 +59,7 @@ class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
         return QuestionAnswering(self, model)
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         if len(labels) != len(cls.labels):
             raise ValueError(f"a head for answers has a start and an end, not {len(labels)} labels")
         return {}

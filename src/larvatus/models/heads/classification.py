@@ -89,17 +89,17 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
     def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
 
-    def stated(self) -> dict[str, Any]:
-        return {**super().stated(), "problem_type": PROBLEM_TYPES[self.kind]}
+    def hf_fields(self) -> dict[str, Any]:
+        return {**super().hf_fields(), "problem_type": PROBLEM_TYPES[self.kind]}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         ours = {theirs: kind for kind, theirs in PROBLEM_TYPES.items()}
         usual = "regression" if len(labels) == 1 else "multi-class"
         return {"labels": labels, "kind": ours[problem_type] if problem_type else usual}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset({"labels", "kind"})
 
     def describe(self) -> str:

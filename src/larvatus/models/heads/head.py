@@ -146,7 +146,7 @@ class HeadConfig(Settings, tag_field="type"):
         """Whether weights of the other head may be gone on with: it is of this kind, and tells the same."""
         return type(self) is type(other) and self.labels == other.labels
 
-    def stated(self) -> dict[str, Any]:
+    def hf_fields(self) -> dict[str, Any]:
         """Fields of config.json that `transformers` gives this kind of head, beside those of the family."""
         names = self.labels
         return {
@@ -155,13 +155,13 @@ class HeadConfig(Settings, tag_field="type"):
         }
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         """The opposite: settings that those fields say; ValueError where they do not go together."""
         return {"labels": labels}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
-        """The settings that `read_stated` gives."""
+    def settings_in_hf_fields(cls) -> frozenset[str]:
+        """The settings that `from_hf_fields` gives."""
         return frozenset({"labels"})
 
 

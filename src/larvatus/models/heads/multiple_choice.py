@@ -81,16 +81,16 @@ class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
     def build(self, model: EncoderConfig, vocabulary: int) -> MultipleChoice:
         return MultipleChoice(self, model)
 
-    def stated(self) -> dict[str, Any]:
+    def hf_fields(self) -> dict[str, Any]:
         """Nothing: endings have no names, and `transformers` states none."""
         return {}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset()
 
     def describe(self) -> str:

@@ -79,16 +79,16 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
         """What is written for a label, or the text itself."""
         return dict(self.words).get(target, target)
 
-    def stated(self) -> dict[str, Any]:
+    def hf_fields(self) -> dict[str, Any]:
         """Nothing: `transformers` has no labels for what is written."""
         return {}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset()
 
 

@@ -1,13 +1,13 @@
 """Initialisation as published for BERT: weights from a normal distribution (σ = 0.02) cut at 2σ, biases 0, norms 1, 0.
 
-Every parameter has a generator of its own, f(seed, its name), so adding a head or a layer never changes the others.
-The numbers are drawn on CPU, so a model starts the same on every device. A module that is published otherwise (an LSTM,
-a mix of layers) has a method `initialise(generator)` of its own.
+Every parameter has a generator of its own, f(seed, its name), so adding a head or a layer never changes the others. The
+numbers are sampled on the CPU, so a model starts the same on every device. A module that is published otherwise (an
+LSTM, a mix of layers) has a method `initialise(generator)` of its own.
 
-Modules as shells: shapes without memory or values, for weights that come from elsewhere.
+`empty_weights` builds modules without memory or values, for weights that are loaded:
 
-with shells():
-    model = nn.Linear(768, 768)                # on the meta device
+    with empty_weights():
+        model = nn.Linear(768, 768)                # on the meta device
 """
 
 from __future__ import annotations

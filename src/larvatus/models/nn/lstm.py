@@ -1,20 +1,20 @@
-"""A bidirectional LSTM over the words of each sequence, end to end in a flat batch; no padding outside the kernel.
+"""LSTMs over the words of each sequence, concatenated in a flat batch: nothing is padded outside the kernel.
+
+`BiLSTM` is the feature-based way to use an encoder (Devlin et al. 2019, §5.3), whose vectors are its frozen features:
 
     h_i = [LSTM→(x_1 … x_i); LSTM←(x_n … x_i)]
-
-The feature-based way to use an encoder (Devlin et al. 2019, §5.3): its vectors are frozen features, which this reads.
 
     >>> BiLSTM(size=8, hidden=6)(torch.zeros(5, 8), torch.tensor([3, 2])).shape
     torch.Size([5, 12])
 
-An LSTM whose state is projected to a smaller size (Sak et al. 2014), over packed sequences: nothing is padded.
+`ProjectedLSTM` projects its state to a smaller size (Sak et al. 2014), over packed sequences:
 
     i, f, o = σ(W x_t + U r_{t−1} + b)        g = tanh(W_g x_t + U_g r_{t−1} + b_g)
     c_t = clip(f c_{t−1} + i g)               r_t = clip(W_r (o tanh(c_t)))
 
-ELMo clips cells and projections at 3. The kernel of CUDA cannot: with a clip, steps are taken one by one. On a CPU they
-always are: the backward pass of torch's own LSTM, which adds up weights step by step, takes longer.
-W words in the order of a packed sequence, P size of input and output, H cells.
+ELMo clips cells and projections at 3. CUDA's kernel cannot: with a clip, steps are computed one by one. On a CPU they
+always are: the backward pass of torch's own LSTM, which sums weight gradients step by step, takes longer. W words in
+the order of a packed sequence, P size of input and output, H cells.
 
     >>> lstm = ProjectedLSTM(size=4, cells=8)
     >>> lstm(torch.zeros(5, 4), torch.tensor([2, 2, 1])).shape
@@ -38,7 +38,7 @@ class BiLSTM(nn.Module):
 
     @property
     def width(self) -> int:
-        """Of a word's vector: both directions."""
+        """Size of a word's vector: both directions."""
         return 2 * self.lstm.hidden_size
 
     @torch.no_grad()
@@ -49,7 +49,7 @@ class BiLSTM(nn.Module):
             parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x_WD: Tensor, counts_B: Tensor) -> Tensor:
-        """Words of all sequences end to end, and how many each has: [W, D] → [W, 2 × hidden]."""
+        """Words of all sequences concatenated, and the number of each: [W, D] → [W, 2 × hidden]."""
         if not len(x_WD):
             return x_WD.new_zeros(0, self.width)
         rows_W, sizes = _by_step(counts_B)
@@ -59,9 +59,9 @@ class BiLSTM(nn.Module):
 
 
 def _by_step(counts_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The order in which a packed sequence wants its rows: first words of all sequences, then second words, …
+    """The row order of a packed sequence: first words of all sequences, then second words, …
 
-    Longest sequence first; [W] rows of the flat batch and, on the CPU, how many sequences are still there at each step.
+    Longest sequence first; [W] rows of the flat batch and, on the CPU, the number of sequences left at each step.
     """
     counts = counts_B.cpu()
     starts = counts.cumsum(0) - counts

@@ -9,25 +9,25 @@
 | attention | FFN_start(z_i), FFN_end(z_j) | Σ softmax(a_i … a_j)_k z_k, with a_k = w · z_k (Lee et al. 2017) |
 | self-attention | FFN_start(z_i), FFN_end(z_j) | mean of SelfAttention(z_i … z_j), with W^Q, W^K and W^V (11.26) |
 
-Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span alone; g is
+Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span only; g is
 their mean. `content` is the product of W_c and W^V: two linear maps in a row are one. The scores q · k of the words
 near each start are computed once, and the spans that begin there are the corners of that L × L square.
 
 The first layer is linear in the concatenation, so W = [W_s W_e W_c] is applied to words, not to spans, and its three
-parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run
-from each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions in
-place of W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a
-block's hidden layer is made anew for the gradient.
-W words, M spans, L longest span, D hidden size, H size of the scorer's hidden layer, K scores of a span.
+parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run from
+each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions instead of
+W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a block's
+hidden layer is recomputed for the gradient.
 
-All spans of up to L words of each sequence of a flat batch: S(x) of the chapter (§11.5.2), with j − i < L.
+`SpanIndex` lists all spans of up to L words of each sequence of a flat batch: S(x) of the chapter, with j − i < L.
 
     >>> index = SpanIndex.of(torch.tensor([3, 1]), longest=2)       # two sequences, of three words and of one
     >>> index.first_M.tolist(), index.last_M.tolist()
     ([0, 0, 1, 1, 2, 3], [0, 1, 1, 2, 2, 3])
 
-Spans stand in the order of their first words, short ones first. A sequence may hold words, at its end, that only end
-spans and begin none: those of a window, which begin theirs in the next. W words, M spans, B sequences.
+Spans are in the order of their first words, short ones first. A sequence may end with words that only end spans and
+begin none: those of a window, whose spans begin in the next window. W words, M spans, B sequences, L longest span, D
+hidden size, H size of the scorer's hidden layer, K scores of a span.
 """
 
 from __future__ import annotations

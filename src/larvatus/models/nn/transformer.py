@@ -9,14 +9,9 @@
     >>> len(encoder(batch, layers=[0, 2]))                        # of the embeddings and of the second layer
     2
 
-N tokens in the flat batch, D hidden size.
-
-Settings of the transformer encoder, checked. The defaults are BERT's.
-
-    TransformerSettings(layers=6, hidden=384, heads=12)
-
-ModernBERT (Warner et al. 2024) is: pre-norm, rotary positions, a gated feedforward layer, no biases, and local
-attention but in every third layer. `transformer.py` builds what they describe.
+The defaults of the settings are BERT's. ModernBERT (Warner et al. 2024) is: pre-norm, rotary positions, a gated
+feedforward layer, no biases, and local attention except in every third layer. N tokens in the flat batch, D hidden
+size.
 """
 
 from __future__ import annotations
@@ -101,7 +96,7 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
             )
         _check_positions(self)
         _check_windows(self)

@@ -70,7 +70,7 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
             )
         if self.hidden % 2:
             raise RecipeError(

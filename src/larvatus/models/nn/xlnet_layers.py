@@ -1,19 +1,17 @@
-"""One block of XLNet (Yang et al. 2019, §2.3): relative attention, then the feedforward layer, in two streams.
+"""The block of XLNet (Yang et al. 2019, §2.3) and the segment memory of Transformer-XL (Dai et al. 2019, §3.2).
 
     content   h ← norm(h + attention(q of h, keys and values of h)),   then h ← norm(h + feedforward(h))
     query     g ← norm(g + attention(q of g, keys and values of h)),   then g ← norm(g + feedforward(g))
 
-Both use the same weights, and the same keys and values, which are computed once.
-N tokens, M places asked at, T remembered states, D hidden size.
-
-Segment memory (Transformer-XL, Dai et al. 2019, §3.2): states of a segment are kept, and read by the next one.
+Both streams use the same weights, and the same keys and values, which are computed once. States of a segment are kept
+and read by the next segment:
 
     segment 1   states of every layer → the last `keep` of each sequence, without gradient
-    segment 2   its tokens see them beside each other, in every layer those of the layer below
+    segment 2   its tokens attend to them as well, in every layer to those of the layer below
 
-Sequence b of a batch goes on from sequence b of the batch before. Nothing is padded: sequences may remember different
-numbers of states. A sequence can also be cut into two segments by itself (`SequenceHalves`): then the second
-remembers the first, whatever order sequences come in. N tokens, T remembered states, B sequences, D hidden size.
+Sequence b of a batch continues sequence b of the previous batch. Nothing is padded: sequences may remember different
+numbers of states. A sequence can also be cut into two segments itself (`SequenceHalves`): then the second remembers the
+first, whatever the order of sequences. N tokens, M queried positions, T remembered states, B sequences, D hidden size.
 """
 
 from __future__ import annotations

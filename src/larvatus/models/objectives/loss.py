@@ -3,7 +3,7 @@
 total objective = Σ over objectives   weight × Σ losses / number of predictions in the WHOLE step
 
 >>> halves = Loss(total=torch.tensor(6.0), count=torch.tensor(2)), Loss(total=torch.tensor(3.0), count=torch.tensor(1))
->>> float(halves[0].mean), float(combine({"masked-lm": halves[0]}, {"masked-lm": 3}))
+>>> float(halves[0].mean), float(weighted_sum({"masked-lm": halves[0]}, {"masked-lm": 3}))
 (3.0, 2.0)
 """
 
