@@ -8,12 +8,14 @@ The interval is over examples, 95%; the deviation over seeds of fine-tuning, whe
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better
+from larvatus.metrics.figures import Figure
 
 
-class Figure(Settings, omit_defaults=True):
+class SuiteFigure(Settings, omit_defaults=True):
     """One number of one model."""
 
     id: str
@@ -43,8 +45,15 @@ class Figure(Settings, omit_defaults=True):
     conditions: str = ""
     """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
 
+    def figure(self, **conditions: Any) -> Figure | None:
+        """The reported number with its interval and conditions; None if its value is not defined."""
+        if self.value is None:
+            return None
+        numbers: dict[str, Any] = {"low": self.low, "high": self.high, "deviation": self.deviation}
+        return Figure(metric=self.measure, value=self.value, conditions=conditions, **numbers)
 
-class Reference(Settings):
+
+class PublishedFigure(Settings):
     """A figure that somebody published."""
 
     system: str
@@ -53,11 +62,11 @@ class Reference(Settings):
     source: str
 
 
-def known(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     """What JSON can say: it has no NaN."""
     return number if math.isfinite(number) else None
 
 
-def interval_of(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
+def normal_interval(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
     """The value and z standard errors on both sides."""
     return value - z * error, value + z * error

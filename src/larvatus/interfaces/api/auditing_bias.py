@@ -21,8 +21,8 @@ from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
-from larvatus.evaluation.audit.bias.pairs import drawn_pairs, read_crows, score_crows
-from larvatus.evaluation.audit.bias.reader import Progress, Reader
+from larvatus.evaluation.audit.bias.pairs import read_crows, sample_pairs, score_crows
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader, Progress
 from larvatus.evaluation.audit.bias.report import REPORT, BiasReport
 from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.bias.stereoset import score_stereoset
@@ -31,8 +31,8 @@ from larvatus.evaluation.audit.bias.swap_words import read_swaps
 from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
+from larvatus.evaluation.cards.claims import bias_claims
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.bias_claims import bias_claims
 from larvatus.interfaces.api.evaluating import read_for
 from larvatus.interfaces.api.task_settings import split_columns
 from larvatus.interfaces.settings import read_settings
@@ -181,7 +181,7 @@ class _Audit:
         sources = {name: self.sources(name) for name in self.asked}
         said = {"columns": dict(self.columns), "own_words": self.swaps is not None}
         of_swaps = {name: value for name, value in said.items() if value}
-        return replace(report, claims=bias_claims(report, model, sources=sources, of_swaps=of_swaps))
+        return replace(report, claims=bias_claims(report, model, sources=sources, swap_settings=of_swaps))
 
     def sources(self, part: str) -> list[Any]:
         """What a part was read from, file by file."""
@@ -213,11 +213,11 @@ class _Audit:
         read, score, what = _BY_LIKELIHOOD[name]
         examples = read(source)
         if name == "crows_pairs" and self.chosen.most_pairs is not None:
-            examples = drawn_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
+            examples = sample_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
         return score(self.reader(model, what), examples, how, source=_name(source))
 
-    def reader(self, model: Model, what: str) -> Reader:
-        return Reader.of(model, what=what, progress=self.progress)
+    def reader(self, model: Model, what: str) -> LikelihoodReader:
+        return LikelihoodReader.of(model, what=what, progress=self.progress)
 
 
 _BY_LIKELIHOOD: Mapping[str, tuple[Callable[[Any], Any], Callable[..., Any], str]] = {

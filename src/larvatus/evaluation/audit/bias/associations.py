@@ -29,7 +29,7 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
 from larvatus.evaluation.audit.bias.shown import Resampling
-from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.units import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions
@@ -38,6 +38,7 @@ from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.association import PermutationP, associations, effect_size, permutation_p
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.clusters import cluster_bootstrap
+from larvatus.metrics.figures import Figure
 from larvatus.models.nn.encoder import Encoder
 
 WORD = "[WORD]"
@@ -45,6 +46,7 @@ PLAIN_SENTENCES = ("This is [WORD].", "That is [WORD].", "There is [WORD].", "He
 """Semantically bleached, after May et al. 2019."""
 FIELDS = ("sentences", "tests")
 TEST_FIELDS = ("name", "targets", "attributes")
+STANDARDISED = "standardised"
 
 
 class Embeds(Protocol):
@@ -99,6 +101,15 @@ class AssociationResult:
     """Resampled for the intervals: attribute words and sentences are fixed."""
     limits: tuple[str, ...] = ASSOCIATIONS
 
+    def figures(self) -> Iterator[Figure]:
+        for each in self.tests:
+            groups = f"{' / '.join(each.targets)}, {' / '.join(each.attributes)}"
+            at: dict[str, Any] = {"category": each.name, "group": groups}
+            if each.vectors == STANDARDISED:
+                at["vectors"] = STANDARDISED
+            yield Figure.of(f"effect size d ({each.vectors})", each.effect, unit=self.unit, **at)
+            yield Figure(metric=f"p of d, two-sided ({each.vectors})", value=each.p.two_sided, conditions=at)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -128,7 +139,7 @@ class AssociationResult:
 def read_associations(given: str | Path | Mapping[str, Any]) -> AssociationTests:
     """A TOML file, or the same as a mapping."""
     record, where = read_toml(given, FIELDS)
-    sentences = texts_of(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
+    sentences = read_texts(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
     for sentence in sentences:
         if sentence.count(WORD) != 1:
             raise DataError(f"{where}: {sentence!r} must hold {WORD} once")
@@ -143,7 +154,7 @@ def _test(record: Any, where: str) -> AssociationTest:
         raise DataError(f"{where}: a test has {', '.join(TEST_FIELDS)}")
     sets = {}
     for what in ("targets", "attributes"):
-        lists = words_of(record.get(what), where, what=what, least=2)
+        lists = read_word_lists(record.get(what), where, what=what, least=2)
         if len(lists) > 2:
             raise DataError(f"{where}: {len(lists)} sets of {what}; a test compares two")
         for name, words in lists.items():
@@ -171,7 +182,7 @@ def score_associations(
     """Effect size, interval and p of each test, for plain vectors and, with a standardiser, for standardised ones."""
     words = sorted({word for test in tests.tests for sets in (test.targets, test.attributes) for word in _all(sets)})
     results = []
-    for name, standardise in (("plain", None), ("standardised", standardiser)):
+    for name, standardise in (("plain", None), (STANDARDISED, standardiser)):
         if name == "plain" or standardise is not None:
             options = EmbedOptions(unit="span", layers=layers, standardise=standardise)
             vectors = _vectors(model, words, tests.sentences, options)

@@ -29,13 +29,14 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.special_tokens import inputs
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, percent
 from larvatus.evaluation.audit.bias.stereoset_file import KINDS, StereoExample
 from larvatus.evaluation.audit.units import TERMS, resampled
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentence
 
@@ -65,6 +66,14 @@ class StereoResult:
     """Resampled for the intervals."""
     limits: tuple[str, ...] = STEREOSET
 
+    def figures(self) -> Iterator[Figure]:
+        for kind, methods in self.scores.items():
+            for method, categories in methods.items():
+                for category, score in categories.items():
+                    for name, interval in (("lms", score.lms), ("ss", score.ss), ("icat", score.icat)):
+                        metric = f"{kind} {name} ({method}), %, {score.examples:,} examples"
+                        yield Figure.of(metric, interval, unit=self.unit, percent=True, category=category)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -87,7 +96,7 @@ def _row(name: str, score: StereoScore) -> tuple[str, ...]:
 
 
 def score_stereoset(
-    reader: Reader, examples: Sequence[StereoExample], resampling: Resampling, *, source: str
+    reader: LikelihoodReader, examples: Sequence[StereoExample], resampling: Resampling, *, source: str
 ) -> StereoResult:
     """Both kinds of examples, by every score that the model can give."""
     scores = {}
@@ -99,7 +108,7 @@ def score_stereoset(
     return StereoResult(source, scores)
 
 
-def _intrasentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
+def _intrasentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
     """By each score, [examples, 3]."""
     slots = [Slot(text, span, where=example.where) for example in examples for text, span in example.fillings()]
     texts = [sentence for example in examples for sentence in example.sentences]
@@ -111,7 +120,7 @@ def _intrasentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[st
     return {name: np.array(row).reshape(-1, 3) for name, row in numbers.items()}
 
 
-def _intersentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
+def _intersentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
     pairs = [(example.context, sentence) for example in examples for sentence in example.sentences]
     texts = [f"{context} {sentence}" for context, sentence in pairs]
     after = []  # tokens of the sentence
@@ -131,7 +140,7 @@ def _intersentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[st
 
 
 @torch.inference_mode()
-def _follows(reader: Reader, head: NextSentence, pairs: Sequence[tuple[str, str]]) -> list[float]:
+def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The probability that the second text of each pair follows the first."""
     encoder, device = reader.network.encoder, reader.predictor.device
     rows = [inputs(reader.tokenizer, [pair]) for pair in pairs]

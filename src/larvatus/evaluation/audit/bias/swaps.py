@@ -21,9 +21,10 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import AnyExample, Dataset, TextExample
 from larvatus.evaluation.audit.bias.limits import SWAPS
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
-from larvatus.evaluation.audit.bias.swap_words import Swapped, Swapper
+from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
 from larvatus.evaluation.audit.units import TEXTS, resampled
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.predict import Input
 from larvatus.tasks.registry import task_of
@@ -82,6 +83,16 @@ class SwapResult:
     """Resampled for the intervals."""
     limits: tuple[str, ...] = SWAPS
 
+    def figures(self) -> Iterator[Figure]:
+        for category, each in self.categories.items():
+            at: dict[str, Any] = {"unit": self.unit, "category": category}
+            if each.changed is not None:
+                yield Figure.of(f"decisions changed, % of {each.texts:,} texts", each.changed, percent=True, **at)
+            yield Figure.of("scores moved", each.moved, **at)
+            if each.accuracy is not None:
+                for name, interval in zip(("as it stands", "swapped"), each.accuracy, strict=True):
+                    yield Figure.of(f"right {name}, %", interval, percent=True, **at)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -138,7 +149,7 @@ class _Judged:
     """A text before and after."""
 
     example: TextExample
-    swapped: Swapped
+    swapped: SwappedText
     before: Any
     after: Any
     text: str
@@ -199,12 +210,12 @@ def _judged(model: Predicts, examples: Sequence[TextExample], swapper: Swapper, 
     chosen, inputs, swaps = [], [], []
     for example in examples:
         first = swapper.swap(example.text, category)
-        second = Swapped("", ()) if example.pair is None else swapper.swap(example.pair, category)
+        second = SwappedText("", ()) if example.pair is None else swapper.swap(example.pair, category)
         if first.changes or second.changes:
             chosen.append(example)
             inputs.append(first.text if example.pair is None else (first.text, second.text))
             text = first.text if example.pair is None else f"{first.text}\t{second.text}"
-            swaps.append(Swapped(text, first.changes + second.changes))
+            swaps.append(SwappedText(text, first.changes + second.changes))
     if not chosen:
         return []
     originals = [each.text if each.pair is None else (each.text, each.pair) for each in chosen]

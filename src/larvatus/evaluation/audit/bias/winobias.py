@@ -30,11 +30,12 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.limits import WINOBIAS
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 
 FEMALE = frozenset({"she", "her", "hers", "herself"})
 MALE = frozenset({"he", "him", "his", "himself"})
@@ -124,6 +125,18 @@ class WinoResult:
     """Resampled for the intervals."""
     limits: tuple[str, ...] = WINOBIAS
 
+    def figures(self) -> Iterator[Figure]:
+        for category, score in self.scores.items():
+            share = f"% of {score.sentences:,} sentences"
+            at: dict[str, Any] = {"unit": self.unit, "category": category}
+            yield Figure.of(f"pro-stereotyped right, {share}", score.pro, percent=True, **at)
+            yield Figure.of(f"anti-stereotyped right, {share}", score.anti, percent=True, **at)
+            yield Figure.of("pro less anti, points", score.gap, percent=True, **at)
+            yield Figure.of("log-odds of the stereotype, nats", score.log_odds, **at)
+            yield Figure.of("log-odds less the prior, nats", score.corrected, **at)
+        male = "male pronoun preferred, %"
+        yield Figure.of(male, self.preferred_male, unit=self.unit, percent=True, category="all")
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -210,7 +223,7 @@ def _blanks(kind: str, pro: Sequence[_Line], anti: Sequence[_Line], name: Path) 
 
 
 def score_winobias(
-    reader: Reader, blanks: Sequence[PronounBlank], resampling: Resampling, *, source: str
+    reader: LikelihoodReader, blanks: Sequence[PronounBlank], resampling: Resampling, *, source: str
 ) -> WinoResult:
     """Log-odds of the stereotyped pronoun in every blank, and what is left of them without the prior."""
     slots = [slot for prior in (False, True) for blank in blanks for slot in blank.slots(prior=prior)]

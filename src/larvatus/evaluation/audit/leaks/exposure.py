@@ -16,7 +16,7 @@ skew-normal distribution through the drawn scores, as §4.3 of the paper does. E
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -31,7 +31,7 @@ from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between
@@ -41,6 +41,7 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.figures import Figure
 from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.generation.prompts import InfillPrompts, can_infill
 from larvatus.models.masked_prediction import require_predictor
@@ -109,6 +110,15 @@ class Exposures:
             if None not in written:
                 rows[repeats]["extracted"] = sum(map(bool, written))
         return rows
+
+    def figures(self) -> Iterator[Figure]:
+        for repeats, row in self.by_repeats().items():
+            group = f"planted {repeats:,} times" if repeats > 1 else "planted once"
+            ends = row["low"], row["high"]
+            yield Figure.between("exposure, mean bits", row["mean"], ends, unit=CANARIES, group=group)
+            yield Figure.between("exposure, most bits", row["most"], group=group)
+            if "extracted" in row:
+                yield Figure.between("canaries extracted", row["extracted"] / row["canaries"], group=group)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -198,7 +208,7 @@ def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposu
     for canary in canaries.canaries:
         (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
         places.append((span.ids[: span.start], span.ids[span.end :], span.ids[span.start : span.end]))
-    right = written_verbatim(model, places).tolist()
+    right = count_verbatim_tokens(model, places).tolist()
     lengths = [len(secret) for _, _, secret in places]
     return [
         replace(each, extracted=tokens == length) for each, tokens, length in zip(measured, right, lengths, strict=True)
