@@ -226,8 +226,10 @@ class BertLike(ModelLayout):
 
         A head is recognised by tensors of its own: files without a next-sentence head may hold the pooler too.
         """
-        own = {head: [name for name in table.values() if "pooler" not in name] for head, table in self.heads.items()}
-        held = {head for head, modules in own.items() for m in modules if {f"{m}.weight", f"{m}.bias"} & names}
+        modules_of = {
+            head: [name for name in table.values() if "pooler" not in name] for head, table in self.heads.items()
+        }
+        held = {head for head, modules in modules_of.items() for m in modules if {f"{m}.weight", f"{m}.bias"} & names}
         return tuple(OBJECTIVES[head] for head in self.heads if head in promised | held)
 
     def tensor_names(self, parameter: str) -> tuple[str, ...]:
