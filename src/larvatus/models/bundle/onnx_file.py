@@ -73,8 +73,7 @@ class PaddedEncoder(nn.Module):
 
 
 def _seen(mask_BL: Tensor, sight: AttentionMask) -> Tensor:
-    """What is added to the scores, [B, 1 or H, 1 or L, L]: a number so low that no weight is left where nothing is
-    seen."""
+    """Mask that is added to the scores, [B, 1 or H, 1 or L, L]: so low where masked that no weight is left."""
     seen = mask_BL[:, None, None, :] > 0
     if sight.window:
         places_L = torch.arange(mask_BL.shape[1], device=mask_BL.device)

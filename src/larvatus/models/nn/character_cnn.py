@@ -44,26 +44,26 @@ SYMBOLS = INSIDE + 2
 
 @dataclass(frozen=True, eq=False)
 class ReadingOrder:
-    """The order in which an LSTM takes the words of a batch."""
+    """The order in which an LSTM reads the words of a batch."""
 
-    rows: Tensor  # [W] which of the different words comes at each place
-    tokens: Tensor  # [N] at which place the word of each token comes
-    words: Tensor  # [W] at which place each word comes
+    rows: Tensor  # [W] which of the different words is at each place
+    tokens: Tensor  # [N] the place of each token's word
+    words: Tensor  # [W] the place of each word
 
 
 @dataclass(frozen=True, eq=False)
 class WordLayout:
     symbols: Tensor  # [S] rows of a table of symbols
-    left: Tensor  # [S] how many symbols its word has from this one on
-    letters: Tensor  # [U] how many symbols each word has
-    sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
+    left: Tensor  # [S] symbols of its word from this one on
+    letters: Tensor  # [U] symbols of each word
+    sizes: Tensor  # [T] on the CPU: sentences with an i-th word
     forward: ReadingOrder
     backward: ReadingOrder
 
     @classmethod
     @uncompiled
     def of(cls, batch: TokenBatch[Tensor]) -> WordLayout:
-        """Of a batch of characters. On a GPU this waits for the batch: an LSTM wants its steps counted on the host."""
+        """From a batch of characters. On a GPU this waits: an LSTM needs its steps counted on the host."""
         ids, lengths = batch.ids.cpu().numpy(), batch.lengths.cpu().numpy()
         starts = word_starts(ids, lengths)
         owners_N = np.cumsum(starts) - 1
@@ -104,9 +104,10 @@ class WordLayout:
 
 
 def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> tuple[Ints, Ints]:
-    """Which of the different words each is [W], and one word of each kind [U]: equal words have equal vectors.
+    """The number of each word among the different words [W], and one word of each kind [U]: equal words have equal
+    vectors.
 
-    >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last alike
+    >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last equal
     >>> [each.tolist() for each in _unique_words(symbols, np.array([0, 2, 3]), np.array([2, 1, 2]))]
     [[0, 1, 0], [0, 1]]
     """
@@ -118,7 +119,7 @@ def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -
 
 
 def _reading_orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """How many sentences have an i-th word [T], and the words in that order, from the start and from the end: [W].
+    """The number of sentences with an i-th word [T], and the words in that order, from the start and from the end: [W].
 
     >>> [order.tolist() for order in _reading_orders(np.array([1, 3, 2]))]
     [[3, 2, 1], [1, 4, 0, 2, 5, 3], [3, 5, 0, 2, 4, 1]]

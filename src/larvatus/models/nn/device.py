@@ -111,7 +111,7 @@ def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) 
 
 
 def memory_of(device: str | torch.device) -> int:
-    """All bytes that a program may ever have here, swap included."""
+    """All bytes that a program may ever use here, including swap."""
     if torch.device(device).type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     memory, swap = _total_memory()
@@ -121,14 +121,14 @@ def memory_of(device: str | torch.device) -> int:
 
 
 def limit_memory(device: str | torch.device, most: int) -> None:
-    """Have torch say that memory ran out once it holds so many bytes of a GPU; a CPU has no such bound."""
+    """Limit the memory of a GPU that torch may use; a CPU has no such limit."""
     if torch.device(device).type == "cuda":
         torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
 
 
 @contextmanager
 def explain_out_of_memory(advice: str) -> Iterator[None]:
-    """Turn exhausted memory, of the machine or of a GPU, into one line."""
+    """Turn an out-of-memory error, of the machine or of a GPU, into one line."""
     try:
         yield
     except LarvatusError:
@@ -140,7 +140,7 @@ def explain_out_of_memory(advice: str) -> Iterator[None]:
 
 
 def _total_memory() -> tuple[int, int]:
-    """Bytes of memory and of swap; as good as endless where the system does not say."""
+    """Bytes of memory and of swap; practically unlimited if the system does not report them."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
@@ -150,7 +150,7 @@ def _total_memory() -> tuple[int, int]:
 
 
 def _cgroup_limits() -> list[int]:
-    """Limits of memory of the control groups that this process is in, of either version."""
+    """Memory limits of the control groups of this process, of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

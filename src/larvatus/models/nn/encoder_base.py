@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 
 class ActivationCheckpointing(nn.Module):
-    """A module made of layers, which may be computed again in the backward pass."""
+    """A module made of layers that the backward pass may recompute."""
 
     recomputes: bool = False
-    """Whether they are, instead of keeping what they leave."""
+    """Whether activations are recomputed instead of stored."""
 
     def layer(self, apply: Callable[..., T], *inputs: Any, **more: Any) -> T:
-        """What a layer makes of its inputs; the first is a tensor."""
+        """Apply a layer to its inputs, checkpointed if set; the first input is a tensor."""
         if not (self.recomputes and torch.is_grad_enabled()):
             return apply(*inputs, **more)
         result: T = checkpoint(apply, *inputs, use_reentrant=False, **more)
@@ -50,7 +50,7 @@ class ActivationCheckpointing(nn.Module):
 
 
 def set_activation_checkpointing(module: nn.Module, recomputes: bool) -> None:
-    """Whether all that stands in a module keeps what its layers leave, or computes it again."""
+    """Switch activation checkpointing on or off in every part of a module."""
     for part in module.modules():
         if isinstance(part, ActivationCheckpointing):
             part.recomputes = recomputes

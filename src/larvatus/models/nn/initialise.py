@@ -25,7 +25,7 @@ from larvatus.core import rng
 
 @torch.no_grad()
 def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
-    """Fill all parameters of the module in place."""
+    """Initialise all parameters of the module in place."""
     special: list[str] = []
     for place, part in module.named_modules():
         if any(outer == "" or f"{place}.".startswith(f"{outer}.") for outer in special):  # "" is the module itself
@@ -47,7 +47,7 @@ def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
 
 
 class _SkipInit(TorchFunctionMode):
-    """Leaves out `torch.nn.init`: on the meta device it fills nothing, but has torch import its compiler for it."""
+    """Skips `torch.nn.init`: on the meta device it fills nothing, but makes torch import its compiler."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -60,6 +60,6 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def empty_weights() -> Iterator[None]:
-    """Inside, modules are made on the meta device, in a fraction of the time."""
+    """Build modules on the meta device, in a fraction of the time."""
     with torch.device("meta"), _SkipInit():
         yield

@@ -74,14 +74,14 @@ def _by_step(counts_B: Tensor) -> tuple[Tensor, Tensor]:
 
 class ProjectedLSTM(nn.Module):
     def __init__(self, *, size: int, cells: int, clip: float = 0.0) -> None:
-        """`clip`: the largest value of a cell and of a projection; 0: any."""
+        """`clip`: the largest value of a cell and of a projection; 0: no limit."""
         super().__init__()
         self.clip = clip
         self.lstm = nn.LSTM(size, cells, proj_size=size)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Uniform within 1 / √cells, as torch does; biases 0 but those of forget gates 1 (as released)."""
+        """Uniform within 1 / √cells, as torch does; biases 0, those of forget gates 1 (as released)."""
         cells = self.lstm.hidden_size
         bound = 1 / math.sqrt(cells)
         into, back, bias_in, bias_back, down = self.lstm.parameters()
@@ -89,16 +89,16 @@ class ProjectedLSTM(nn.Module):
             weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
         for bias in (bias_in, bias_back):
             bias.zero_()
-        bias_in[cells : 2 * cells] = 1.0  # gates stand in the order i, f, g, o
+        bias_in[cells : 2 * cells] = 1.0  # gates are in the order i, f, g, o
 
     def forward(self, x_WP: Tensor, sizes_T: Tensor) -> Tensor:
-        """[W, P] → [W, P]; `sizes` on the CPU says how many sequences have an i-th word, longest first."""
+        """[W, P] → [W, P]; `sizes` on the CPU: number of sequences with an i-th word, longest first."""
         if not len(x_WP):
             return x_WP
         if self.clip or x_WP.device.type == "cpu":
             return self._by_steps(x_WP, sizes_T.tolist(), self.clip or math.inf)
         self.lstm.flatten_parameters()
-        with torch.autocast(x_WP.device.type, enabled=False):  # the kernel wants weights and input of one kind
+        with torch.autocast(x_WP.device.type, enabled=False):  # the kernel needs weights and input of one type
             out: PackedSequence = self.lstm(PackedSequence(x_WP.to(next(self.lstm.parameters()).dtype), sizes_T))[0]
         return out.data
 

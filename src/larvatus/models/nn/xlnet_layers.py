@@ -43,7 +43,7 @@ class XLNetBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
-        """The content stream alone."""
+        """Only the content stream."""
         mixed_ND, _ = self.attention.content(h_ND, memory_TD, around)
         return self._rest(h_ND, mixed_ND)
 
@@ -55,12 +55,12 @@ class XLNetBlock(nn.Module):
         return self._rest(h_ND, mixed_ND), self._rest(g_MD, self.attention.query(g_MD, keys, around))
 
     def query(self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
-        """The query stream alone: of the content no layer above reads, only keys and values are needed."""
+        """Only the query stream: no layer above reads the content, so only keys and values are needed."""
         keys = self.attention.keys_of(h_ND, memory_TD, around)
         return self._rest(g_MD, self.attention.query(g_MD, keys, around))
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows attention, of either stream."""
+        """Everything after attention, for either stream."""
         y = self.attention_norm(x + self.dropout(mixed))
         inner = self.dropout(self.feedforward.activation(self.feedforward.up(y)))
         z: Tensor = self.feedforward_norm(y + self.dropout(self.feedforward.down(inner)))
@@ -70,7 +70,7 @@ class XLNetBlock(nn.Module):
 @dataclass(frozen=True, eq=False)
 class SegmentMemory:
     states: tuple[Tensor, ...]
-    """For each layer, what it read: [T, D], sequences end to end as in the batch."""
+    """The input of each layer: [T, D], sequences concatenated as in the batch."""
     lengths: Tensor
     """[B] states of each sequence."""
 
@@ -79,7 +79,7 @@ class SegmentMemory:
     def of(
         cls, read: Sequence[Tensor], lengths: Tensor, *, keep: int, before: SegmentMemory | None = None
     ) -> SegmentMemory:
-        """The last `keep` states of each sequence, those remembered `before` included. `read` [N, D] of each layer."""
+        """The last `keep` states of each sequence, including those remembered `before`. `read` [N, D] of each layer."""
         length_B = lengths.detach().cpu().numpy()
         past_B = np.zeros_like(length_B) if before is None else before.lengths.detach().cpu().numpy()
         kept_B = np.minimum(past_B + length_B, keep)
@@ -100,7 +100,7 @@ class SegmentMemory:
 class SequenceHalf:
     tokens: TokenBatch[Tensor]
     order: Tensor  # of its tokens
-    places: Tensor  # of this half, ascending
+    places: Tensor  # in this half, ascending
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class SequenceHalves:
     first: SequenceHalf
     second: SequenceHalf
     back: Tensor
-    """[M] which of the predictions, the first half's before the second's, each of the batch's is."""
+    """[M] the index of each prediction of the batch among those of the first half, then the second."""
 
     @classmethod
     @uncompiled
