@@ -226,12 +226,12 @@ def find_weights(directory: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    class Index(msgspec.Struct):
+    class ShardIndex(msgspec.Struct):
         weight_map: dict[str, str]
         metadata: dict[str, Any] = {}
 
     try:
-        names = sorted(set(msgspec.json.decode(read_bytes(index), type=Index).weight_map.values()))
+        names = sorted(set(msgspec.json.decode(read_bytes(index), type=ShardIndex).weight_map.values()))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ArtefactError(f"{index} is not an index of safetensors files: {fault}") from fault
     for name in names:
