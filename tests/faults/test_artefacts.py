@@ -402,7 +402,7 @@ def test_46_a_name_is_refused_without_the_network_and_a_directory_needs_none(
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    refused(Path(name), "is not a directory here", "fetches nothing by name")
+    refused(Path(name), "is not a directory here", "downloads nothing by name")
     load_bundle(directory)
 
 

@@ -85,7 +85,7 @@ def test_an_unknown_model_type_names_those_there_are(larvatus, model):
 
 def test_no_model_type_is_refused(larvatus, model):
     edit(model, model_type=None)
-    refused(larvatus, model, "does not say its model_type")
+    refused(larvatus, model, "has no model_type")
 
 
 def test_an_unknown_head_says_how_to_take_the_encoder_alone(larvatus, model):

@@ -127,7 +127,9 @@ def test_77_weights_relabelled_as_integers_are_refused_by_name(unvouched: Path, 
     name = b'"bert.pooler.dense.bias":{"dtype":"'
     assert raw.count(name + before.encode()) == 1
     path.write_bytes(raw.replace(name + before.encode(), name + after.encode()))
-    with pytest.raises(ArtefactError, match=rf"tensor 'bert.pooler.dense.bias' is of type {after}, and weights are of"):
+    with pytest.raises(
+        ArtefactError, match=rf"tensor 'bert.pooler.dense.bias' is of type {after}, but weights must be"
+    ):
         load_bundle(unvouched)
     with pytest.raises(ArtefactError, match=f"is of type {after}"):  # a checkpoint is read so
         read_tensors(path)

@@ -119,7 +119,7 @@ IMPOSSIBLE: list[tuple[str, list[str], str]] = [
     ("bert", ["model.local_attention=128"], "set model.global_every = 3"),
     ("bert", ["model.global_every=3"], "set model.local_attention = 128"),
     ("bert", ["model.local_attention=127", "model.global_every=3"], "must be even"),
-    ("bert", ["model.positions=rotary", "model.hidden=36", "model.heads=12"], "rotary positions turn pairs"),
+    ("bert", ["model.positions=rotary", "model.hidden=36", "model.heads=12"], "rotary positions rotate pairs"),
     ("bert", ["model.relative_distance=64"], "without buckets"),
     ("bert", ["schedule.type=trapezoid", "schedule.warmup=0.8", "schedule.cooldown=0.5"], "more than the whole run"),
     ("spanbert", ["corruption.type=tokens"], "span-boundary needs"),

@@ -1,13 +1,13 @@
-"""The one place that says what a model predicts hidden words with: an encoder and its masked-LM head, or XLNet's.
+"""Predict hidden words: the only place that knows whether a model uses a masked-LM head or XLNet's query stream.
 
-    predictor = find_predictor(network, tokenizer)   # None where the model was never trained to
-    predictor.logits(batch, places_M)                    # [M, V]: every token's score at some places of a flat batch
-    predictor.log_probabilities(batch, at_B, asked)      # [Q]: of given tokens at one place of each sequence
+    predictor = find_predictor(network, tokenizer)   # None if the model was never trained to
+    predictor.logits(batch, places_M)                    # [M, V]: every token's score at some positions of a flat batch
+    predictor.log_probabilities(batch, at_B, queries)    # [Q]: of given tokens at one position of each sequence
 
-A masked language model reads the mask token at the place. XLNet never saw one: its query stream asks at the place, and
-no token of the text sees what stands at a blank, neither there nor at the others.
+A masked language model reads the mask token at the position. XLNet has none: its query stream asks at the position, and
+no token of the text attends to the blanks.
 
-M places in the flat batch, B sequences, Q questions (which sequence, which token), E width of the embeddings, V
+M positions in the flat batch, B sequences, Q queries (which sequence, which token), E width of the embeddings, V
 vocabulary.
 """
 
@@ -28,12 +28,12 @@ from larvatus.models.objectives import MaskedLM, PermutationLM
 from larvatus.models.objectives.permutation_lm import HasTwoStreams
 
 _LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Held at once: what stays in the caches of a CPU, what fills a GPU."""
+"""Logits held at once: few enough for a CPU's caches, many enough to fill a GPU."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenQueries:
-    """Which tokens are asked for: one place may be asked for several."""
+    """The tokens to score: one position may be queried for several."""
 
     sequences: Tensor  # [Q] which sequence
     ids: Tensor  # [Q] which token
@@ -63,7 +63,7 @@ class MaskedPredictor:
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)
 
     def _asked(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
-        """What the query stream makes of places, with all blanks predicted from the rest of the text: [M, D]."""
+        """The query stream's vectors of positions, with all blanks predicted from the rest of the text: [M, D]."""
         assert isinstance(self.encoder, HasTwoStreams)
         order_N = torch.zeros_like(batch.ids) if self.mask_id is None else (batch.ids == self.mask_id).long()
         order_N[places_M] = 1
@@ -72,21 +72,22 @@ class MaskedPredictor:
         return torch.empty_like(z_MD).index_copy_(0, turn_M, z_MD)
 
     def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: TokenQueries) -> Tensor:
-        """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
-        exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
+        """log p of each queried token: its score minus the log of the sum over the vocabulary. The B × V logits are
+        computed a chunk at a time, and the last layer only for these positions.
+        """
         if isinstance(self.head, PermutationLM):
             return self._log_probabilities(self._asked(batch, at_B), asked)
         return self.of_vectors(self.encoder.at(batch, at_B), asked)
 
     def log_probabilities_at(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
-        """The same of one token at each of any places, several of a sequence too: [M]."""
+        """The same for one token at each of any positions, several in a sequence too: [M]."""
         each = TokenQueries(torch.arange(len(places_M), device=places_M.device), ids_M)
         if isinstance(self.head, PermutationLM):
             return self._log_probabilities(self._asked(batch, places_M), each)
         return self.of_vectors(self.encoder(batch).index_select(0, places_M), each)
 
     def of_vectors(self, z_BD: Tensor, asked: TokenQueries) -> Tensor:
-        """The same from the last layer's vectors of the places, which questions count; by a masked-lm head."""
+        """The same from the last layer's vectors of the positions, with a masked-lm head."""
         assert isinstance(self.head, MaskedLM)
         return self._log_probabilities(self.head.transform(z_BD), asked)
 
@@ -100,15 +101,15 @@ class MaskedPredictor:
 
 
 def log_sum_exp_(x_CV: Tensor) -> Tensor:
-    """log Σ_v exp(x_cv), in the memory of x: `torch.logsumexp` would make a second matrix of that size."""
+    """log Σ_v exp(x_cv), in the memory of x: `torch.logsumexp` would allocate a second matrix of that size."""
     largest_C1 = x_CV.amax(-1, keepdim=True)
     return (x_CV.sub_(largest_C1).exp_().sum(-1, keepdim=True).log_() + largest_C1)[:, 0]
 
 
 def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> MaskedPredictor | None:
-    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to.
+    """The predictor of hidden tokens, of its generator if it has one; None if the model was never trained to.
 
-    XLNet wants the `tokenizer`, to know blanks besides those asked about.
+    XLNet needs the `tokenizer`, to know the blanks that are not queried.
     """
     filler = network.filler
     if filler is None:
@@ -123,12 +124,12 @@ def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> Mask
 def require_predictor(
     network: Network, tokenizer: Tokenizer | None = None, *, what: str, name: str = "the model"
 ) -> MaskedPredictor:
-    """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
+    """The same, refused if there is none; `what` completes "no masked-lm head to …"."""
     predictor = find_predictor(network, tokenizer)
     if predictor is None and "causal-lm" in network.heads:
         raise ArtefactError(
-            f"{name} reads left to right and has no masked-lm head to {what} with; it goes on with a text "
-            "(larvatus generate) and scores texts (larvatus score)"
+            f"{name} reads left to right and has no masked-lm head to {what} with; it generates text (larvatus "
+            "generate) and scores texts (larvatus score)"
         )
     if predictor is None:
         raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")

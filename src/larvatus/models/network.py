@@ -5,11 +5,11 @@
     losses = model(batch)                         # {"masked-lm": Loss, "next-sentence": Loss}
     total, losses = model.loss(batch, counts)     # one number to call backward on
 
-With replaced-tokens, masked-lm belongs to a generator of the model's own, which shares its embeddings:
+With replaced-tokens, masked-lm belongs to a generator, which shares the model's embeddings:
 
     batch → generator → masked-lm loss, samples → batch with samples → encoder → the other losses
 
-Adding an objective means one file beside this one and its line in `ObjectiveConfig`.
+To add an objective, write a file in `objectives/` and add its line to `ObjectiveConfig`.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ Objective = (
 
 
 FILL_OBJECTIVES = frozenset({"masked-lm", "permutation-lm"})
-"""Objectives whose heads can say what stands at a place from the text on both sides of it."""
+"""Objectives whose heads predict a token from the text on both sides of it."""
 
 
 def tag(config: Struct) -> str:
-    """The name an objective has in recipes, losses and weights: ``masked-lm``."""
+    """The name of an objective in recipes, losses and weights: ``masked-lm``."""
     return str(config.__struct_config__.tag)
 
 
 def generator_config(model: EncoderConfig, objectives: Sequence[ObjectiveConfig]) -> EncoderConfig | None:
-    """The generator that the objectives ask for; None where they need none."""
+    """The generator that the objectives need; None if they need none."""
     widths = [config.generator for config in objectives if isinstance(config, ReplacedTokensConfig)]
     if not any(widths):
         return None
     if not any(isinstance(config, MaskedLMConfig) for config in objectives):
         raise RecipeError(
-            "replaced-tokens has a generator, which learns by masked-lm, but there is none; "
-            'add [[objectives]] with type = "masked-lm"'
+            "replaced-tokens has a generator, which is trained by masked-lm, but there is none; add [[objectives]] "
+            'with type = "masked-lm"'
         )
     return model.narrowed(widths[0])
 
@@ -94,10 +94,10 @@ def generator_config(model: EncoderConfig, objectives: Sequence[ObjectiveConfig]
 class Network(nn.Module):
     encoder: Encoder
     generator: Network | None
-    """Fills the blanks of the batch before the encoder reads it (ELECTRA); its embeddings are the encoder's."""
+    """Fills the blanks of the batch before the encoder reads it (ELECTRA); it shares the encoder's embeddings."""
 
     def __init__(self, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> None:
-        """Weights as torch makes them: `build` initialises them as published, loading replaces them."""
+        """Weights are torch's: `build` initialises them as published, loading replaces them."""
         super().__init__()
         names = [tag(config) for config in objectives]
         if len(set(names)) < len(names):
@@ -114,33 +114,33 @@ class Network(nn.Module):
             self.attach(Network(narrow, [config for config in objectives if config not in of_encoder], vocabulary))
 
     def attach(self, generator: Network) -> None:
-        """Have a generator, and share the embeddings with it."""
+        """Set the generator, and share the embeddings with it."""
         generator.encoder.share_embeddings(self.encoder)
         self.generator = generator
 
     @classmethod
     def empty(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
-        """On CPU with memory but no values, without a single random draw: for weights that come from elsewhere."""
+        """On CPU with memory but no values, without any random numbers: for weights that are loaded."""
         with empty_weights():
             shell = cls(model, objectives, vocabulary)
         return shell.to_empty(device="cpu")
 
     @classmethod
     def build(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int, seed: int) -> Network:
-        """Initialised as published; the same numbers for the same seed, on every machine."""
+        """Initialised as published; equal seeds give equal numbers on every machine."""
         built = cls.empty(model, objectives, vocabulary)
         initialise(built, seed=seed, std=model.init)
         return built
 
     @property
     def heads(self) -> Mapping[str, Objective]:
-        """The objectives with their types, the generator's too."""
+        """The objectives with their types, including the generator's."""
         objectives = cast(Mapping[str, Objective], self.objectives)
         return {**self.generator.heads, **objectives} if self.generator is not None else objectives
 
     @property
     def filler(self) -> Network | None:
-        """What can fill blanks: the part with the masked-lm head, or with permutation-lm's."""
+        """The part that can fill blanks: with a masked-lm or permutation-lm head."""
         return self if FILL_OBJECTIVES & self.objectives.keys() else self.generator
 
     def own_state(self) -> dict[str, Tensor]:
@@ -165,9 +165,9 @@ class Network(nn.Module):
         return losses
 
     def _read(self, batch: TrainingBatch[Tensor], *, limit: int | None) -> dict[str, tuple[Objective, Tensor]]:
-        """Each objective with what its loss is computed from: vectors of the last layer, or of all, or its own reading.
+        """Each objective with the input of its loss: vectors of the last layer, of all layers, or its own states.
 
-        The encoder runs once for all that want its layers, and not at all where none does.
+        The encoder runs once for all that need its layers, and not at all if none does.
         """
         objectives = cast(Mapping[str, Objective], self.objectives)
         plain = [objective for objective in objectives.values() if not isinstance(objective, CustomForward)]
@@ -189,7 +189,7 @@ class Network(nn.Module):
     def sample(
         self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
     ) -> tuple[Loss, Tensor]:
-        """The masked-lm loss, and a sample for each hidden token, as the batch's draws decide."""
+        """The masked-lm loss, and a sample for each hidden token, by the batch's random bits."""
         head = self.objectives["masked-lm"]
         assert isinstance(head, MaskedLM)
         return head.loss_and_samples(self.encoder(batch.tokens, limit=limit), batch, self.encoder, accuracy=accuracy)
@@ -197,6 +197,6 @@ class Network(nn.Module):
     def loss(
         self, batch: TrainingBatch[Tensor], counts: Mapping[str, float], *, limit: int | None = None
     ) -> tuple[Tensor, dict[str, Loss]]:
-        """What to call `backward` on for one microbatch, when its whole step makes `counts` predictions."""
+        """The number to call `backward` on for one microbatch, if its whole step makes `counts` predictions."""
         losses = self(batch, limit=limit)
         return weighted_sum(losses, counts), losses

@@ -301,7 +301,7 @@ def test_what_is_no_model_or_no_result_is_refused(tuned: Path, larvatus: Call) -
         assert (code, err.count("\n")) == (4, 0)
         assert name in err
     assert "holds no model (no larvatus.json)" in larvatus("card", tuned / "data")[2]
-    assert "is no directory" in larvatus("card", tuned / "absent")[2]
+    assert "is not a directory" in larvatus("card", tuned / "absent")[2]
     assert larvatus("card", tuned / "model", "--verify", "--add", "x")[0] == 2
     assert "does not exist" in larvatus("card", tuned / "model", "--verify", "--data", tuned / "absent")[2]
     os.remove(tuned / "model" / "model.safetensors")

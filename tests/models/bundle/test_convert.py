@@ -195,7 +195,7 @@ def test_a_head_of_another_form_is_left_out(tmp_path: Path, make: Make) -> None:
             ("BERT has no model.norm = 'pre', model.gated = True;", "it fits larvatus"),
         ),
         ("wordpiece", {"segments": 2}, "distilbert", ("model.segments = 2", "it fits bert, ")),
-        ("wordpiece", {}, "roberta", ("roberta counts on the padding id 1, and this vocabulary's is 0",)),
+        ("wordpiece", {}, "roberta", ("roberta relies on the padding id 1, but this vocabulary has 0",)),
         ("byte-bpe", {}, "bert", ("BERT always has segments", "it fits roberta, xlm-roberta, ")),
         ("byte-bpe", {}, "mpnet", ("MPNet has no model.relative_buckets = 0", "roberta")),
         ("byte-bpe", MODERN, "roberta", ("model.positions = 'rotary'", "it fits modernbert, ")),

@@ -64,14 +64,14 @@ def test_only_our_own_layout_takes_what_bert_cannot_say(tiny_model: Make) -> Non
     """Each refusal names the setting; the last layout refuses nothing."""
     from larvatus.models.bundle.huggingface import Architecture
 
-    def refusal(objectives: Any = (MaskedLMConfig(),), **options: Any) -> str | None:
+    def unsupported_reason(objectives: Any = (MaskedLMConfig(),), **options: Any) -> str | None:
         model = tiny_model(objectives=objectives, **options).encoder.config
-        return LAYOUTS[0].refusal(Architecture(model=model, objectives=objectives, vocabulary=9))
+        return LAYOUTS[0].unsupported(Architecture(model=model, objectives=objectives, vocabulary=9))
 
-    assert refusal() is None
-    assert "norm = 'pre'" in str(refusal(norm="pre"))
-    assert "segments" in str(refusal(segments=0))
-    assert "pooler" in str(refusal(RAW))
+    assert unsupported_reason() is None
+    assert "norm = 'pre'" in str(unsupported_reason(norm="pre"))
+    assert "segments" in str(unsupported_reason(segments=0))
+    assert "pooler" in str(unsupported_reason(RAW))
     assert LAYOUTS[-1].model_type == "larvatus"
 
 
@@ -122,7 +122,7 @@ def test_a_file_of_the_tokenizer_slipped_in_beside_is_refused(
 ) -> None:
     save_tiny(tmp_path, tiny_model())
     (tmp_path / "special_tokens_map.json").write_text('{"mask_token": "river"}')
-    with pytest.raises(ArtefactError, match=r"does not vouch for special_tokens_map\.json"):
+    with pytest.raises(ArtefactError, match=r"has no checksum for special_tokens_map\.json"):
         load_bundle(tmp_path)
 
 

@@ -110,7 +110,7 @@ def test_a_file_with_a_buffer_and_a_copy_of_the_tied_matrix_loads(tmp_path: Path
         ({"hidden_dim": 24}, "misshapen"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-        ({"architectures": ["DistilBertForMaskedImages"]}, "its head is not read"),
+        ({"architectures": ["DistilBertForMaskedImages"]}, "its head cannot be read"),
     ],
 )
 def test_a_config_that_we_cannot_follow_is_refused_by_field(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.huggingface import layout_named
+from larvatus.models.bundle.huggingface import get_layout
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
@@ -47,7 +47,7 @@ def test_a_new_head_takes_over_what_transformers_does(theirs: Make, family: str,
         for name, tensor in ready.network.state_dict().items():
             if not name.startswith("objectives."):
                 continue
-            (other,) = layout_named(family).theirs(name)
+            (other,) = get_layout(family).tensor_names(name)
             assert (name in taken) == (other not in info["missing_keys"]), name
             if name in taken:
                 assert torch.equal(tensor, model.state_dict()[other])

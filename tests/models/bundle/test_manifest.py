@@ -50,7 +50,7 @@ def test_no_manifest_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_file_the_manifest_does_not_vouch_for_is_refused(directory: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"does not vouch for model\.safetensors"):
+    with pytest.raises(ArtefactError, match=r"has no checksum for model\.safetensors"):
         check(directory, required=["model.safetensors"])
 
 

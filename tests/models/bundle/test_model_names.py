@@ -87,15 +87,15 @@ def test_a_directory_here_comes_first(
     shutil.copytree(directory, tmp_path / "org" / "name")
     assert load_bundle("org/name").path == Path("org/name")
     for asked in ({"revision": NEW}, {"online": True}):
-        with pytest.raises(UsageError, match="org/name is here already"):
+        with pytest.raises(UsageError, match="org/name is a local directory"):
             load_bundle("org/name", **asked)
 
 
 def test_a_revision_that_is_not_in_the_cache_names_those_that_are(hub_cache: Path, directory: Path) -> None:
     put(hub_cache, "org/name", directory, OLD)
-    with pytest.raises(ArtefactError, match=f"not at main; say which revision: org/name@{OLD}"):
+    with pytest.raises(ArtefactError, match=f"not at main; give a revision: org/name@{OLD}"):
         load("org/name")
-    with pytest.raises(ArtefactError, match=f"not at {NEW}; say which revision: org/name@{OLD}"):
+    with pytest.raises(ArtefactError, match=f"not at {NEW}; give a revision: org/name@{OLD}"):
         load("org/name", revision=NEW)
 
 
@@ -149,7 +149,7 @@ def test_without_the_library_one_line_names_the_extra(monkeypatch: pytest.Monkey
 )
 def test_what_cannot_be_a_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ArtefactError, match="is not a directory here, and Larvatus fetches nothing by name unless"):
+    with pytest.raises(ArtefactError, match="is not a directory here, and Larvatus downloads nothing by name unless"):
         find_model(name, online=True, revision=NEW)
 
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_a_revision_is_refused(hub_cache: Path, revision: str) ->
 
 
 def test_two_revisions_at_once_are_refused(hub_cache: Path) -> None:
-    with pytest.raises(UsageError, match="say one of them"):
+    with pytest.raises(UsageError, match="give one of them"):
         find_model(f"org/name@{OLD}", revision=NEW)
 
 
@@ -229,7 +229,7 @@ def test_a_branch_is_refused_without_the_network_too(
             raise ConnectionError("no route\nto the host")
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    with pytest.raises(UsageError, match=r"what main is could not be asked \(no route\)$"):
+    with pytest.raises(UsageError, match=r"the commit of main could not be looked up \(no route\)$"):
         load("org/name", revision="main", online=True)
 
 
@@ -238,7 +238,7 @@ def test_a_failed_fetch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("401 Client Error.\nRepository Not Found")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ArtefactError, match=f"org/name@{NEW} cannot be fetched: 401 Client Error;") as caught:
+    with pytest.raises(ArtefactError, match=f"org/name@{NEW} cannot be downloaded: 401 Client Error;") as caught:
         load("org/name", revision=NEW, online=True)
     assert "\n" not in str(caught.value)
 

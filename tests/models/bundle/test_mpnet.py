@@ -119,7 +119,7 @@ def test_a_file_with_a_buffer_and_copies_of_what_is_tied_loads(tmp_path: Path, t
         ({"hidden_act": "relu"}, "always has a GELU"),
         ({"max_position_embeddings": 2}, "max_position_embeddings"),
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
-        ({"architectures": ["MPNetForCausalLM"]}, "its head is not read"),
+        ({"architectures": ["MPNetForCausalLM"]}, "its head cannot be read"),
     ],
 )
 def test_a_config_that_we_cannot_follow_is_refused_by_field(

@@ -233,6 +233,6 @@ def test_no_config_whatever_ends_in_another_error(layout: Any, head: str, fields
         architecture = layout.architecture(config, source=Path("config.json"), names=frozenset())
     except ArtefactError:
         return
-    assert layout.refusal(architecture) is None
+    assert layout.unsupported(architecture) is None
     again = layout.architecture(layout.config(architecture, pad=1), source=Path("config.json"), names=frozenset())
     assert again == architecture

@@ -165,7 +165,7 @@ def test_an_encoder_does_not_generate(
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "reads texts whole, from both sides" in said
+    assert "reads texts from both sides" in said
     assert "gpt or t5" in said
 
 

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import AnswerSpans
-from larvatus.models.bundle.huggingface import Architecture, layout_named, to_theirs
+from larvatus.models.bundle.huggingface import Architecture, get_layout, to_huggingface
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.models.network import Network
@@ -78,10 +78,10 @@ def test_loss_and_gradients_equal_those_of_transformers() -> None:
             attention_probs_dropout_prob=0.0,
         )
     )
-    layout = layout_named("bert")
-    tensors = to_theirs(layout, ours.own_state())
+    layout = get_layout("bert")
+    tensors = to_huggingface(layout, ours.own_state())
     own = Architecture(model=ours.encoder.config, objectives=(QuestionAnsweringConfig(),), vocabulary=40)
-    assert layout.refusal(own) is None
+    assert layout.unsupported(own) is None
     missing = theirs.load_state_dict(tensors, strict=False)
     assert not missing.unexpected_keys
     assert not [name for name in missing.missing_keys if not name.endswith("position_ids")]
@@ -114,7 +114,7 @@ def test_loss_and_gradients_equal_those_of_transformers() -> None:
     loss.mean.backward()
     naive.backward()
     for name, parameter in head.named_parameters():
-        assert_close(parameter.grad, theirs.get_parameter(layout.theirs(f"objectives.answering.{name}")[0]).grad)
+        assert_close(parameter.grad, theirs.get_parameter(layout.tensor_names(f"objectives.answering.{name}")[0]).grad)
     words = ours.encoder.embeddings.words.weight.grad
     assert_close(words, theirs.bert.embeddings.word_embeddings.weight.grad, rtol=1e-4, atol=1e-5)
 
@@ -127,7 +127,7 @@ def test_one_sequence_has_the_very_loss_of_transformers(row: int) -> None:
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
     config = transformers.BertConfig(vocab_size=40, intermediate_size=64, **shape)
     theirs = transformers.BertForQuestionAnswering(config).eval()
-    theirs.load_state_dict(to_theirs(layout_named("bert"), ours.own_state()), strict=False)
+    theirs.load_state_dict(to_huggingface(get_layout("bert"), ours.own_state()), strict=False)
     answer = theirs(
         input_ids=torch.from_numpy(given_.tokens.ids)[None],
         start_positions=torch.tensor(STARTS[row : row + 1]),

@@ -134,7 +134,7 @@ def test_weights_that_end_in_the_residual_stream_start_smaller():
 
 
 def test_what_cannot_be_is_refused_in_one_line():
-    with pytest.raises(RecipeError, match=r"model.hidden = 16 cannot be shared by model.heads = 3"):
+    with pytest.raises(RecipeError, match=r"model.hidden = 16 is not divisible by model.heads = 3"):
         CausalTransformerConfig(hidden=16, heads=3)
     with pytest.raises(RecipeError, match="causal-lm predicts the next token, which this encoder sees"):
         Network(TransformerConfig(layers=1, hidden=8, heads=2), [CausalLMConfig()], 10)

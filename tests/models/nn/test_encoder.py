@@ -130,7 +130,7 @@ def test_what_needs_attention_or_shared_embeddings_is_refused_in_one_line(
         lambda: zero_heads(network.encoder, [(1, 1)]),
         lambda: head_importance(network, [masked()]),
     ):
-        with pytest.raises(UsageError, match="Recurrent has no attention heads to look at; use a model with attention"):
+        with pytest.raises(UsageError, match="Recurrent has no attention heads; use a model with attention"):
             ask()
     config: Any = RecurrentConfig()
     with pytest.raises(RecipeError, match="Recurrent cannot share its embeddings with a generator"):

@@ -204,7 +204,7 @@ def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytes
 
     model = modern()
     expected = [torch.cat(vectors(model, rows(lengths))) for lengths in ([9, 20, 3], [16, 16], [1, 30, 1])]
-    monkeypatch.setattr(attention_module, "attend_packed", stand_in)
+    monkeypatch.setattr(attention_module, "attend_flat", stand_in)
     monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: FlatLayout.of(lengths, limit=limit))
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=True)

@@ -71,7 +71,7 @@ def test_filled_up_blocks_give_what_exact_ones_give(
     block = Padding.block
     monkeypatch.setattr(Padding, "block", lambda self, x: laid.append(1) or block(self, x))
     for module in (crossing, streams):
-        monkeypatch.setattr(module, "kind_of", lambda lengths, *, padded: length_class(lengths, padded=True))
+        monkeypatch.setattr(module, "length_class", lambda lengths, *, padded: length_class(lengths, padded=True))
     filled = result()
     assert laid  # else nothing was compared
     assert_close(filled, exact, rtol=1e-5, atol=1e-6)

@@ -79,7 +79,7 @@ def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
     model = Network.build(MODEL, OBJECTIVES[heads], 60, seed=4)
     counter = CompileCounterWithBackend("aot_eager")
     if packed:  # as on CUDA: the whole step is one graph
-        monkeypatch.setattr(larvatus.models.nn.attention.attention, "attend_packed", varlen_stand_in)
+        monkeypatch.setattr(larvatus.models.nn.attention.attention, "attend_flat", varlen_stand_in)
         monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: FlatLayout.of(lengths, limit=limit))
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=packed)
     check(model, compiled, BATCHES[0])

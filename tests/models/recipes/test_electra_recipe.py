@@ -45,7 +45,7 @@ def test_the_small_model_has_the_published_14_million_parameters():
         ),
         (
             ["objectives.replaced-tokens.generator=0"],
-            "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25",
+            "replaced-tokens needs a generator; set objectives.replaced-tokens.generator = 0.25",
         ),
         (["objectives.replaced-tokens.generator=2"], "generator = 2.0 must lie between 0 and 1"),
         (["objectives.replaced-tokens.genrator=2"], "did you mean objectives.1.generator?"),

@@ -181,7 +181,7 @@ def test_a_base_is_everything_that_is_not_said(recipe_file):
             'needs sentence pairs, but packing "full-sentences" gives none; set packing.type = "sentence-pairs"',
         ),
         (["model.segments=0"], "set model.segments = 2"),
-        (["model.layers"], "--set wants field=value"),
+        (["model.layers"], "--set needs field=value"),
         (["model.layers.x=1"], "layers has no fields of its own"),
         (["objectives.span.x=1"], "there is no element span"),
         (["corruption.rate=1.5"], "rate"),
@@ -251,7 +251,7 @@ def test_what_a_size_sets_is_overruled_by_what_the_user_sets(recipe_file):
     [
         ('tinny = ["batch=8"]', "sizes.tinny is not a size; did you mean tiny"),
         ('tiny = "batch=8"', 'sizes names settings, such as tiny = ["batch=64"]'),
-        ('tiny = ["batch"]', "sizes.tiny: wants field=value"),
+        ('tiny = ["batch"]', "sizes.tiny: needs field=value"),
         ('tiny = ["phases.7.length=8"]', "sizes.tiny: phases.7.length: there is no element 7 in the list of 2"),
         ('tiny = ["batch.size=8"]', "sizes.tiny: batch.size: batch has no fields of its own"),
     ],

@@ -1,10 +1,10 @@
-"""Replace the files of a model directory together: whoever reads has the old model or the new one, never a mixture.
+"""Replace the files of a model directory together: readers see the old model or the new one, never a mixture.
 
-    with files.locked(run), replaced_files(run, size) as aside: …     all files of the new model, its manifest last
+    with files.locked(run), replace_files(run, size) as staging: …     all files of the new model, its manifest last
 
-1. They are gathered aside and appear as `.pending`, whole, by one rename. From now on readers read there.
-2. Each is put in its place (a hard link), and files go that only the model before had.
-3. `.pending` goes as it came, by one rename. From now on readers read the directory again.
+1. The files are collected in a new directory, which appears as `.pending` by one rename. Readers now read there.
+2. Each file gets its place (a hard link), and files that only the previous model had are removed.
+3. `.pending` is removed by one rename. Readers now read the directory again.
 
 An interrupted save is finished by `finish_interrupted_save` when the next save begins, and by nothing else: loading
 writes nothing, in the directory or through it. A `.pending` that holds anything that its `larvatus.json` does not list
@@ -27,12 +27,12 @@ from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.manifest import Manifest, read_manifest
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
-"""How file systems say that they have no hard links, or no more of them."""
+"""Error codes of file systems that have no hard links, or no more of them."""
 
 
 @contextmanager
 def replace_files(directory: Path, size: int | None = None) -> Iterator[Path]:
-    """Where to write the new files. Whoever calls holds the directory's lock."""
+    """The directory to write the new files to. The caller holds the directory's lock."""
     finish_interrupted_save(directory)
     with files.new_directory(directory / files.PENDING, size) as aside:
         yield aside
@@ -40,7 +40,7 @@ def replace_files(directory: Path, size: int | None = None) -> Iterator[Path]:
 
 
 def finish_interrupted_save(directory: Path) -> None:
-    """Finish a save that was cut, once its files were found to be those that it wrote. The lock must be held."""
+    """Finish an interrupted save, after its files are verified. The lock must be held."""
     pending = files.standing(directory)
     if pending == directory:
         return
@@ -52,7 +52,7 @@ def finish_interrupted_save(directory: Path) -> None:
 
 
 def check_pending(pending: Path) -> Manifest:
-    """The manifest of `.pending`, which must vouch for all that is in there; sums are not compared here."""
+    """The manifest of `.pending`, which must list every file in it; checksums are not compared here."""
     manifest = _manifest(pending)
     _refuse_more(pending, manifest)
     for part in manifest.parts:
@@ -64,7 +64,7 @@ def check_pending(pending: Path) -> Manifest:
 def _manifest(folder: Path) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None:
-        raise ArtefactError(f"{folder} holds no {manifests.NAME}: no save of Larvatus left it; remove it")
+        raise ArtefactError(f"{folder} has no {manifests.NAME}, so no save of Larvatus left it; remove it")
     return manifest
 
 
@@ -73,7 +73,7 @@ def _refuse_more(folder: Path, manifest: Manifest) -> None:
     for path in sorted(folder.iterdir()):
         if path.name not in vouched:
             raise ArtefactError(
-                f"{path} is not in the {manifests.NAME} beside it: no save of Larvatus left it; remove {folder}"
+                f"{path} is not listed in its {manifests.NAME}, so no save of Larvatus left it; remove {folder}"
             )
         if path.name not in manifest.parts:
             is_there(path)
@@ -103,10 +103,10 @@ def _put_in_place(directory: Path, manifest: Manifest) -> None:
 
 
 def _put(source: Path, target: Path) -> None:
-    """A second name for the file, in place of what has that name now: it costs neither time nor room."""
+    """Give the file a second name, replacing what has that name now: this takes neither time nor space."""
     with suppress(FileNotFoundError):
         if os.path.samestat(os.lstat(source), os.lstat(target)):
-            return  # put there before the save was cut
+            return  # linked before the save was interrupted
     aside = target.with_name(f".{target.name}.tmp-{os.getpid()}")
     files.remove(aside)
     try:
@@ -121,7 +121,7 @@ def _put(source: Path, target: Path) -> None:
 
 
 def _remove_what_is_left(directory: Path, before: Manifest, now: Manifest) -> None:
-    """Files of the model before that this one does not have: of another kind of vocabulary, or of a generator."""
+    """Remove files that only the previous model had: of another kind of vocabulary, or of a generator."""
     for name in {*before.files, *before.parts} - {*now.files, *now.parts, manifests.NAME}:
         if name == os.path.basename(name) and name not in ("", ".", ".."):
             files.remove(directory / name)

@@ -1,10 +1,10 @@
-"""Write a model's card and its claims anew, and nothing else of the directory.
+"""Rewrite a model's card and its claims, and nothing else in the directory.
 
-    state = card_state(Path("runs/law"))                       # the manifest, and README.md as it stands
+    state = card_state(Path("runs/law"))                       # the manifest and the current README.md
     write_card(Path("runs/law"), claims)
 
-README.md may have been edited by hand: what stands outside of the figures is kept, and vouched for again. All other
-files must be those that were saved. Card and manifest change together, or neither does (`replaced.py`).
+README.md may have been edited by hand: text outside the figures is kept, and gets a new checksum. All other files must
+be those that were saved. Card and manifest change together, or neither does (`atomic_save.py`).
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_man
 
 @dataclass(frozen=True)
 class CardState:
-    """What the directory says of itself."""
+    """The manifest, claims and card of a directory."""
 
     manifest: Manifest
     claims: tuple[Claim, ...]
     text: str
-    """Of README.md; nothing where there is none."""
+    """Text of README.md; empty if there is none."""
     edited: bool
-    """Whether README.md was changed since it was vouched for."""
+    """Whether README.md was changed since its checksum was written."""
 
     @property
     def rendered(self) -> bool:
-        """Whether README.md says what the claims are."""
+        """Whether README.md agrees with the claims."""
         return figures_section(self.text) == render_figures(self.claims)
 
 
 def card_state(directory: Path) -> CardState:
-    """Read, and refuse what is no model of ours."""
+    """Read the state; refuse a directory that is not a Larvatus model."""
     root = files.standing(directory)
     if not root.is_dir():
-        raise ArtefactError(f"{directory} is no directory; give that of a model")
+        raise ArtefactError(f"{directory} is not a directory; give a model's")
     manifest = read_manifest(root)
     if manifest is None:
         what = "a model that Larvatus did not write" if is_there(root / CONFIG) else "no model"
         way = "; write it as ours first: larvatus convert DIR OUT" if is_there(root / CONFIG) else ""
         raise ArtefactError(f"{directory} holds {what} (no {manifests.NAME}){way}")
     if CONFIG not in manifest.files:
-        raise ArtefactError(f"{directory} holds no model, but something else that Larvatus wrote; give a model's")
+        raise ArtefactError(
+            f"{directory} holds something else that Larvatus wrote, not a model; give a model's directory"
+        )
     claims = read_claims(manifest.claims, root / manifests.NAME)
     refuse_repeats(claims, root / manifests.NAME)
     text = read_text(root / CARD, most=LONGEST_CARD) if is_there(root / CARD) else ""
@@ -66,7 +68,7 @@ def card_state(directory: Path) -> CardState:
 
 
 def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
-    """Render README.md from these claims and put both in place; whether anything had to be changed."""
+    """Render README.md from these claims and save both; returns whether anything changed."""
     with files.locked(directory, nested=True):
         finish_interrupted_save(directory)
         files.sweep(directory)
@@ -91,12 +93,12 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
 
 
 def _carry_over(directory: Path, aside: Path, manifest: Manifest) -> None:
-    """All other files, by a second name for each where the file system has that."""
+    """Link all other files, or copy them if the file system has no hard links."""
     names = [name for name in manifest.files if name != CARD]
     for part in manifest.parts:
         (aside / part).mkdir()
         inner = read_manifest(directory / part)
-        assert inner is not None, "it was verified just now"
+        assert inner is not None, "verified just now"
         names += [f"{part}/{name}" for name in (*inner.files, manifests.NAME)]
     for name in names:
         try:

@@ -1,6 +1,7 @@
-"""Checksums of all that loading a model directory reads: two directories with the same ones are the same model.
+"""Checksums of everything that loading a model directory reads: two directories with equal checksums hold the same
+model.
 
-model_contents(Path("bert-base"))      # {"config.json": "5f2c…", "model.safetensors": "91ab…", …}
+model_checksums(Path("bert-base"))      # {"config.json": "5f2c…", "model.safetensors": "91ab…", …}
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from larvatus.models.bundle.weights import find_weights
 
 
 def model_checksums(directory: Path) -> dict[str, str]:
-    """SHA-256 by name: settings, weights, tokenizer; a CRF, a generator and the pooling where there are any."""
+    """SHA-256 by file name: settings, weights and tokenizer; a CRF, a generator and the pooling if there are any."""
     directory = files.standing(directory)
     beside = (*TOKENIZER_FILES, crf_file.NAME, PACKAGE)
     paths = [directory / CONFIG, directory / TOKENIZER, *find_weights(directory)]
@@ -32,7 +33,7 @@ def model_checksums(directory: Path) -> dict[str, str]:
 
 
 def model_digest(directory: Path) -> str:
-    """One checksum of a model, by which claims say what they are of: its manifest's, or that of what it reads."""
+    """One checksum that identifies a model in claims: its manifest's digest, or one over the files it reads."""
     directory = files.standing(directory)
     if not is_there(directory / CONFIG):  # a model in memory
         return ""

@@ -1,10 +1,11 @@
-"""From one layout of model directories to another: ours, and those of Hugging Face.
+"""Convert model directories from one layout to another: ours, and those of Hugging Face.
 
-    done = convert_bundle("runs/mine", Path("as-bert"), to="bert")
-    done.kept, done.left_out                                # heads that the layout has a place for, and others
+    result = convert_bundle("runs/mine", Path("as-bert"), to="bert")
+    result.kept, result.left_out                            # heads that the layout has a place for, and others
 
-The encoder must fit the layout whole, or nothing is written. A head may be left out, which is said. Numbers never
-change, but for their precision where another one is asked for; in int8 (`int8_file.py`) how much they change is said.
+The encoder must fit the layout completely, or nothing is written. A head may be left out, and the result reports it.
+Weights do not change, except for the precision if another one is requested; for int8 (`weight_files.py`) the result
+reports how much they change.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from larvatus.models.bundle.directory import (
     weights_name,
     write_bundle,
 )
-from larvatus.models.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
+from larvatus.models.bundle.huggingface import (
+    LAYOUTS,
+    Architecture,
+    ModelLayout,
+    get_layout,
+    layout_for,
+    unsupported_reason,
+)
 from larvatus.models.bundle.huggingface.native import Native
 from larvatus.models.bundle.weight_files import Reconstruction
 from larvatus.models.bundle.weights import find_weights
@@ -49,12 +57,12 @@ PRECISIONS: dict[Precision, torch.dtype] = {
     "int8": torch.int8,
 }
 UNROUNDED = ("model", "pretrain", "finetune", "energy", "corpus")
-"""Commands whose claims hold of rounded weights too: what went into them, and how many there are."""
+"""Commands whose claims stay true for rounded weights: how they were trained, and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionResult:
-    """What was written."""
+    """Description of the written directory."""
 
     path: Path
     layout: str
@@ -62,15 +70,15 @@ class ConversionResult:
     """The class of `transformers` that loads it."""
     dtype: Precision
     kept: tuple[str, ...]
-    """Heads."""
+    """Heads that were written."""
     left_out: tuple[str, ...]
     fits: tuple[str, ...]
-    """Layouts that can express the encoder, this one among them."""
+    """Layouts that can express the encoder, including this one."""
     unused: tuple[str, ...]
     """Tensors of the source that no model of ours has a place for."""
     bytes: int
     reconstruction: Reconstruction | None = None
-    """Of int8: how far the weights that are read back are from those of the source."""
+    """For int8: how far the stored weights are from those of the source."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "path": str(self.path)}
@@ -87,17 +95,17 @@ def convert_bundle(
     overwrite: bool = False,
     card: str | None = None,
 ) -> ConversionResult:
-    """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
+    """Read a directory or hub model and write it in the layout `to`; None chooses the one that fits best.
 
-    `overwrite`: files of a model that stand in `out` may be replaced. `card`: its README.md; None: that of the source,
-    and what was done.
+    `overwrite` allows replacing the files of a model in `out`. `card` is its README.md; None takes that of the source
+    and adds what was done.
     """
     check_model_directory(out, overwrite=overwrite, inputs=[source])
-    asked = layout_named(to) if to is not None else None
+    asked = get_layout(to) if to is not None else None
     if dtype not in PRECISIONS:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(PRECISIONS)}")
     bundle = load_bundle(source, revision=revision, online=online)
-    check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])  # a model of the hub, by where it lies
+    check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])  # for a hub model, its directory in the cache
     architecture = bundle.architecture
     pad = bundle.tokenizer.padding_id
     layout = asked or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)
@@ -136,13 +144,15 @@ def convert_bundle(
     )
 
 
-def fitting_heads(layout: Layout, architecture: Architecture, *, pad: int | None) -> tuple[ObjectiveConfig, ...] | None:
-    """The most heads with which a layout can express a model; None where it cannot express the encoder alone."""
+def fitting_heads(
+    layout: ModelLayout, architecture: Architecture, *, pad: int | None
+) -> tuple[ObjectiveConfig, ...] | None:
+    """The largest set of heads with which a layout can express a model; None if it cannot express the encoder."""
     return next(
         (
             heads
             for heads in _fewer(architecture.objectives)
-            if refusal(layout, msgspec.structs.replace(architecture, objectives=heads), pad=pad) is None
+            if unsupported_reason(layout, msgspec.structs.replace(architecture, objectives=heads), pad=pad) is None
         ),
         None,
     )
@@ -153,15 +163,17 @@ def _fewer(heads: tuple[ObjectiveConfig, ...]) -> Iterator[tuple[ObjectiveConfig
         yield from itertools.combinations(heads, count)
 
 
-def _refused(layout: Layout, architecture: Architecture, *, pad: int | None, source: Path) -> str:
-    """Why the encoder does not fit, and which layouts it does fit."""
-    why = refusal(layout, _alone(architecture), pad=pad)
+def _refused(layout: ModelLayout, architecture: Architecture, *, pad: int | None, source: Path) -> str:
+    """Why the encoder does not fit, and which layouts it fits."""
+    why = unsupported_reason(layout, _alone(architecture), pad=pad)
     fit = ", ".join(_fitting(architecture, pad=pad))
     return f"{source} cannot be written in the layout {layout.model_type}: {why}; it fits {fit}"
 
 
 def _fitting(architecture: Architecture, *, pad: int | None) -> tuple[str, ...]:
-    return tuple(layout.model_type for layout in LAYOUTS if refusal(layout, _alone(architecture), pad=pad) is None)
+    return tuple(
+        layout.model_type for layout in LAYOUTS if unsupported_reason(layout, _alone(architecture), pad=pad) is None
+    )
 
 
 def _alone(architecture: Architecture) -> Architecture:
@@ -169,9 +181,9 @@ def _alone(architecture: Architecture) -> Architecture:
 
 
 def _claims(bundle: Bundle, *, left_out: tuple[str, ...], rounded: bool) -> list[Claim]:
-    """The figures go with the numbers; how many there are changes where a head is left out.
+    """Claims that still hold for the converted model; the number of weights changes if a head is left out.
 
-    Of rounded numbers nothing was measured yet: what remains is how they came about.
+    Nothing was measured on rounded weights yet, so only claims about their training remain.
     """
     claims = read_claims(bundle.claims, bundle.path)
     kept = [claim for claim in claims if not (left_out and claim.command == "model")]
@@ -181,12 +193,12 @@ def _claims(bundle: Bundle, *, left_out: tuple[str, ...], rounded: bool) -> list
 
 
 def _card(bundle: Bundle, claims: Sequence[Claim], note: dict[str, Any], *, name: str) -> str:
-    """The source's card, which says what the model has read and under which licence, and what was done here."""
+    """The source's card, which states training data and licence, and what the conversion did."""
     card = read_card(bundle) or f"# {name}\n"
     card = with_figures(card, claims) if figures_section(card) is not None else card
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
-    card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter
+    card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # in the front matter
     loads = "Larvatus alone loads it" if native or note["dtype"] == "int8" else "`transformers` loads it too"
     heads = f" without its head for {', '.join(note['left_out'])}" if note["left_out"] else ""
     return (

@@ -1,7 +1,7 @@
-"""`crf.safetensors`: the CRF of a tagger, beside the weights.
+"""`crf.safetensors`: the CRF of a tagger, in a file next to the weights.
 
-No model of `transformers` has a place for it: there the directory is a tagger without one. In our own layout the CRF
-stands among the other weights, and there is no such file.
+No model of `transformers` has a place for it: there the directory is a tagger without a CRF. In our own layout the CRF
+is among the other weights, and there is no such file.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_t
 
 NAME = "crf.safetensors"
 PREFIX = "objectives.tagging.crf."
-"""How the names of its parameters begin in our model; the file leaves that out."""
+"""Beginning of its parameter names in our model; the file omits it."""
 
 
 def write_crf(directory: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Always in float32: there are few, and paths add them up over hundreds of words. None: no file."""
+    """Write the CRF, always in float32: it is small, and paths sum it over hundreds of words. No tensors, no file."""
     if tensors:
         write_tensors(directory / NAME, {name.removeprefix(PREFIX): t.float() for name, t in tensors.items()})
 
 
 def read_crf(directory: Path, wanted: Mapping[str, Shape], *, allow_nan: bool = False) -> dict[str, Tensor]:
-    """The parameters that the model wants of the file, by our names; where it wants none, no file is needed."""
+    """The parameters that the model needs from the file, by our names; a model that needs none needs no file."""
     if not wanted:
         return {}
     path = directory / NAME
     if not is_there(path):
         raise ArtefactError(
-            f"{path} is missing, though config.json says that this tagger has a CRF; fetch it too, or set crf to false "
+            f"{path} is missing, but config.json states that this tagger has a CRF; fetch it too, or set crf to false "
             "there, in larvatus_head, to tag without"
         )
     shapes = {name.removeprefix(PREFIX): shape for name, shape in wanted.items()}

@@ -1,15 +1,15 @@
-"""A model directory, saved and loaded whole: weights, tokenizer, settings, card and manifest.
+"""A model directory, saved and loaded as a whole: weights, tokenizer, settings, card and manifest.
 
-    config.json  model.safetensors  tokenizer.json …    as Hugging Face has them: `transformers` loads the directory too
+    config.json  model.safetensors  tokenizer.json …    as Hugging Face stores them: `transformers` loads it too
     larvatus.json                                       our manifest: recipe, lineage, checksums
     README.md                                           the model card
-    generator/                                          the same again, of the generator that a model may have
+    generator/                                          the same files of the generator that a model may have
     crf.safetensors                                     the CRF that a tagger may have
 
     save_bundle(run, network=…, tokenizer=…, …)     all files change together, or none does
-    bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
+    bundle = load_bundle(Path("runs/law"))              checked against the manifest, if there is one
 
-A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
+A run directory may hold more (metrics.jsonl, checkpoints/); that is left untouched.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted
 from larvatus.models.bundle.claims import CardText
 from larvatus.models.bundle.huggingface import (
     Architecture,
-    Layout,
+    ModelLayout,
+    from_huggingface,
+    huggingface_shapes,
     layout_for,
     layout_of,
-    their_shapes,
-    to_ours,
-    to_theirs,
+    to_huggingface,
 )
 from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
@@ -57,24 +57,24 @@ from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
 MOST_SHARED = 1_000
-"""Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
-LONGEST_CARD = 1_000_000  # bytes of a card that are taken over
+"""Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""
+LONGEST_CARD = 1_000_000  # bytes of a card that are copied
 MOST_TRIES = 5
-"""Times that a directory is read again because another model was saved there meanwhile."""
+"""Attempts to read a directory in which another model is being saved."""
 GENERATOR = "generator"
 GENERATOR_CARD = """# generator
 
 The masked language model that replaced tokens while the model in the folder above learnt to tell which. It has the same
 embeddings, and fills blanks; the README.md above is the card of both.
 """
-TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
+TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read if present
 MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
-"""What saving a model writes: where one of these stands already, a command asks for `--overwrite`."""
+"""Files that saving a model writes; if one of these exists, a command requires `--overwrite`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bundle:
-    """What a model directory holds, ready to use (in evaluation mode, on the CPU)."""
+    """The contents of a model directory, ready to use (in evaluation mode, on the CPU)."""
 
     path: Path
     network: Network
@@ -84,19 +84,19 @@ class Bundle:
     recipe: dict[str, Any] | None
     lineage: dict[str, Any]
     claims: Sequence[Mapping[str, Any]] = ()
-    """The figures of its card, as they stand in `larvatus.json` (`claims.py` reads them)."""
+    """The figures of its card, as stored in `larvatus.json` (`claims.py` reads them)."""
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
     family: str = ""
-    """The layout that it was read in (a `model_type`); none for a model that was made here."""
+    """The layout that it was read in (a `model_type`); empty for a model that was built here."""
     natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the heads of fine-tuned models have in that family, by name (`heads.natural`)."""
+    """Default settings of fine-tuned heads in that family, by head (`TaskHeads.default_settings`)."""
     pooling: str = ""
-    """How a sentence encoder makes one vector of a text (`sentence_pooling.py`); empty for other models."""
+    """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of the spare tensors."""
+        """Names of the unused tensors."""
         return tuple(sorted(self.spare))
 
     @property
@@ -119,9 +119,9 @@ def save_bundle(
     card: str | CardText,
     family: str = "",
 ) -> None:
-    """Write the model; what stood there before stays until all of it is on the disk.
+    """Write the model; the previous one stays until everything is on disk.
 
-    `family` is the layout to write it in, where that can express it (the one its parent was read in).
+    `family` is the layout to write it in, if that can express it (the one its parent was read in).
     """
     architecture = architecture_of(network, objective_configs)
     card = card if isinstance(card, CardText) else CardText(card)
@@ -140,12 +140,12 @@ def save_bundle(
 
 
 def write_bundle(
-    directory: Path, bundle: Bundle, *, layout: Layout, dtype: torch.dtype = torch.float32, card: str
+    directory: Path, bundle: Bundle, *, layout: ModelLayout, dtype: torch.dtype = torch.float32, card: str
 ) -> None:
-    """The same in a layout that can express the model, in any precision, or in int8 (`int8_file.py`).
+    """Write a model in a layout that can express it, in any precision, or in int8 (`weight_files.py`).
 
-    Heads that `objectives` lacks are left out.
-    The generator that a model was trained with goes beside it, in the layout that fits it best.
+    Heads that `objectives` lacks are left out. The generator that a model was trained with is stored in a subfolder, in
+    the layout that fits it best.
     """
     tokenizer = bundle.tokenizer
     models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
@@ -175,29 +175,29 @@ def write_bundle(
 
 @dataclass(frozen=True, eq=False)
 class _Written:
-    """A model as it is to be written."""
+    """A model as it will be written."""
 
     network: Network
     architecture: Architecture
-    layout: Layout
+    layout: ModelLayout
     card: str
 
     def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
         config = self.layout.config(self.architecture, pad=pad)
-        dtype = dtype if dtype.is_floating_point else torch.float32  # what int8 is read as
+        dtype = dtype if dtype.is_floating_point else torch.float32  # int8 weights are read as float32
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        beside = self.layout.tasks.beside
+        beside = self.layout.tasks.separate
         ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
-        theirs = to_theirs(self.layout, ours)
+        theirs = to_huggingface(self.layout, ours)
         if not dtype.is_floating_point:
             return int8_file.quantise_tensors(theirs)
         return {name: _cast(name, tensor, dtype) for name, tensor in theirs.items()}
 
     def beside(self) -> dict[str, Tensor]:
-        """What the layout has no place for, under our names."""
-        beside = self.layout.tasks.beside
+        """Parameters that the layout has no place for, under our names."""
+        beside = self.layout.tasks.separate
         return {name: tensor for name, tensor in self._kept().items() if name.startswith(beside)}
 
     def _kept(self) -> dict[str, Tensor]:
@@ -207,7 +207,7 @@ class _Written:
 
 
 def architecture_of(network: Network, objective_configs: Sequence[ObjectiveConfig]) -> Architecture:
-    """What a model is by itself, without the generator it was trained with."""
+    """The architecture of a model without the generator it was trained with."""
     configs = [config for config in objective_configs if tag(config) in network.objectives]
     return Architecture(
         model=cast(EncoderConfig, network.encoder.config),
@@ -232,7 +232,7 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
-    """Where the new files are written; a model that is not ours is not overwritten."""
+    """Where the new files are written; a model that Larvatus did not write is not overwritten."""
     finish_interrupted_save(directory)
     files.sweep(directory)
     _refuse_foreign(directory)
@@ -240,9 +240,11 @@ def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
 
 
 def check_model_directory(directory: Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse a directory that a model could not be saved in, or only over what stands there: before any work is done.
+    """Refuse a directory in which a model cannot be saved, or only by replacing existing files, before any work is
+    done.
 
-    With `overwrite`, files of a model may be replaced, but not a model that is read, or that Larvatus did not write.
+    With `overwrite`, files of a model may be replaced, but not a model that is being read or that Larvatus did not
+    write.
     """
     inputs = list(inputs)
     check_directory(directory, (), inputs=inputs)
@@ -258,9 +260,10 @@ def _refuse_foreign(directory: Path) -> None:
 def load_bundle(
     name: Path | str, *, allow_nan: bool = False, revision: str | None = None, online: bool = False
 ) -> Bundle:
-    """Read a model directory, ours or Hugging Face's, or a hub model (`hub.py`). Nothing is unpickled or imported.
+    """Read a model directory, ours or Hugging Face's, or a hub model (`model_names.py`). Nothing is unpickled or
+    imported.
 
-    Nothing is fetched either, unless `online` asks for it.
+    Nothing is downloaded unless `online` is set.
     """
     directory = _existing(find_model(name, revision=revision, online=online))
     for _ in range(MOST_TRIES):
@@ -273,11 +276,13 @@ def load_bundle(
         else:
             if _state(directory) == state:
                 return bundle
-    raise ArtefactError(f"{directory} changes while it is read; wait for what is writing there")
+    raise ArtefactError(
+        f"{directory} keeps changing while it is read; wait until the process that writes there has finished"
+    )
 
 
 def _state(directory: Path) -> tuple[Path, int, int]:
-    """Changes when another model is saved there."""
+    """Changes whenever another model is saved there."""
     root = files.standing(directory)
     try:
         stat = os.lstat(root / manifests.NAME)
@@ -293,7 +298,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     config = files.read_json(source)
     layout = layout_of(config, source)
     if is_there(directory / PACKAGE):
-        config = {**config, "architectures": []}  # what it was trained from; the heads it has are those in the file
+        config = {**config, "architectures": []}  # the classes it was trained from; its heads are those in the file
     paths = find_weights(directory)
     if manifest is not None:
         beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if is_there(directory / name)]
@@ -305,11 +310,11 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
     network = _shell(architecture)
     parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.beside)}
-    unused = file.check(layout, their_shapes(layout, parameters))
+    outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.separate)}
+    unused = file.check(layout, huggingface_shapes(layout, parameters))
     beyond = crf_file.read_crf(directory, outside, allow_nan=allow_nan)
     tensors = file.read(layout, allow_nan=allow_nan)
-    network.load_state_dict(to_ours(layout, tensors, parameters) | beyond, assign=True)
+    network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(network, directory, allow_nan=allow_nan)
     return Bundle(
@@ -323,13 +328,13 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         claims=manifest.claims if manifest else (),
         spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
-        natural={name: layout.tasks.natural(name, config) for name in HEAD_TYPES},
+        natural={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
     )
 
 
 def read_card(bundle: Bundle) -> str:
-    """The model's card, as far as one can be taken over; empty where there is none."""
+    """The text of the model's card, up to a size limit; empty if there is none."""
     path = files.standing(bundle.path) / CARD
     if not is_there(path):
         return ""
@@ -338,11 +343,11 @@ def read_card(bundle: Bundle) -> str:
 
 
 def _attach_generator(network: Network, directory: Path, *, allow_nan: bool) -> None:
-    """Load the generator beside the model; it has the same embeddings, which are then held once."""
+    """Load the generator next to the model; the two share one copy of their embeddings."""
     generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).network
     tables = [part.encoder.word_vectors for part in (network, generator)]
     if tables[0].shape != tables[1].shape or not torch.equal(*tables):
-        raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
+        raise ArtefactError(f"{directory / GENERATOR} has other embeddings than its model; train again")
     network.attach(generator)
 
 
@@ -354,7 +359,7 @@ def _existing(directory: Path) -> Path:
 
 
 def _shell(architecture: Architecture) -> Network:
-    """The model with shapes but without memory: a config that lies about its size costs nothing."""
+    """The model with shapes but without memory: a config with wrong sizes costs nothing."""
     heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
     with empty_weights():
         shell = Network(architecture.model, heads, architecture.vocabulary)
@@ -365,21 +370,21 @@ def _shell(architecture: Architecture) -> Network:
 
 def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
     if architecture.model.layers > (MOST_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
-        raise ArtefactError(f"{source} says {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
+        raise ArtefactError(f"{source} states {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
     if tokenizer.size > architecture.vocabulary:
         raise ArtefactError(
-            f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
-            "they belong to different models"
+            f"{source} states {architecture.vocabulary:,} tokens, but its tokenizer has {tokenizer.size:,}; they "
+            "belong to different models"
         )
     if architecture.model.enclosed and not tokenizer.frame.encloses:
         raise ArtefactError(
-            f"{source}: the tokenizer puts no special token before a text, or none after it, and the model reads both; "
-            "correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
+            f"{source}: the tokenizer adds no special token before a text, or none after it, and the model needs "
+            "both; correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
         )
     if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
         highest = tokenizer.frame.highest_segment
         if highest >= architecture.model.segments:
             raise ArtefactError(
-                f"{source} says {architecture.model.segments} segments, but the tokenizer beside it numbers them up to "
+                f"{source} states {architecture.model.segments} segments, but its tokenizer numbers them up to "
                 f"{highest}; they belong to different models"
             )

@@ -1,12 +1,12 @@
-"""`larvatus.json`: what a model directory is made of, and where it comes from.
+"""`larvatus.json`: the files that make up a model directory, and the model's origin.
 
     {"format": 1, "larvatus": "0.1.0", "recipe": {…}, "lineage": {"seed": 7, "steps": 9600, "corpus": "5f2c…", …},
      "claims": [{"metric": "masked-lm loss", "value": 2.64, "command": "held-out text", …}, …],
      "files": {"model.safetensors": {"sha256": "…", "bytes": 115343360}, "tokenizer.json": {…}, …}}
 
-Every file that it lists is checked when the directory is loaded; files beside them (metrics, checkpoints) are nobody's
-business. A directory without it (from Hugging Face) has nothing to be checked against, and loads all the same.
-A model that belongs to this one (its generator) has a folder with a `larvatus.json` of its own, which `parts` lists.
+Every listed file is checked when the directory is loaded; other files (metrics, checkpoints) are ignored. A directory
+without it (from Hugging Face) has nothing to be checked against, and loads too. A model that belongs to this one (its
+generator) has a folder with a `larvatus.json` of its own, which `parts` lists.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class FileEntry(Settings, error=ArtefactError):
 
 class Manifest(Settings):
     format: int = FORMAT
-    """Version of this file's own layout."""
+    """Version of this file format."""
     larvatus: str = VERSION
     """Version of Larvatus that wrote the directory."""
     recipe: dict[str, Any] | None = None
-    """The whole recipe of the training run, defaults included."""
+    """The complete recipe of the training run, including defaults."""
     lineage: dict[str, Any] = {}
-    """Where the model comes from: seed, steps, tokens, hashes of its corpus and of its parent."""
+    """Origin of the model: seed, steps, tokens, hashes of its corpus and of its parent."""
     files: dict[str, FileEntry]
     """Checksum and size of each file of the model."""
     parts: dict[str, FileEntry] = {}
     """Folders that belong to the model: checksum and size of the manifest in each."""
     claims: list[dict[str, Any]] = []
-    """The figures of its card (`claims.py` reads them: a model loads whatever they say)."""
+    """The figures of its card (`claims.py` reads them; a model loads whatever they contain)."""
 
     @property
     def digest(self) -> str:
-        """A checksum of all that the model is made of, the card left out: claims are about what has it."""
+        """A checksum of everything the model consists of except the card; claims refer to it."""
         parts = {**self.files, **self.parts}
         lines = [f"{name} {parts[name].sha256}" for name in sorted(parts) if name != CARD]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -69,9 +69,9 @@ def write_manifest(
     parts: Iterable[str] = (),
     claims: Iterable[Mapping[str, Any]] = (),
 ) -> Manifest:
-    """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written before.
+    """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written first.
 
-    Claims that do not say of which model they are, are of this one.
+    Claims without a model are about this one.
     """
     manifest = Manifest(
         recipe=recipe,
@@ -86,7 +86,7 @@ def write_manifest(
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:
-    """What is written; a directory without claims is written as it always was."""
+    """The JSON that is written; a directory without claims has no `claims` field."""
     values: dict[str, Any] = msgspec.to_builtins(manifest)
     return values if manifest.claims else {name: value for name, value in values.items() if name != "claims"}
 
@@ -96,7 +96,7 @@ def _entry(path: Path) -> FileEntry:
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """The directory's manifest, not yet verified; None where there is none."""
+    """The directory's manifest, not yet verified; None if there is none."""
     path = directory / NAME
     if not is_there(path):
         return None
@@ -109,15 +109,15 @@ def read_manifest(directory: Path) -> Manifest | None:
     try:
         return msgspec.convert(value, Manifest)
     except msgspec.ValidationError as fault:
-        raise ArtefactError(f"{path} is not a manifest of Larvatus: {fault}") from fault
+        raise ArtefactError(f"{path} is not a Larvatus manifest: {fault}") from fault
 
 
 def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = ()) -> None:
-    """Refuse a directory whose files are not those that were saved, naming the first that differs."""
+    """Refuse a directory whose files are not those that were saved; the error names the first that differs."""
     source = directory / NAME
     for name in required:
         if name not in manifest.files:
-            raise ArtefactError(f"{source} does not vouch for {name}; save or fetch the directory again")
+            raise ArtefactError(f"{source} has no checksum for {name}; save or fetch the directory again")
     for name, entry in manifest.files.items():
         _check(directory / plain_name(source, name), entry)
     for name, entry in manifest.parts.items():
@@ -128,7 +128,7 @@ def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = ())
 
 def _check(path: Path, entry: FileEntry) -> None:
     if not is_there(path):
-        raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")
+        raise ArtefactError(f"{path} is missing, but {NAME} lists it; save or fetch the directory again")
     size = size_of(path)
     if size != entry.bytes:
         raise ArtefactError(
@@ -137,6 +137,6 @@ def _check(path: Path, entry: FileEntry) -> None:
     got = files.sha256(path)
     if got != entry.sha256:
         raise ArtefactError(
-            f"{path} does not match its checksum (wanted {entry.sha256[:8]}…, got {got[:8]}…); "
-            "it was changed or damaged since it was saved: save or fetch the directory again"
+            f"{path} does not match its checksum (expected {entry.sha256[:8]}…, got {got[:8]}…); it was changed or "
+            "damaged since it was saved: save or fetch the directory again"
         )

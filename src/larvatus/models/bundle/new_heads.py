@@ -1,12 +1,12 @@
-"""A new head on the encoder of a model that is there: where fine-tuning begins.
+"""Put a new head on the encoder of a loaded model: the start of fine-tuning.
 
-    settings = natural_head(bundle, "classification")     # what the family has between [CLS] and classes
+    settings = default_head_settings(bundle, "classification")     # layers between [CLS] and classes in this family
     config = ClassificationConfig(labels=("no", "yes"), **settings)
-    ready, taken = with_head(bundle, config, seed=7)     # taken: ("objectives.classification.dense.weight", …)
+    ready, reused = attach_head(bundle, config, seed=7)    # reused: ("objectives.classification.dense.weight", …)
 
-The encoder is copied, so the model that was loaded stays as it is. Its own heads go, but what the new one has under the
-same name in the family's files is taken over: BERT's pooler becomes the dense layer of its classifier, as it does in
-`transformers`. A head for the same labels is taken over whole.
+The encoder is copied, so the loaded model stays unchanged. Its own heads are dropped, but parameters that the family
+stores under the same name are reused: BERT's pooler becomes the dense layer of its classifier, as in `transformers`. A
+head for the same labels is reused completely.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from torch import Tensor, nn
 
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.huggingface import Layout, layout_for
+from larvatus.models.bundle.huggingface import ModelLayout, layout_for
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network, tag
 from larvatus.models.nn.initialise import initialise
@@ -29,16 +29,16 @@ def default_head_settings(bundle: Bundle, head: str) -> dict[str, Any]:
     """`pool`, `dense` and `dense_norm` of a head, as the model's family has them in `transformers`."""
     family = _family(bundle)
     known = family.model_type == bundle.family
-    natural = dict(bundle.natural.get(head, {})) if known else family.tasks.natural(head, {})
+    natural = dict(bundle.natural.get(head, {})) if known else family.tasks.default_settings(head, {})
     if "pool" in natural and (pool := getattr(bundle.model, "text_pool", None)) is not None:
         natural["pool"] = pool
     return natural
 
 
 def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
-    """The model with the new head in place of its old ones, and which parameters of the head it had already.
+    """The model with the new head instead of its old ones, and the parameters of the head that were reused.
 
-    The others are drawn as published, f(seed, their names).
+    The others are initialised as published, f(seed, parameter name).
     """
     architecture = bundle.architecture
     built = Network.empty(architecture.model, (config,), architecture.vocabulary)
@@ -56,7 +56,7 @@ def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundl
 
 
 def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the model has for parameters of the new head: of a head for the same labels all, else by their names."""
+    """Tensors for parameters of the new head: all of a head with the same labels, else those with the same names."""
     state = {name: t for name, t in bundle.network.own_state().items() if name.startswith("objectives.")}
     for before in bundle.objectives:
         if isinstance(before, HeadConfig) and config.same_labels(before):
@@ -78,16 +78,16 @@ def _beginning(config: HeadConfig, name: str) -> str:
     return f"objectives.{config.begins_as}.{name.split('.', 3)[3]}"
 
 
-def _theirs(layout: Layout, name: str) -> tuple[str, ...]:
-    """Their names for a parameter of a head; none where the family has no such head."""
+def _theirs(layout: ModelLayout, name: str) -> tuple[str, ...]:
+    """Their names for a parameter of a head; none if the family has no such head."""
     try:
-        return layout.theirs(name)
+        return layout.tensor_names(name)
     except KeyError:
         return ()
 
 
-def _family(bundle: Bundle) -> Layout:
-    """The layout that the model was read in; for one of our own, the one that can express its encoder."""
+def _family(bundle: Bundle) -> ModelLayout:
+    """The layout that the model was read in; for our own layout, the one that can express its encoder."""
     tokenizer = bundle.tokenizer
     alone = msgspec.structs.replace(bundle.architecture, objectives=())
     return layout_for(alone, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=bundle.family)

@@ -1,18 +1,17 @@
-"""A model as one ONNX file, for programs that run those: padded sequences in, vectors or scores out.
+"""A model as one ONNX file, for other programs to run: padded sequences in, vectors or scores out.
 
     difference = write_onnx(bundle.network, Path("model.onnx"), output="vectors")
 
-Inputs `input_ids`, `attention_mask` and `token_type_ids`, [batch, length] of int64, both dimensions free. The output is
-`vectors` [batch, length, hidden] of the last layer, or `logits`: of the head of a fine-tuned model, else of every word
-of the vocabulary at every place. A file is held against the flat network before anyone sees it.
+The inputs are `input_ids`, `attention_mask` and `token_type_ids`, [batch, length] of int64, with both dimensions free.
+The output is `vectors` [batch, length, hidden] of the last layer, or `logits`: those of the head of a fine-tuned model,
+else of every word of the vocabulary at every position. A file is compared with the flat network before it is saved.
 
-A transformer over padded sequences, with the weights of one that reads flat batches: for ONNX, which has no others.
+ONNX has no flat batches, so `PaddedEncoder` runs the transformer on padded sequences with the same weights:
 
     states_BLD = PaddedEncoder(encoder)(ids_BL, mask_BL, segments_BL)
 
-The same numbers at every token; what stands at padding means nothing. It costs what padding costs: sequences shorter
-than the longest of their batch are computed to its length.
-B sequences of L places, H heads, K size of a head.
+It gives the same numbers at every token; those at padding mean nothing. Sequences shorter than the longest of their
+batch are computed to its length. B sequences of L positions, H heads, K size of a head.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class PaddedEncoder(nn.Module):
 
 
 def _seen(mask_BL: Tensor, sight: AttentionMask) -> Tensor:
-    """What is added to the scores, [B, 1 or H, 1 or L, L]: a number so low that no weight is left where nothing is
-    seen."""
+    """Mask that is added to the scores, [B, 1 or H, 1 or L, L]: so low where masked that no weight is left."""
     seen = mask_BL[:, None, None, :] > 0
     if sight.window:
         places_L = torch.arange(mask_BL.shape[1], device=mask_BL.device)
@@ -98,22 +96,22 @@ Output = Literal["vectors", "logits"]
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 TOLERANCE = 1e-3
-"""By which a number may differ from torch's, times the largest there is (1 at least)."""
+"""Largest difference from torch, relative to the largest value (at least 1)."""
 OPSET = 18
 MOST_PADDED, FEWEST = 1.2, 256
-"""How many times the tokens a padded batch may have, and how many tokens are not worth a batch of their own."""
+"""How many times its tokens a padded batch may have, and the fewest tokens that are worth a batch of their own."""
 _LENGTHS = (3, 17, 9, 32, 1)
-"""Of the sequences that a file is tried on, where the model reads so many tokens."""
+"""Lengths of the sequences that a file is tested on, cut to what the model reads."""
 
 
 def check_onnx() -> None:
-    """Refuse where the extra is not installed."""
+    """Refuse if the extra is not installed."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise UsageError(f"ONNX wants {' and '.join(missing)}; install the extra: pip install 'larvatus[onnx]'")
+        raise UsageError(f"ONNX needs {' and '.join(missing)}; install the extra: pip install 'larvatus[onnx]'")
 
 
 class _ExportedModel(nn.Module):
-    """What the file computes."""
+    """The computation of the file."""
 
     def __init__(self, network: Network, output: Output) -> None:
         super().__init__()
@@ -130,7 +128,7 @@ class _ExportedModel(nn.Module):
 
 
 def find_scorer(network: Network) -> Head | MaskedLM | None:
-    """What gives scores: the head of a fine-tuned model, or masked-lm's."""
+    """The module that gives scores: the head of a fine-tuned model, or masked-lm."""
     heads = list(network.objectives.values())
     tuned = next((head for head in heads if isinstance(head, Head)), None)
     return tuned or next((head for head in heads if isinstance(head, MaskedLM)), None)
@@ -138,10 +136,10 @@ def find_scorer(network: Network) -> Head | MaskedLM | None:
 
 @torch.no_grad()
 def write_onnx(network: Network, path: Path, *, output: Output) -> float:
-    """Write the file, and say by how much its numbers differ from torch's at most; one that differs is refused."""
+    """Write the file and return the largest difference from torch; a file that differs too much is refused."""
     check_onnx()
     if output == "logits" and find_scorer(network) is None:
-        raise UsageError("the model has no head to give scores; export its vectors: --output vectors")
+        raise UsageError("the model has no head that gives scores; export its vectors: --output vectors")
     model = _ExportedModel(network, output).eval()
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in INPUTS)
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
@@ -152,23 +150,25 @@ def write_onnx(network: Network, path: Path, *, output: Output) -> float:
         )  # fmt: skip
     difference, largest = _difference(network, model, path)
     if not difference <= TOLERANCE * max(1.0, largest):
-        raise ArtefactError(f"the exported model differs from torch by {difference:.1e}; it was not kept")
+        raise ArtefactError(f"the exported model differs from torch by {difference:.1e}; it was not saved")
     return difference
 
 
 def open_session(path: Path | bytes) -> Any:
-    """The file ready to run, on as many threads as torch has."""
+    """A session that runs the file, on as many threads as torch has."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other programs want the cores too
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # leave the cores to other programs while idle
     source = path if isinstance(path, bytes) else str(path)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def similar_lengths(lengths_B: Ints) -> Iterator[Ints]:
-    """Sequences that are padded together: neighbours in length, of which padding adds little, or which are few."""
+    """Groups of sequences to pad together: of similar length, so that padding adds little, or few in number."""
     order = np.argsort(lengths_B, kind="stable")
     first = tokens = 0
     for place, length in enumerate(lengths_B[order].tolist()):
@@ -180,7 +180,7 @@ def similar_lengths(lengths_B: Ints) -> Iterator[Ints]:
 
 
 def run_flat(session: Any, batch: TokenBatch[Ints]) -> Floats:
-    """What a file that gives vectors makes of a flat batch: [N, D]."""
+    """The vectors of a flat batch, from a file that gives vectors: [N, D]."""
     starts = edges(batch.lengths)[:-1]
     out: Floats | None = None
     for chosen in similar_lengths(batch.lengths):
@@ -196,7 +196,7 @@ def run_flat(session: Any, batch: TokenBatch[Ints]) -> Floats:
 
 
 def padded_inputs(batch: TokenBatch[Ints]) -> dict[str, Ints]:
-    """A flat batch as the file wants it."""
+    """A flat batch as the padded inputs of the file."""
     mask = np.arange(int(batch.lengths.max(initial=1))) < batch.lengths[:, None]
     ids, segments = np.zeros(mask.shape, np.int64), np.zeros(mask.shape, np.int64)
     ids[mask], segments[mask] = batch.ids, batch.segments
@@ -204,7 +204,7 @@ def padded_inputs(batch: TokenBatch[Ints]) -> dict[str, Ints]:
 
 
 def _difference(network: Network, model: _ExportedModel, path: Path) -> tuple[float, float]:
-    """Of the file from the network that reads flat batches, at tokens; and the largest number there is."""
+    """Largest difference at tokens between the file and the network on flat batches; and the largest value."""
     reach, words = network.encoder.reach, len(network.encoder.word_vectors)
     draw = np.random.default_rng(0)
     sequences = [draw.integers(0, words, min(length, reach)).tolist() for length in _LENGTHS]
@@ -214,7 +214,7 @@ def _difference(network: Network, model: _ExportedModel, path: Path) -> tuple[fl
     mask = inputs[INPUTS[1]] > 0
     flat = batch.map(torch.from_numpy)
     z_ND: Tensor = network.encoder(flat)
-    if isinstance(model.head, Head):  # its own way to pool, over padding that is there
+    if isinstance(model.head, Head):  # it pools over padded sequences in its own way
         z_BLD = z_ND.new_zeros(*mask.shape, z_ND.shape[1])
         z_BLD[torch.from_numpy(mask)] = z_ND
         wanted = model.head.padded_logits(z_BLD, torch.from_numpy(mask.astype(np.int64)))
@@ -228,7 +228,7 @@ def _difference(network: Network, model: _ExportedModel, path: Path) -> tuple[fl
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporter speaks of its steps and of what it deprecates; nothing of that is the user's."""
+    """Silence the exporter's progress and deprecation messages, which do not concern the user."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

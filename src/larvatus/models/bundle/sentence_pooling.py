@@ -1,9 +1,9 @@
-"""How a sentence encoder makes one vector of a text: the pooling that a `sentence-transformers` package states.
+"""The pooling of a sentence encoder, as a `sentence-transformers` package states it.
 
     read_pooling(Path("all-MiniLM-L6-v2"))        # "mean"
 
-`modules.json` lists the parts of such a package; the one of type `…Pooling` has a folder (mostly `1_Pooling`) whose
-`config.json` says what it does: one name (`pooling_mode`), or a yes and no for each way (`pooling_mode_mean_tokens`).
+`modules.json` lists the parts of such a package; the one of type `…Pooling` has a folder (mostly `1_Pooling`) with a
+`config.json` that names the pooling (`pooling_mode`) or has a switch for each kind (`pooling_mode_mean_tokens`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Their switches, and their names for what is switched on."""
+"""Their switches, and the name of each kind."""
 
 
 def read_pooling(directory: Path) -> str:
-    """The name of the pooling, several joined by +; empty for a model that is no such package, or has no pooling."""
+    """The name of the pooling, several joined by +; empty for a model that is no such package or has no pooling."""
     source = directory / PACKAGE
     if not is_there(source):
         return ""
     modules: Any = read_json(source)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise ArtefactError(f"{source} is not a list of modules; mend it, or remove it to read the encoder alone")
+        raise ArtefactError(f"{source} is not a list of modules; correct it, or remove it to read only the encoder")
     for module in modules:
         if str(module.get("type", "")).endswith(".Pooling"):
             return _stated(directory, str(module.get("path", "")), source)
@@ -46,10 +46,10 @@ def _stated(directory: Path, folder: str, source: Path) -> str:
     path = directory / folder / "config.json" if plain else source
     refuse_link(path.parent)
     if not plain or not is_there(path):
-        raise ArtefactError(f"{source} names the pooling {folder!r}, but there is no {folder}/config.json beside it")
+        raise ArtefactError(f"{source} names the pooling {folder!r}, but there is no {folder}/config.json")
     config: Any = read_json(path)
     if not isinstance(config, dict):
-        raise ArtefactError(f"{path} says nothing of pooling; mend it, or remove {source.name}")
+        raise ArtefactError(f"{path} states no pooling; correct it, or remove {source.name}")
     if isinstance(named := config.get("pooling_mode"), str):
         return named
     return "+".join(name for flag, name in FLAGS.items() if config.get(flag) is True)

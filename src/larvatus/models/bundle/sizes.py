@@ -1,4 +1,4 @@
-"""What a model's size is: figures that can be counted again from its directory alone.
+"""The size of a model as claims that can be checked from its directory.
 
 claims = size_claims(bundle.network, vocabulary=bundle.tokenizer.size)
 """
@@ -9,7 +9,7 @@ from larvatus.models.bundle.claims import Claim, make_claim
 from larvatus.models.network import Network
 
 SIZES = ("layers", "hidden", "heads", "max_positions")
-"""Settings of an encoder that a card states, where it has them."""
+"""Settings of an encoder that a card states, if it has them."""
 
 
 def size_claims(network: Network, *, vocabulary: int) -> list[Claim]:

@@ -1,21 +1,20 @@
-"""`model.int8.safetensors`: weights in a quarter of the room, whole numbers with a scale for each row.
+"""The weight files of a model: tensors in one file or several, in floating point or in int8.
 
-A row w of a matrix becomes q = round(w / s), from -127 to 127, with s = max|w| / 127, and is read back as s · q:
+    files = WeightFiles.open(find_weights(directory), layout)     # headers only: nothing is allocated yet
+    unused = files.check(layout, wanted)                          # one error that lists everything that does not fit
+    tensors = files.read(layout, allow_nan=False)
+
+`model.int8.safetensors` holds weights in a quarter of the space, as 8-bit integers with a scale for each row. A row w
+of a matrix becomes q = round(w / s), from -127 to 127, with s = max|w| / 127, and is read back as s · q:
 
     encoder.embeddings.word.weight          I8  [12288, 384]
     encoder.embeddings.word.weight.scale    F32 [12288]
-    encoder.final_norm.weight               F32 [384]            what is no matrix stays as it is
+    encoder.final_norm.weight               F32 [384]            tensors that are not matrices stay unchanged
 
-Reading gives float32, so a model that was stored so can do all that others can. The file has a name of its own:
-`transformers` does not find it there, rather than take the whole numbers for weights.
+Reading gives float32, so an int8 model can do everything that others can. The file has a name of its own, so that
+`transformers` does not find it and mistake the integers for weights.
 
-Example: ``write_tensors(directory / NAME, packed(tensors))``, ``dict(iter_unpacked(directory / NAME))``
-
-The tensors of one model, in one file or several, under the names that a layout's table uses.
-
-files = WeightFiles.open(find_weights(directory), layout)     # headers only: nothing is allocated yet
-unused = files.check(layout, wanted)                          # one error that lists all that does not fit
-tensors = files.read(layout, allow_nan=False)
+Example: ``write_tensors(directory / NAME, quantise_tensors(tensors))``, ``dict(iter_int8(directory / NAME))``
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle import weight_files as int8_file
-from larvatus.models.bundle.huggingface import Layout
+from larvatus.models.bundle.huggingface import ModelLayout
 from larvatus.models.bundle.weights import INT8, TensorEntry, check_fit, check_float, iter_tensors, read_header
 
 NAME = INT8
 SCALE = ".scale"
 LARGEST = 127
 SHORTEST_ROW = 16
-"""Numbers of a row for which a scale is worth its four bytes."""
+"""Shortest row for which a scale is worth its four bytes."""
 
 
 def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the file holds: matrices as whole numbers with their scales, the rest in float32."""
+    """The contents of the file: matrices as integers with their scales, the rest in float32."""
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         weights = tensor.detach().float()
@@ -56,7 +55,7 @@ def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def int8_header(path: Path) -> dict[str, TensorEntry]:
-    """The tensors that reading the file will give; refused where a scale is missing or fits no matrix."""
+    """The tensors that reading the file will give; refused if a scale is missing or fits no matrix."""
     entries = read_header(path)
     whole: dict[str, TensorEntry] = {}
     for name, entry in entries.items():
@@ -95,16 +94,16 @@ def _is_scale(name: str, entries: Mapping[str, TensorEntry]) -> bool:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How far weights are from what they were: |ŵ - w| / |w|, over all numbers of a tensor or of the model."""
+    """Relative error of the weights, |ŵ - w| / |w|, over all numbers of a tensor or of the model."""
 
     error: float
     worst: str
-    """The tensor that lost most."""
+    """The tensor with the largest error."""
     worst_error: float
 
     @classmethod
     def of(cls, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Reconstruction:
-        """Of the tensors that both have."""
+        """Compare the tensors that both have."""
         gaps, norms = dict[str, float](), dict[str, float]()
         for name in before.keys() & after.keys():
             was = before[name].double()
@@ -116,7 +115,7 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The tensors of one or several files, under the names that the layout's table uses."""
+    """The tensors of one or several files, under canonical names."""
 
     paths: list[Path]
     entries: dict[str, TensorEntry]
@@ -126,31 +125,31 @@ class WeightFiles:
         return self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
 
     @classmethod
-    def open(cls, paths: list[Path], layout: Layout) -> WeightFiles:
+    def open(cls, paths: list[Path], layout: ModelLayout) -> WeightFiles:
         entries: dict[str, TensorEntry] = {}
         for path in paths:
             header = int8_file.int8_header(path) if path.name == int8_file.NAME else read_header(path)
             for name, entry in header.items():
-                known = layout.canonical(name)
+                known = layout.canonical_name(name)
                 if known in entries:
-                    raise ArtefactError(f"{path}: tensor {name} is there twice, under two names or in two files")
+                    raise ArtefactError(f"{path}: tensor {name} occurs twice, under two names or in two files")
                 if known is not None:
                     check_float(path, name, entry)
                     entries[known] = entry
         return cls(paths, entries)
 
-    def check(self, layout: Layout, wanted: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Refuse what does not fit, before anything is allocated; the names that stay unused."""
+    def check(self, layout: ModelLayout, wanted: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """Refuse tensors that do not fit, before anything is allocated; returns the names that stay unused."""
         shapes = {name: entry.shape for name, entry in self.entries.items()}
         for alias, original in layout.aliases.items():
             if alias in shapes:
                 shapes.setdefault(original, shapes[alias])
                 del shapes[alias]
-        unused = tuple(sorted(name for name in shapes if name in layout.spare and name not in wanted))
+        unused = tuple(sorted(name for name in shapes if name in layout.optional and name not in wanted))
         check_fit(self.name, stored={n: s for n, s in shapes.items() if n not in unused}, wanted=wanted)
         return unused
 
-    def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:
+    def read(self, layout: ModelLayout, *, allow_nan: bool) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
             stored = (
@@ -159,7 +158,7 @@ class WeightFiles:
                 else iter_tensors(path, allow_nan=allow_nan, integers=True)
             )
             for name, tensor in stored:
-                known = layout.canonical(name)
+                known = layout.canonical_name(name)
                 if known is not None:
                     tensors[known] = tensor
         for alias, original in layout.aliases.items():
@@ -167,7 +166,7 @@ class WeightFiles:
                 copy = tensors.pop(alias)
                 if not torch.equal(tensors.setdefault(original, copy), copy):
                     raise ArtefactError(
-                        f"{self.name}: {alias} differs from {original}, to which this kind of model ties it; "
-                        "untied weights are not supported"
+                        f"{self.name}: {alias} differs from {original}, to which this kind of model ties it; untied "
+                        "weights are not supported"
                     )
         return tensors

@@ -1,7 +1,7 @@
 """Tensors in files: safetensors, and nothing else. Nothing is ever unpickled.
 
-A safetensors file says in a JSON header where each tensor lies. We check that header against the size of the file
-before anything is allocated, so that a lying one costs nothing; then the `safetensors` library reads the tensors.
+A safetensors file has a JSON header with the place of each tensor. We check that header against the size of the file
+before anything is allocated, so that a false one costs nothing; then the `safetensors` library reads the tensors.
 
     8 bytes    n, the length of the header (little-endian)
     n bytes    {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …}
@@ -33,12 +33,12 @@ from larvatus.core.regular_files import is_there, open_regular, read_bytes
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
 MOST_DIMENSIONS = 64  # torch's own limit; also keeps the product of a hostile shape small
 INT8 = "model.int8.safetensors"
-"""Weights as whole numbers (`int8_file.py`)."""
+"""Weights as 8-bit integers (`weight_files.py`)."""
 PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _ARCHIVES = (b"PK", b"\x80\x01", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""How zip archives and pickles begin (those of protocol 0 and 1 have no such mark, and are no safetensors either)."""
+"""First bytes of zip archives and pickles (pickles of protocol 0 and 1 have none, and are not safetensors either)."""
 _SHOWN = 8
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -46,7 +46,7 @@ Shape = tuple[int, ...]
 
 
 class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the header says of one tensor."""
+    """The header's entry for one tensor."""
 
     dtype: str
     shape: tuple[_Count, ...]
@@ -54,28 +54,29 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def refuse_pickle(path: Path) -> None:
-    """A pickled file can run any code when it is read, so its name alone is enough to refuse it."""
+    """Refuse a pickle by its name: reading one can run any code."""
     if path.suffix.lower() in PICKLED:
         raise ArtefactError(
             f"{path} is pickled, and reading a pickle can run code, so Larvatus never does; if you trust it, convert "
-            "it: transformers' AutoModelForPreTraining.from_pretrained(…).save_pretrained(…) writes model.safetensors"
+            "it: transformers' AutoModelForPreTraining.from_pretrained(…).save_pretrained(…) writes "
+            "model.safetensors"
         )
 
 
 def read_header(path: Path) -> dict[str, TensorEntry]:
-    """Names, types, shapes and places of all tensors, checked against the size of the file."""
+    """Names, types, shapes and offsets of all tensors, checked against the size of the file."""
     refuse_pickle(path)
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             first = file.read(9)
             length = int.from_bytes(first[:8], "little")
-            if first.startswith(_ARCHIVES) and first[8:] != b"{":  # a header of 640 bytes begins like a pickle, too
+            if first.startswith(_ARCHIVES) and first[8:] != b"{":  # a header of 640 bytes also begins like a pickle
                 raise ArtefactError(f"{path} is a zip archive or a pickle, not safetensors; it was not read")
             if len(first) < 8 or length > size - 8:
-                raise _broken(path, f"it is cut short: {size:,} bytes, and its header alone should have {length:,}")
+                raise _broken(path, f"it is truncated: {size:,} bytes, and its header should have {length:,}")
             if length > LARGEST_HEADER:
-                raise _broken(path, f"its header claims {length:,} bytes; {LARGEST_HEADER:,} is the most there can be")
+                raise _broken(path, f"its header claims {length:,} bytes, more than the limit of {LARGEST_HEADER:,}")
             header = first[8 : 8 + length] + file.read(max(0, length - 1))
         except OSError as fault:
             raise ArtefactError(f"{path} cannot be read: {fault.strerror}") from fault
@@ -95,12 +96,12 @@ def _parse(path: Path, header: bytes) -> dict[str, TensorEntry]:
 
 
 def _check_layout(path: Path, entries: Mapping[str, TensorEntry], size: int) -> None:
-    """Every tensor as long as its shape says, all of them end to end over exactly `size` bytes."""
+    """Check that every tensor is as long as its shape requires, and that together they fill exactly `size` bytes."""
     reached = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         begin, end = entry.data_offsets
         if entry.dtype not in _SIZES:
-            raise _broken(path, f"tensor {name!r} has type {entry.dtype!r}; read are {', '.join(_SIZES)}")
+            raise _broken(path, f"tensor {name!r} has type {entry.dtype!r}; supported are {', '.join(_SIZES)}")
         if len(entry.shape) > MOST_DIMENSIONS:
             raise _broken(path, f"tensor {name!r} has {len(entry.shape)} dimensions")
         needed = math.prod(entry.shape) * _SIZES[entry.dtype]  # Python's integers do not overflow
@@ -122,18 +123,18 @@ def _broken(path: Path, why: str) -> ArtefactError:
 
 
 def check_float(path: Path, name: str, entry: TensorEntry) -> None:
-    """Weights are floating-point numbers: the same bytes under another type would be other numbers."""
+    """Refuse weights that are not floating-point numbers."""
     if entry.dtype not in _FLOATS:
         raise ArtefactError(
-            f"{path}: tensor {name!r} is of type {entry.dtype}, and weights are of {', '.join(_FLOATS)}; "
-            "fetch or save it again"
+            f"{path}: tensor {name!r} is of type {entry.dtype}, but weights must be {', '.join(_FLOATS)}; fetch or "
+            "save it again"
         )
 
 
 def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Each tensor in turn, so that a caller who casts or copies never holds the file twice.
 
-    Where `integers` may be among them, the caller knows which.
+    `integers` allows integer tensors, which the caller tells apart.
     """
     entries = read_header(path)
     for name, entry in entries.items() if not integers else ():
@@ -144,8 +145,8 @@ def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False)
                 tensor: Tensor = file.get_tensor(name)
                 if not allow_nan and not _finite(tensor):
                     raise ArtefactError(
-                        f"{path}: tensor {name!r} holds NaN or infinity, at least as float32; "
-                        "allow_nan=True reads it all the same"
+                        f"{path}: tensor {name!r} holds NaN or infinity, at least as float32; allow_nan=True reads it "
+                        "anyway"
                     )
                 yield name, tensor
     except safetensors.SafetensorError as fault:
@@ -153,21 +154,21 @@ def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False)
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Also once it is float32, as all is that is computed with."""
+    """Also as float32, in which everything is computed."""
     if not tensor.is_floating_point():
         return True
     return bool(torch.isfinite(tensor.float() if tensor.dtype is torch.float64 else tensor).all())
 
 
 def read_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False) -> dict[str, Tensor]:
-    """All tensors of a file, after its header was found sound; NaN and infinity are refused unless allowed."""
+    """All tensors of a file whose header is sound; NaN and infinity are refused unless allowed."""
     return dict(iter_tensors(path, allow_nan=allow_nan, integers=integers))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a file in the safetensors format. What can fail is an `OSError`, as for any other file."""
+    """Write a file in the safetensors format. Failures are an `OSError`, as for any other file."""
     path.touch()
-    mode = path.stat().st_mode  # the library writes aside for its owner only, and renames
+    mode = path.stat().st_mode  # the library writes a temporary file that only its owner may read, and renames it
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         safetensors.torch.save_file(plain, path, metadata={"format": "pt", **(metadata or {})})
@@ -179,12 +180,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """What `write_tensors` will take on the disk, but for the header."""
+    """Bytes that `write_tensors` will take, without the header."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def check_fit(path: Path, *, stored: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> None:
-    """One error that lists all that is missing, all that is extra and all that has another shape."""
+    """Raise one error that lists all missing, extra and misshapen tensors."""
     missing = [name for name in wanted if name not in stored]
     extra = [name for name in stored if name not in wanted]
     misshapen = [
@@ -205,7 +206,7 @@ def _listed(names: list[str]) -> str:
 
 
 def find_weights(directory: Path) -> list[Path]:
-    """The weight files of a model directory: `model.safetensors`, the shards that an index names, or those in int8."""
+    """The weight files of a model directory: `model.safetensors`, the shards that an index names, or the int8 file."""
     directory = standing(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if is_there(single):
@@ -216,8 +217,8 @@ def find_weights(directory: Path) -> list[Path]:
         return [directory / INT8]
     if is_there(directory / ".metadata") or any(directory.glob("*.distcp")):
         raise ArtefactError(
-            f"{directory} is a torch distributed checkpoint, whose index is a pickle, so it is not read; "
-            "convert it to model.safetensors where you trust it"
+            f"{directory} is a torch distributed checkpoint, whose index is a pickle, so it is not read; if you trust "
+            "it, convert it to model.safetensors"
         )
     for path in sorted(directory.iterdir()):
         refuse_pickle(path)
@@ -225,12 +226,12 @@ def find_weights(directory: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    class Index(msgspec.Struct):
+    class ShardIndex(msgspec.Struct):
         weight_map: dict[str, str]
         metadata: dict[str, Any] = {}
 
     try:
-        names = sorted(set(msgspec.json.decode(read_bytes(index), type=Index).weight_map.values()))
+        names = sorted(set(msgspec.json.decode(read_bytes(index), type=ShardIndex).weight_map.values()))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ArtefactError(f"{index} is not an index of safetensors files: {fault}") from fault
     for name in names:
@@ -239,7 +240,7 @@ def _shards(index: Path) -> list[str]:
 
 
 def plain_name(source: Path, name: str) -> str:
-    """A name that a file gives must stay inside the file's directory."""
+    """Refuse a name that points outside the directory of the file that gives it."""
     if name in ("", ".", "..") or "\0" in name or "/" in name or "\\" in name:
-        raise ArtefactError(f"{source} names {name!r}: only plain names of files beside it are followed")
+        raise ArtefactError(f"{source} names {name!r}: only plain file names in its directory are followed")
     return name

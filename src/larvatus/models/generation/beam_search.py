@@ -1,13 +1,12 @@
-"""Beam search: of each prompt the `beams` best unfinished continuations are kept, and the best finished ones.
+"""Beam search: for each prompt the `beams` best unfinished continuations are kept, and the best finished ones.
 
-    score = Σ_t log p(x_t | x_<t) / length^penalty        of a finished continuation, its end token counted
+    score = Σ_t log p(x_t | x_<t) / length^penalty        of a finished continuation, including its end token
 
-Step by step what `transformers` does, so that both find the same tokens: of each prompt the 2 × beams best next steps
-are looked at; those that end, if among the first `beams`, enter the finished ones if they are good enough; the best
-that do not end go on. A prompt is done when its best unfinished continuation, scored at its present length, does not
-beat the worst of `beams` finished ones (early stopping: when there are so many), or none can go on. Prompts do not
-influence each other, and leave when they are done.
-P prompts, K beams, C candidates, T tokens, V vocabulary.
+The steps are those of `transformers`, so that both find the same tokens: for each prompt the 2 × beams best next steps
+are considered; those that end, if among the first `beams`, join the finished ones if they are good enough; the best of
+the others continue. A prompt is done when its best unfinished continuation, scored at its present length, does not beat
+the worst of `beams` finished ones (early stopping: when there are that many), or none can continue. Prompts are
+independent, and leave the batch when they are done. P prompts, K beams, C candidates, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from larvatus.models.generation.decoding import DecodedSequence, Stopping
 from larvatus.models.generation.generator import GenerationState
 
 IMPOSSIBLE = -1.0e9
-"""Score of a continuation that is none: as `transformers` has it, since sums with it decide between ties."""
+"""Score of an impossible continuation: the value of `transformers`, since sums with it decide ties."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class BeamSettings:
 
 @dataclass(eq=False)
 class _Beams:
-    """The state of the prompts that are not done."""
+    """The state of the unfinished prompts."""
 
     numbers: Tensor  # [P] of the prompts
     most: Tensor  # [P] tokens at most
@@ -51,7 +50,7 @@ class _Beams:
         prompts, device, longest = len(most), most.device, int(most.max())
         ids = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
         sums = torch.zeros(prompts, beams, device=device)
-        sums[:, 1:] = IMPOSSIBLE  # all beams begin alike: one is enough
+        sums[:, 1:] = IMPOSSIBLE  # all beams begin equal: one is enough
         nothing = torch.full((prompts, beams), IMPOSSIBLE, device=device)
         lengths = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
         numbers = torch.arange(prompts, device=device)
@@ -89,7 +88,7 @@ def beam_search(
 
 
 def _step(state: _Beams, logits: Tensor, search: BeamSettings, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
-    """Every prompt one token further. Gives the beam [P, K] that each of the new ones goes on with, and who goes on."""
+    """Advance every prompt by one token. Returns the beam [P, K] that each new one continues, and which continue."""
     beams, vocabulary = search.beams, logits.shape[-1]
     totals = logits.float().log_softmax(-1).unflatten(0, (-1, beams)) + state.sums[:, :, None]
     candidates = min(max(2, 1 + len(stopping.ends)) * beams, beams * vocabulary)
@@ -124,7 +123,7 @@ def _ends(state: _Beams, ids_PCT: Tensor, place: int, stopping: Stopping) -> Ten
 def _finish(
     state: _Beams, search: BeamSettings, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor
 ) -> None:
-    """Candidates that end, if among the first `beams`, take their place among the finished continuations."""
+    """Add candidates that end, if among the first `beams`, to the finished continuations."""
     length = place + 1
     new_PC = (
         ends_PC & (torch.arange(sums_PC.shape[1], device=sums_PC.device) < search.beams) & (sums_PC > IMPOSSIBLE / 2)

@@ -1,26 +1,26 @@
-"""Token after token: each sequence gets its next one until it ends; those that have ended leave the batch.
+"""Decoding: choose the next token of each sequence until it ends; finished sequences leave the batch.
 
-    sequences = unroll(under_way, choose=greedy, most=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
+    sequences = decode(state, choose=greedy, most=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
 
-B sequences at first, R of them still under way, V vocabulary.
-
-When a continuation ends: at an end token, at a text that the user named, or when it has its tokens.
-
->>> stopping = Stopping(ends=frozenset({3}), strings=("\\n",), text_of=lambda row, ids: "ab\\n"[: len(ids)])
->>> stopping.reason(0, [5, 6]), stopping.reason(0, [5, 6, 7]), stopping.reason(0, [5, 3])
-(None, 'stop', 'end')
-
-The next token: the likeliest, or one drawn by temperature among the top k (Fan et al. 2018) or the nucleus, the
-fewest tokens that have p of the probability together (Holtzman et al. 2020).
+The next token is the likeliest, or sampled with a temperature from the top k (Fan et al. 2018) or the nucleus, the
+smallest set of tokens with probability p (Holtzman et al. 2020):
 
     p_v ∝ exp(logit_v / temperature)      then the k likeliest, then the nucleus of what is left, as `transformers` does
 
-Draws are counter-based, f(seed, sample, prompt, place): a prompt is gone on with in the same way whatever it is batched
-with, and however many samples are asked for. R sequences under way, V vocabulary.
+Random numbers are counter-based, f(seed, sample, prompt, position): a prompt is continued in the same way whatever it
+is batched with, and however many samples are requested.
 
     >>> logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
     >>> Sampling(temperature=1.0, top_k=2).weights(logits)[0].count_nonzero().item()
     2
+
+A continuation ends at an end token, at a stop text, or at its limit of tokens:
+
+    >>> stopping = Stopping(ends=frozenset({3}), strings=("\\n",), text_of=lambda row, ids: "ab\\n"[: len(ids)])
+    >>> stopping.reason(0, [5, 6]), stopping.reason(0, [5, 6, 7]), stopping.reason(0, [5, 3])
+    (None, 'stop', 'end')
+
+B sequences at first, R of them unfinished, V vocabulary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TokenChoice(Protocol):
     """How the next token of each sequence is chosen."""
 
     def __call__(self, logits_RV: Tensor, rows: Ints, place: int) -> Tensor:
-        """[R] tokens; `rows` are the numbers that the sequences began with, `place` counts tokens added so far."""
+        """[R] tokens; `rows` are the initial numbers of the sequences, `place` counts tokens added so far."""
 
 
 def greedy(logits_RV: Tensor, rows: Ints, place: int) -> Tensor:
@@ -55,14 +55,14 @@ def greedy(logits_RV: Tensor, rows: Ints, place: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What the distribution is made into before a token is drawn from it."""
+    """How the distribution is changed before sampling."""
 
     temperature: float
     top_k: int | None = None
     top_p: float | None = None
 
     def weights(self, logits_RV: Tensor) -> Tensor:
-        """Probabilities [R, V] in float64; 0 for tokens that are not drawn."""
+        """Probabilities [R, V] in float64; 0 for excluded tokens."""
         scores_RV = logits_RV.double() / self.temperature
         if self.top_k is not None and self.top_k < scores_RV.shape[-1]:
             least_R1 = scores_RV.topk(self.top_k, dim=-1).values[:, -1:]
@@ -72,7 +72,7 @@ class Sampling:
         return scores_RV.softmax(-1)
 
     def _nucleus(self, scores_RV: Tensor) -> Tensor:
-        """Which tokens are in it: those before which less than p has been gathered, likeliest first."""
+        """Tokens of the nucleus: those before which less than p has been accumulated, likeliest first."""
         assert self.top_p is not None
         sorted_RV, order_RV = scores_RV.sort(dim=-1, descending=True, stable=True)
         likely_RV = sorted_RV.softmax(-1)
@@ -87,7 +87,7 @@ class SampledChoice:
 
     sampling: Sampling
     seed: int
-    prompts: Ints  # [B] numbers of the prompts among all that were given
+    prompts: Ints  # [B] numbers of the prompts among all texts
     samples: Ints  # [B]
 
     def __call__(self, logits_RV: Tensor, rows: Ints, place: int) -> Tensor:
@@ -107,19 +107,19 @@ class SampledChoice:
 
 
 StopReason = Literal["end", "stop", "length"]
-"""Why a continuation ended: the model's end token, a text at which to stop, or the number of its tokens."""
+"""Why a continuation ended: the model's end token, a stop text, or the number of its tokens."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stopping:
     ends: frozenset[int] = frozenset()
-    """Tokens by which the model says that it is done."""
+    """Tokens by which the model ends a text."""
     strings: tuple[str, ...] = ()
     text_of: Callable[[int, Sequence[int]], str] | None = None
-    """The text that these tokens add to a prompt; asked for where there are texts at which to stop."""
+    """The text that these tokens add to a prompt; needed for stop texts."""
 
     def reason(self, prompt: int, ids: Sequence[int]) -> StopReason | None:
-        """Why a continuation of this prompt ends with its newest token; None where it goes on."""
+        """Why a continuation of this prompt ends with its newest token; None if it continues."""
         if ids and ids[-1] in self.ends:
             return "end"
         if self.strings and self.text_of is not None:
@@ -136,7 +136,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class DecodedSequence:
-    """The tokens that a sequence got, the end token included."""
+    """The generated tokens of a sequence, including the end token."""
 
     ids: tuple[int, ...]
     log_probability: float
@@ -147,7 +147,7 @@ class DecodedSequence:
 def decode(
     under_way: GenerationState, *, choose: TokenChoice, most: Ints, stopping: Stopping, prompts: Ints | None = None
 ) -> list[DecodedSequence]:
-    """Go on with every sequence; `most` [B] tokens at most. Sequence b is of prompt `prompts[b]`: b where not said."""
+    """Continue every sequence; `most` [B] tokens at most. Sequence b is of prompt `prompts[b]`, by default b."""
     of_prompt = np.arange(len(most)) if prompts is None else prompts
     ids: list[list[int]] = [[] for _ in most]
     sums = [0.0] * len(most)
@@ -179,7 +179,7 @@ def decode(
 
 
 def _keep(under_way: GenerationState, staying: Ints, next_R: Tensor | None = None) -> Tensor:
-    """Let the others go; gives back the next tokens of those that stay."""
+    """Drop the other sequences; returns the next tokens of those that stay."""
     rows = torch.from_numpy(staying)
     if len(staying):
         under_way.take(rows)

@@ -1,10 +1,10 @@
-"""Prompts in, continuations out: many at a time, in batches of nearly equal length, under a budget of tokens.
+"""Generate continuations of many prompts, in batches of similar length, within a budget of tokens.
 
     for generated in generate(network, tokenizer, ["Once upon a", "The"], GenerateSettings(max_tokens=20)):
         print(generated.text)
 
-A prompt is read whole or refused; it is never cut. What is written does not depend on what else is in the batch.
-B prompts of a batch, each with `width` sequences under way.
+A prompt is read completely or refused; it is never cut. A continuation does not depend on the rest of the batch. B
+prompts of a batch, each with `width` sequences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import check_fits, explain_out_of_memory, on_device
 
 MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
-"""Tokens of all continuations of a prompt, beams and samples included: some minutes of a small model."""
+"""Most tokens of all continuations of a prompt, including beams and samples: some minutes of a small model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class _Prompt:
     text: str
     ids: Ints
     most: int
-    """Tokens to add at most."""
+    """Most tokens to add."""
     fills_context: bool
     """Whether no more would fit."""
 
@@ -55,8 +55,9 @@ def generate(
     batch_tokens: int = 0,
     name: str = "the model",
 ) -> list[Generated]:
-    """One result for each text. `labels` is what messages call them, `first` the number of the first among all that are
-    given, from which its draws follow."""
+    """One result for each text. `labels` are their names in messages, `first` the number of the first among all texts,
+    which decides its random numbers.
+    """
     generator = require_generator(network, name=name)
     network.eval()
     named = labels or [f"prompt {number}" if len(texts) > 1 else "the prompt" for number in range(1, len(texts) + 1)]
@@ -77,7 +78,7 @@ def generate(
 def _read(
     generator: Generator, tokenizer: Tokenizer, text: str, settings: GenerateSettings, *, number: int, label: str
 ) -> _Prompt:
-    """The prompt's tokens, and how many may follow; refused where it does not fit the model."""
+    """The prompt's tokens, and how many may follow; refused if it does not fit the model."""
     encoder = generator.encoder
     ids = prompt_ids(text, tokenizer, closed=encoder.closes_prompts, label=label)
     room = encoder.room_after(len(ids))
@@ -97,7 +98,7 @@ def _read(
 
 
 def _check_cost(generator: Generator, settings: GenerateSettings, most: int) -> None:
-    """Refuse more continuations of a prompt than anybody waits for, or than fit into memory, with what would do."""
+    """Refuse more continuations than are practical or fit into memory; the error gives values that work."""
     device, width = generator.encoder.device, settings.width
     name = "beams" if settings.beams > 1 else "samples"
     limit = MOST_WRITTEN.get(device.type, MOST_WRITTEN["cuda"])
@@ -138,7 +139,7 @@ def _of_batch(
 def _drawn(
     under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
 ) -> list[list[DecodedSequence]]:
-    """Greedily, or as many samples of each prompt as are asked for."""
+    """Greedy decoding, or the requested number of samples of each prompt."""
     samples = settings.samples
     of_prompt = np.repeat(np.arange(len(prompts)), samples)
     if samples > 1:
@@ -155,7 +156,7 @@ def _drawn(
 def _searched(
     under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
 ) -> list[list[DecodedSequence]]:
-    """The best beams of each prompt, as many as are asked for."""
+    """The best beams of each prompt, as many as requested."""
     search = BeamSettings(settings.beams, settings.length_penalty, settings.early_stopping)
     most = np.array([prompt.most for prompt in prompts], np.int64)
     ranked = beam_search(under_way, search, most=most, stopping=stopping)

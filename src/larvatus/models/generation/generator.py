@@ -1,22 +1,16 @@
-"""The one place that says what a model writes with: an encoder that continues, and the head that predicts its tokens.
+"""What a model generates with: an encoder that continues prompts, and the head that predicts its tokens.
 
-    generator = the_generator(network)                 # refused where the model reads both sides
-    generator.encoder.continuing(prompts, room=20, head=generator.head)
+    generator = require_generator(network)             # refused if the model reads both sides
+    state = generator.encoder.continuing(prompts, room=20, head=generator.head)       # prompts: a flat batch, unpadded
+    state.logits()                                                # [B, V] of the next token of each
+    state.extend(ids_B)                                           # one more token each; no prompt is read again
+    state.take(rows)                                              # keep, repeat or reorder sequences
 
-M states, D hidden size, V vocabulary.
-
-What an encoder that can generate offers: sequences under way, and the tokens of given continuations at once.
-
-    under_way = encoder.continuing(prompts, room=20, head=head)       # prompts: a flat batch, nothing padded
-    under_way.logits()                                                # [B, V] of the next token of each
-    under_way.extend(ids_B)                                           # one more token each; no prompt is read again
-    under_way.take(rows)                                              # keep, repeat or reorder sequences
-
-A left-to-right model goes on with the prompt itself; an encoder–decoder reads it in its encoder, and its decoder
-begins at its own start token. Who generates sees no difference. An encoder has these methods, or it cannot generate: it
-inherits nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that the model was
-trained on, tied to the encoder's word vectors.
-B sequences, N tokens of the prompts, M tokens of the continuations, D hidden size, V vocabulary.
+A left-to-right model continues the prompt itself; an encoder–decoder reads it in its encoder, and its decoder begins at
+its own start token. Decoding is the same for both. An encoder has these methods, or it cannot generate: it inherits
+nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that the model was trained
+on, tied to the encoder's word vectors. B sequences, N tokens of the prompts, M tokens of the continuations, D hidden
+size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -37,16 +31,16 @@ Head = Callable[[Tensor], Tensor]
 
 
 class GenerationState(Protocol):
-    """B sequences under way, each with what has been computed of it (its keys and values)."""
+    """B sequences that are being generated, each with its cached keys and values."""
 
     def logits(self) -> Tensor:
         """Scores of the next token of each sequence, [B, V] in float32."""
 
     def extend(self, ids_B: Tensor) -> None:
-        """Each sequence gets one more token."""
+        """Add one token to each sequence."""
 
     def take(self, rows_R: Tensor) -> None:
-        """Go on with these sequences in this order: some leave, some are repeated (beams). R sequences then."""
+        """Continue with these sequences in this order: some leave, some are repeated (beams). R sequences then."""
 
 
 @runtime_checkable
@@ -54,22 +48,24 @@ class CanGenerate(Protocol):
     """An encoder that can generate."""
 
     closes_prompts: bool
-    """Whether a prompt is a finished text, dressed at its end too (an encoder–decoder reads one); a left-to-right model
-    goes on where the prompt ends, and has it dressed at its beginning alone."""
+    """Whether a prompt is a complete text with special tokens on both sides (as an encoder–decoder reads it); a
+    left-to-right model continues at the end of the prompt, which has special tokens only at its start.
+    """
 
     def room_after(self, length: int) -> int:
-        """Tokens that can be added after a prompt of this many; negative or 0 where the prompt leaves no room."""
+        """Tokens that can be added after a prompt of this many; 0 or less if the prompt is too long."""
 
     def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Head) -> GenerationState:
-        """The prompts read, ready to be gone on with; at most `room` tokens will be added to each."""
+        """Read the prompts, ready to be continued; at most `room` tokens will be added to each."""
 
     def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
-        """The state [M, D] from which each token of the continuations is predicted, given its prompt and the tokens
-        of the continuation before it; all in one pass. Both batches have B sequences."""
+        """The state [M, D] from which each token of the continuations is predicted, given its prompt and the tokens of
+        the continuation before it; all in one pass. Both batches have B sequences.
+        """
 
 
 HEADS = ("causal-lm", "denoising", "writing")
-"""Objectives that teach a model to write, token after token."""
+"""Objectives that train a model to generate, token by token."""
 
 
 class GeneratingEncoder(CanGenerate, Protocol):
@@ -100,21 +96,21 @@ class Generator:
 
     @property
     def budget(self) -> int:
-        """Tokens that are held at once, prompts and what may follow them."""
+        """Most tokens held at once, including those that may follow the prompts."""
         return 65_536 if self.encoder.device.type == "cuda" else 8_192
 
 
 def can_generate(network: Network) -> bool:
-    """Whether the model writes: it continues texts (gpt), or writes what is missing (t5)."""
+    """Whether the model generates: it continues texts (gpt), or fills in what is missing (t5)."""
     return isinstance(network.encoder, CanGenerate) and any(head in network.objectives for head in HEADS)
 
 
 def require_generator(network: Network, *, name: str = "the model") -> Generator:
-    """What a model writes with; refused where it cannot."""
+    """The encoder and head that generate; refused if the model has none."""
     if not isinstance(network.encoder, CanGenerate):
         raise UsageError(
-            f"{name} reads texts whole, from both sides, and cannot go on with one; generate with a model of the "
-            "recipes gpt or t5, or fill blanks: larvatus fill"
+            f"{name} reads texts from both sides and cannot continue one; generate with a model of the recipes gpt or "
+            "t5, or fill blanks: larvatus fill"
         )
     objective = next((network.objectives[head] for head in HEADS if head in network.objectives), None)
     if objective is None:
@@ -122,5 +118,5 @@ def require_generator(network: Network, *, name: str = "the model") -> Generator
             f"{name} has no head that predicts the next token; generate with a model pretrained with causal-lm or "
             "denoising"
         )
-    scorer = getattr(objective, "denoising", objective)  # of text to text, the objective of pretraining inside the head
+    scorer = getattr(objective, "denoising", objective)  # for text to text, the pretraining objective inside the head
     return Generator(cast(GeneratingEncoder, network.encoder), cast(TokenPredictor, scorer))

@@ -1,11 +1,11 @@
-"""How likely a continuation is after a prompt: log P(continuation | prompt), exact, of all its tokens together.
+"""The likelihood of a continuation after a prompt: log P(continuation | prompt), exact, over all its tokens.
 
     log P(y | x) = Σ_t log P(y_t | x, y_<t)
 
 A left-to-right model reads prompt and continuation in one pass; an encoder–decoder reads the prompt in its encoder and
-the continuation in its decoder. Nothing is written, so nothing is repeated for each token. The same pass says how much
-of a continuation greedy decoding would write by itself: up to the first token that is not the likeliest one.
-M tokens of the continuations of a batch, D hidden size, V vocabulary.
+the continuation in its decoder. Nothing is generated, so nothing is repeated for each token. The same pass gives the
+number of tokens that greedy decoding would reproduce: up to the first token that is not the likeliest one. M tokens of
+the continuations of a batch, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
-"""Held at once."""
+"""Logits held at once."""
 
 
 @torch.inference_mode()
 def continuation_scores(
     network: Network, prompts: Sequence[Ints], continuations: Sequence[Ints], *, name: str = "the model"
 ) -> list[float]:
-    """log P(continuation | prompt) of each pair. Prompts are tokens as `prompts.prompt_ids` dresses them."""
+    """log P(continuation | prompt) of each pair. Prompts are tokens from `prompts.prompt_ids`."""
     scores = np.zeros(len(prompts))
     for batch in _batches(require_generator(network, name=name), network, prompts, continuations):
         each_M = np.concatenate([[0.0], _log_probabilities(batch).cumsum()])
@@ -44,9 +44,9 @@ def continuation_scores(
 def greedy_prefix_lengths(
     network: Network, prompts: Sequence[Ints], continuations: Sequence[Ints], *, given: int = 0, name: str = "the model"
 ) -> Ints:
-    """[pairs] number of tokens of each continuation that greedy decoding writes itself, before its first other token.
+    """[pairs] number of tokens of each continuation that greedy decoding reproduces, before the first other token.
 
-    The first `given` tokens of a continuation are written for the model (a sentinel, for T5), and not counted.
+    The first `given` tokens of a continuation are given to the model (a sentinel, for T5), and not counted.
     """
     counts = np.zeros(len(prompts), np.int64)
     for batch in _batches(require_generator(network, name=name), network, prompts, continuations):
@@ -65,12 +65,12 @@ class _Batch:
     pairs: Ints
     """Numbers of the pairs."""
     borders: Ints
-    """Where the tokens of each continuation begin and end."""
+    """Start and end of each continuation's tokens."""
     states_MD: Tensor
     ids_M: Tensor
 
     def logits(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits [C, V] and wanted tokens [C]; only a chunk of the M × V logits exists at a time."""
+        """Logits [C, V] and target tokens [C], a chunk of the M × V logits at a time."""
         width = len(self.generator.encoder.word_vectors)
         rows = max(1, _LOGITS.get(self.ids_M.device.type, _LOGITS["cuda"]) // width)
         for z_CD, ids_C in zip(self.states_MD.split(rows), self.ids_M.split(rows), strict=True):
@@ -95,7 +95,7 @@ def _batches(
 
 
 def _log_probabilities(batch: _Batch) -> np.ndarray:
-    """Of each token, [M]."""
+    """The log-probability of each token, [M]."""
     parts = [logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0] for logits, ids in batch.logits()]
     return torch.cat(parts).double().cpu().numpy() if parts else np.zeros(0)
 

@@ -1,18 +1,18 @@
-"""Prompts as a model reads them, and the text of what it adds.
+"""Prompts as a model reads them, and the text of its output.
 
-prompt_ids("Once upon a", tokenizer, closed=False)           # dressed at its beginning alone: the text goes on
-prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a finished text
+prompt_ids("Once upon a", tokenizer, closed=False)           # special tokens only at the start: the text continues
+prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a complete text
 
-Prompts, in tokens, that ask a model that writes for the missing part of a text.
+`InfillPrompts` asks a generative model for the missing part of a text:
 
-    asking = InfillPrompts.of(network, tokenizer)
-    asking.ids(before, after)                       # what the model reads
-    asking.opening                                  # how its answer begins: written for it, not by it
+    prompts = InfillPrompts.of(network, tokenizer)
+    prompts.ids(before, after)                      # what the model reads
+    prompts.opening                                 # the start of its answer, which is given to the model
 
-A left-to-right model reads what precedes the place; what follows it is not read. An encoder–decoder (T5, Raffel et al.
-2020) reads the whole text with its first sentinel at the place. Its decoder writes that sentinel, then the missing
-tokens, then the next sentinel. One that was fine-tuned to answer texts (`writing`) knows no blanks: it reads a whole
-text and writes another.
+A left-to-right model reads what precedes the blank; what follows is not read. An encoder–decoder (T5, Raffel et al.
+2020) reads the whole text with its first sentinel at the blank; its decoder generates that sentinel, then the missing
+tokens, then the next sentinel. One that was fine-tuned to answer texts (`writing`) has no blanks: it reads a whole text
+and generates another.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from larvatus.models.generation.generator import can_generate, require_generator
 from larvatus.models.network import Network
 
 TAIL = 16
-"""Tokens of the prompt beside which new ones are decoded: enough for spaces and characters of several bytes."""
+"""Tokens of the prompt that are decoded with new ones: enough for spaces and characters of several bytes."""
 
 
 def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "the prompt") -> Ints:
-    """The tokens that the model reads; those of an empty prompt are its start token."""
+    """The tokens that the model reads; an empty prompt is its start token."""
     ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
     dress = tokenizer.frame.single
     dressed = dress.ids(ids) if closed else np.concatenate([np.array(dress.gaps[0], np.int64), ids])
@@ -48,18 +48,18 @@ def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "t
 
 
 def start_id(tokenizer: Tokenizer) -> int | None:
-    """What the first token of a text follows where nothing stands before texts: the token that ends the one before."""
+    """The start token of a text if the template adds none: the token that ends the previous text."""
     return next(iter(end_ids(tokenizer)), _named(tokenizer, "bos_token"))
 
 
 def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """The token by which a text ends: the `eos_token` that the tokenizer's files name, else what stands after texts."""
+    """The end token of a text: the `eos_token` of the tokenizer's files, else the last token of the template."""
     named = _named(tokenizer, "eos_token")
     return frozenset(tokenizer.frame.single.gaps[-1][-1:] if named is None else (named,))
 
 
 def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
-    """What these tokens add to a prompt, its space before the first word included; without the token that ends it."""
+    """The text that these tokens add to a prompt, including the space before the first word, without the end token."""
     ends = end_ids(tokenizer)
     written = list(ids[:-1]) if ids and ids[-1] in ends else list(ids)
     tail = [index for index in prompt if index not in tokenizer.special_ids][-TAIL:]
@@ -68,14 +68,14 @@ def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence
 
 
 def _named(tokenizer: Tokenizer, role: str) -> int | None:
-    """The token that `tokenizer_config.json` names, by a string or a description; None where it names none."""
+    """The token that `tokenizer_config.json` names, by a string or a description; None if it names none."""
     named: Any = tokenizer.config.get(role)
     content = named.get("content") if isinstance(named, dict) else named
     return tokenizer.id(content) if isinstance(content, str) else None
 
 
 def can_infill(network: Network, tokenizer: Tokenizer) -> bool:
-    """Whether the model can write a missing part of a text: gpt, gpt2, and t5 before it is fine-tuned."""
+    """Whether the model can generate a missing part of a text: gpt, gpt2, and t5 before fine-tuning."""
     return can_generate(network) and not InfillPrompts.of(network, tokenizer).answers
 
 
@@ -85,15 +85,15 @@ class InfillPrompts:
 
     tokenizer: Tokenizer
     opening: Ints
-    """Tokens that every answer begins with: the sentinel of the blank, or none."""
+    """Tokens at the start of every answer: the sentinel of the blank, or none."""
     ends: frozenset[int]
-    """Tokens by which an answer ends."""
+    """Tokens that end an answer."""
     closed: bool
-    """Whether the model reads what follows the place too."""
+    """Whether the model also reads what follows the blank."""
 
     @classmethod
     def of(cls, network: Network, tokenizer: Tokenizer, *, name: str = "the model") -> InfillPrompts:
-        """Refused where the model does not write, and where an encoder–decoder has no sentinels."""
+        """Refused if the model does not generate, and if an encoder–decoder has no sentinels."""
         closed = require_generator(network, name=name).encoder.closes_prompts
         fills = closed and "denoising" in network.objectives
         sentinels = sentinel_ids(tokenizer) if fills else np.empty(0, np.int64)
@@ -103,11 +103,11 @@ class InfillPrompts:
 
     @property
     def answers(self) -> bool:
-        """Whether the model answers whole texts, and has no place in them to write at."""
+        """Whether the model answers whole texts, without a blank in them."""
         return self.closed and not len(self.opening)
 
     def ids(self, before: Ints, after: Ints | None = None) -> Ints:
-        """The tokens that the model reads, special ones included."""
+        """The tokens that the model reads, including special ones."""
         frame = self.tokenizer.frame.single
         if self.closed:
             parts = [before, self.opening] if after is None else [before, self.opening, after]

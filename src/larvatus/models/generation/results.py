@@ -1,4 +1,4 @@
-"""What generating gives back: small frozen objects that print well and turn into dicts."""
+"""Results of generation: small frozen objects that print well and convert to dicts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ Ending = Literal["end", "stop", "length", "context"]
 
 @dataclass(frozen=True)
 class Continuation:
-    """One way to go on with a prompt."""
+    """One continuation of a prompt."""
 
     text: str
-    """What was added, up to the end or to a text at which to stop."""
+    """The added text, up to the end or to a stop text."""
     whole: str
-    """With the prompt before it, where the text goes on from there; that of an encoder–decoder is a text of its own."""
+    """With the prompt before it, if the text continues it; the output of an encoder–decoder is a text of its own."""
     ids: tuple[int, ...]
-    """All tokens that were written, an end token included."""
+    """All generated tokens, including an end token."""
     log_probability: float
-    """Of these tokens given the prompt, by the model itself, whatever the temperature."""
+    """Log-probability of these tokens given the prompt, by the model itself, whatever the temperature."""
     ended: Ending
-    """At the model's `end` token, at a text at which to `stop`, after max_tokens (`length`), or where the model's
-    `context` was full."""
+    """Reason for the end: the model's `end` token, a `stop` text, max_tokens (`length`), or a full `context` of the
+    model.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -48,7 +49,7 @@ class Generated(Sequence[Continuation], Tabular):
     prompt: str
     continuations: tuple[Continuation, ...]
     read: int
-    """Tokens of the prompt, special ones included, all of which the model has read."""
+    """Tokens of the prompt, including special ones, all of which the model has read."""
 
     @property
     def text(self) -> str:

@@ -1,7 +1,6 @@
-"""What may be said of generating, the same for Python and the command; checked before a model is loaded.
+"""Settings of generation, the same for Python and the command; checked before a model is loaded.
 
-GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3)
-GenerateSettings(beams=4, length_penalty=1.2)
+GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3) GenerateSettings(beams=4, length_penalty=1.2)
 """
 
 from __future__ import annotations
@@ -17,39 +16,40 @@ from larvatus.core.ranges import Count, PositiveShare, Range, Seed, shown, whole
 from larvatus.core.settings import Settings
 
 DEFAULT_MAX_TOKENS = 50
-"""Tokens that are added where nobody says how many, and where so many fit."""
+"""Tokens that are added by default, if that many fit."""
 Beams = Annotated[int, whole(1, 1_000)]
 Samples = Annotated[int, whole(1, 100_000)]
 SamplingTemperature = Annotated[float, Range(0, 1e6)]
-"""A temperature; 0: nothing is drawn."""
+"""A temperature; 0: no sampling."""
 MIN_TEMPERATURE = 1e-3
-"""Lowest temperature above 0: below it, differences between logits would no longer be finite."""
+"""Lowest temperature above 0: below it, differences between logits would overflow."""
 Penalty = Annotated[float, Range(-100, 100)]
 
 
 class GenerateSettings(Settings):
-    """How a prompt is gone on with."""
+    """How a prompt is continued."""
 
     max_tokens: Count | None = None
-    """Tokens to add at most; None: 50, or as many as fit after the prompt."""
+    """Most tokens to add; None: 50, or as many as fit after the prompt."""
     temperature: SamplingTemperature | None = None
-    """0 takes the likeliest token, 1 draws as the model says, None: 0, or 1 with top-k, top-p or samples."""
+    """0 takes the likeliest token, 1 samples from the model's distribution, None: 0, or 1 with top-k, top-p or samples.
+    """
     top_k: Count | None = None
-    """Draw among this many of the likeliest tokens."""
+    """Sample from this many of the likeliest tokens."""
     top_p: PositiveShare | None = None
-    """Draw among the fewest tokens that have this much of the probability together (nucleus)."""
+    """Sample from the smallest set of tokens with this much of the probability (nucleus)."""
     beams: Beams = 1
     """Continuations kept on the way (beam search); 1: no search."""
     length_penalty: Penalty = 1.0
-    """Of beam search: log-probabilities are divided by the length to this power; above 0 favours longer texts."""
+    """For beam search: log-probabilities are divided by the length to this power; above 0 favours longer texts."""
     early_stopping: bool = False
-    """Of beam search: end as soon as there are as many finished continuations as beams."""
+    """For beam search: stop as soon as there are as many finished continuations as beams."""
     stop: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
     """End before this text; repeatable."""
     samples: Samples = 1
     """Continuations of each prompt; with beams, the best of them."""
     seed: Seed = 0
-    """All draws follow from it, the number of the prompt and the place."""
+    """Seed of all sampling, with the number of the prompt and the position."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,17 +59,19 @@ class GenerateSettings(Settings):
                 f"{MIN_TEMPERATURE}"
             )
         if "" in self.stop:
-            raise UsageError("stop = '' stands everywhere; give a text at which to end, such as a full stop")
+            raise UsageError("stop = '' occurs everywhere; give a text at which to end, such as a full stop")
         if self.beams > 1:
             self._check_beams()
         elif self.length_penalty != 1.0 or self.early_stopping:
             raise UsageError("length_penalty and early_stopping are for beam search; give beams above 1, such as 4")
         elif self.temperature == 0 and (self.top_k or self.top_p or self.samples > 1):
-            raise UsageError("temperature = 0 draws nothing, so top_k, top_p and samples have no effect; leave it out")
+            raise UsageError(
+                "temperature = 0 samples nothing, so top_k, top_p and samples have no effect; leave it out"
+            )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> GenerateSettings:
-        """Keyword arguments as settings; what is none is refused, with the nearest. `stop` may be one text."""
+        """Settings from keyword arguments; an unknown one is refused with the nearest name. `stop` may be one text."""
         for name in given:
             if name not in cls.__struct_fields__:
                 raise UsageError(f"generate has no setting {name!r}{did_you_mean(name, cls.__struct_fields__)}")
@@ -84,7 +86,7 @@ class GenerateSettings(Settings):
     def _check_beams(self) -> None:
         if self.temperature or self.top_k or self.top_p:
             raise UsageError(
-                f"beams = {self.beams} searches and draws nothing; leave out temperature, top_k and top_p, or beams"
+                f"beams = {self.beams} searches and does not sample; leave out temperature, top_k and top_p, or beams"
             )
         if self.samples > self.beams:
             raise UsageError(
@@ -94,7 +96,7 @@ class GenerateSettings(Settings):
 
     @property
     def warmth(self) -> float:
-        """The temperature in force; 0 where nothing is drawn."""
+        """The temperature in force; 0 without sampling."""
         if self.temperature is not None:
             return self.temperature
         asked = self.beams == 1 and (self.top_k or self.top_p or self.samples > 1)
@@ -102,5 +104,5 @@ class GenerateSettings(Settings):
 
     @property
     def width(self) -> int:
-        """Sequences of a prompt that are under way at once."""
+        """Sequences of a prompt that are generated at once."""
         return max(self.beams, self.samples)

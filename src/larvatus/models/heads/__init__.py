@@ -1,4 +1,4 @@
-"""Heads of tasks on an encoder: what fine-tuning trains."""
+"""Task heads on an encoder, which fine-tuning trains."""
 
 from larvatus.models.heads.answering import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.heads.classification import Classification, ClassificationConfig

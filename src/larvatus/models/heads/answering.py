@@ -1,12 +1,12 @@
 """Answering a question from a passage (Rajpurkar et al. 2016; Devlin et al. 2019, §4.2 and 4.3).
 
-The answer is a span of the passage. Two learned vectors, S and E, say where it starts and ends:
+The answer is a span of the passage. Two learned vectors, S and E, score its start and end:
 
     P_start(i) = exp(S·z_i) / Σ_j exp(S·z_j)        score(i, j) = S·z_i + E·z_j,  j ≥ i
 
-Learning, the loss is the mean of the two cross-entropies, over all tokens of a sequence; a sequence that does not hold
-the answer learns the span of [CLS] alone. With `null` (SQuAD 2) that span also answers: that there is no answer.
-N tokens, B sequences, D hidden size.
+The training loss is the mean of the two cross-entropies, over all tokens of a sequence; a sequence without the answer
+is trained on the span of [CLS]. With `null` (SQuAD 2) that span also predicts that there is no answer. N tokens, B
+sequences, D hidden size.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
     labels: ClassVar[tuple[str, str]] = ("start", "end")
 
     null: bool = False
-    """Whether the passage may not answer the question, which [CLS] then says (SQuAD 2)."""
+    """Whether the passage may not answer the question, which [CLS] then predicts (SQuAD 2)."""
     threshold: Score = 0.0
-    """With `null`: by how much the score of [CLS] must exceed that of the best span for there to be no answer."""
+    """With `null`: margin by which the score of [CLS] must exceed that of the best span for there to be no answer."""
     longest: Size = 30
     """Tokens of the longest answer."""
     whole_words: bool = True
-    """Whether an answer that begins or ends inside a word is widened to the word; not so where people mark parts of
-    words, as they do of Korean, whose particles are written together with the noun."""
+    """Whether an answer that begins or ends inside a word is widened to the word. Not if annotators mark parts of
+    words, as in Korean, whose particles are attached to the noun.
+    """
     dense: Dense = "none"
     """A layer before the scores, in families that have one (ModernBERT)."""
     dense_norm: bool = False
     """A norm after it."""
     dropout: DropoutRate = 0.0
     mix: bool | str = False
-    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
+    """A learned mix of all layers instead of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
     temperature: Temperature = 1.0
-    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
     lstm: SizeOrNone | UnsetType = UNSET
     """Size of a bidirectional LSTM over the tokens, in each direction; 0 or unset: none."""
@@ -59,7 +60,7 @@ class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
         return QuestionAnswering(self, model)
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         if len(labels) != len(cls.labels):
             raise ValueError(f"a head for answers has a start and an end, not {len(labels)} labels")
         return {}
@@ -81,11 +82,11 @@ class QuestionAnswering(Head):
         self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else self.width, 2)  # S and E
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A token is a row."""
+        """Each token is a row."""
         return tokens.lengths
 
     def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
-        """What the scores are told from: the vectors of all tokens as they are."""
+        """The vectors of all tokens, unchanged."""
         return states
 
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ class QuestionAnswering(Head):
         return to_float32(self.classifier(x_ND))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
-        """By how much the sum of losses is divided: sequences, each counted with its weight."""
+        """Divisor of the sum of losses: sequences, each counted with its weight."""
         targets: AnswerSpans[Any] = batch.targets[AnswerSpans]
         return float((targets.weights * (targets.starts != IGNORE)).sum())
 
@@ -109,7 +110,7 @@ class QuestionAnswering(Head):
         return self.score_loss(self.logits(x, batch), batch.targets[AnswerSpans], accuracy=accuracy)
 
     def score_loss(self, scores_N2: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from the scores of tokens. Right is a sequence whose start and end both are."""
+        """The loss from the scores of tokens. A sequence is correct if both its start and its end are."""
         known_B = targets.starts != IGNORE
         weights_B = targets.weights.to(scores_N2.dtype) * known_B
         places_B2 = torch.stack([targets.starts, targets.ends], dim=1).clamp(min=0)

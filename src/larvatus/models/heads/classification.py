@@ -1,11 +1,11 @@
 """Classifying texts and pairs of texts (Devlin et al. 2019; chapter §11.4.1 and 11.4.2, eq. 11.13).
 
-    y = softmax(W_C h)        h = z_CLS as the chapter writes it, or f(W z_CLS + b), the pooler of released models
+    y = softmax(W_C h)        h = z_CLS as in the chapter, or f(W z_CLS + b), the pooler of released models
 
-`pool` is [CLS], or the mean or maximum over a sequence's tokens; of a pair the vectors of both orders may be added.
-Beside classes there are several labels at once (a sigmoid for each) and a number (regression). Classes may be weighted,
-easy examples made light (focal loss, Lin et al. 2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
-N tokens, B sequences, D hidden size, K classes.
+`pool` is [CLS], or the mean or maximum over a sequence's tokens; for a pair the vectors of both orders may be added.
+There are also multi-label classification (a sigmoid for each label) and regression. Classes may be weighted, easy
+examples down-weighted (focal loss, Lin et al. 2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016). N tokens, B
+sequences, D hidden size, K classes.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
     suffix: ClassVar[str | None] = "ForSequenceClassification"
 
     labels: tuple[str, ...]
-    """Names of the classes; for a number, its one name."""
+    """Names of the classes; for regression, its one name."""
     kind: Kind = "multi-class"
     """One of the classes, any of them at once, or a number."""
     pool: Literal["cls", "last", "mean", "max"] = "cls"
-    """What stands for a sequence: the vector of its first token ([CLS]), of its last, or the mean or maximum of all."""
+    """Pooling of a sequence: the vector of its first token ([CLS]), of its last, or the mean or maximum of all."""
     dense: Dense = "tanh"
-    """The layer between that vector and the classes, as the model's family has it; none: the chapter's W_C alone."""
+    """The layer between that vector and the classes, as in the model's family; none: only the chapter's W_C."""
     dense_norm: bool = False
     """A norm after it (ModernBERT)."""
     dropout: DropoutRate = 0.1
-    """On what the classes are told from."""
+    """Dropout on the input of the classifier."""
     mix: bool | str = False
-    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
+    """A learned mix of all layers instead of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
     class_weights: tuple[Weight, ...] = ()
-    """How much an example of each class counts; with several labels, how much a yes does."""
+    """Weight of an example of each class; with several labels, the weight of a yes."""
     focal: Focal = 0.0
     """γ of the focal loss."""
     smoothing: DropoutRate = 0.0
     """Share of the target that is spread over all classes."""
     temperature: Temperature = 1.0
-    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
     lstm: SizeOrNone | UnsetType = UNSET
-    """Size of a bidirectional LSTM over the tokens, in each direction, before they are pooled; 0 or unset: none."""
+    """Size of a bidirectional LSTM over the tokens, in each direction, before pooling; 0 or unset: none."""
     bias: bool | UnsetType = UNSET
-    """Whether the classes have a bias, as they do where nothing is said; false: a matrix alone (GPT)."""
+    """Whether the classifier has a bias, the default; false: only a matrix (GPT)."""
     both_orders: bool | UnsetType = UNSET
     """Whether a pair is two sequences, one in either order, whose vectors are added (GPT on similarity)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.labels) < (2 if self.kind == "multi-class" else 1) or len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"classification wants two classes or more, each named once, not {list(self.labels)}")
+            raise UsageError(f"classification needs at least two classes, each named once, not {list(self.labels)}")
         if self.kind == "regression" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):
             raise UsageError("regression has one number, and neither class weights, focal loss nor smoothing")
         if self.class_weights and len(self.class_weights) != len(self.labels):
@@ -89,17 +89,17 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
     def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
 
-    def stated(self) -> dict[str, Any]:
-        return {**super().stated(), "problem_type": PROBLEM_TYPES[self.kind]}
+    def hf_fields(self) -> dict[str, Any]:
+        return {**super().hf_fields(), "problem_type": PROBLEM_TYPES[self.kind]}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         ours = {theirs: kind for kind, theirs in PROBLEM_TYPES.items()}
         usual = "regression" if len(labels) == 1 else "multi-class"
         return {"labels": labels, "kind": ours[problem_type] if problem_type else usual}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset({"labels", "kind"})
 
     def describe(self) -> str:
@@ -132,18 +132,18 @@ class Classification(Head):
         return pool if (pool == "cls" or pool == "last") and alone else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A sequence is a row; of the two orders of a pair, the first has the row of both."""
+        """Each sequence is a row; the two orders of a pair share the row of the first."""
         rows = np.ones(tokens.count, np.int64)
         if self.config.both_orders:
             rows[1::2] = 0
         return rows
 
     def added(self, x: Tensor) -> Tensor:
-        """[2 B, D] → [B, D] where pairs are read in both orders."""
+        """[2 B, D] → [B, D] if pairs are read in both orders."""
         return x[0::2] + x[1::2] if self.config.both_orders else x
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """What stands for each sequence, or for the two of a pair: [N, D] → [B, D]."""
+        """The pooled vector of each sequence, or of the two of a pair: [N, D] → [B, D]."""
         return self.added(self._each(z_ND, batch))
 
     def _each(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
@@ -169,12 +169,12 @@ class Classification(Head):
         return to_float32(self.classifier(self.trunk(pooled_padded(z_BLD, mask_BL, self.config.pool))))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
-        """By how much the sum of losses is divided: texts, each counted with the weight of its class."""
+        """Divisor of the sum of losses: texts, each counted with the weight of its class."""
         targets: ClassTargets[Any] = batch.targets[ClassTargets]
         return float(self._weights(torch.as_tensor(targets.labels), torch.as_tensor(targets.weights)).sum())
 
     def _weights(self, labels: Tensor, weights_B: Tensor) -> Tensor:
-        """[B] how much each sequence counts."""
+        """[B] the weight of each sequence."""
         if self.config.kind != "multi-class" or not self.config.class_weights:
             return weights_B
         return weights_B * torch.tensor(self.config.class_weights, device=labels.device)[labels]
@@ -199,7 +199,9 @@ class Classification(Head):
         )
 
     def probabilities(self, logits_BK: Tensor) -> Tensor:
-        """Calibrated: of classes they sum to 1, of labels each is its own; a number stays what it is."""
+        """Calibrated probabilities: those of classes sum to 1, those of labels are independent; a number stays
+        unchanged.
+        """
         if self.config.kind == "regression":
             return logits_BK
         scaled = logits_BK / self.config.temperature
@@ -228,7 +230,7 @@ def _labels(scores_BK: Tensor, labels_BK: Tensor, config: ClassificationConfig) 
 
 
 def _hardness(p: Tensor, focal: float) -> Tensor:
-    """(1 − p)^γ; held off 0, where its slope is infinite for γ < 1."""
+    """(1 − p)^γ; kept off 0, where its slope is infinite for γ < 1."""
     return (1 - p).clamp(min=torch.finfo(p.dtype).eps) ** focal
 
 

@@ -1,11 +1,11 @@
-"""Choosing the right of several endings (SWAG, Zellers et al. 2018; Devlin et al. 2019, §4.4).
+"""Multiple choice between endings (SWAG, Zellers et al. 2018; Devlin et al. 2019, §4.4).
 
     score(c, e) = w · f(W z_CLS + b)        P(e | c) = exp score(c, e) / Σ_e' exp score(c, e')
 
-Every ending e stands beside the context c in a sequence of its own and has one score, told from its [CLS] (or the mean
-of its tokens, as the family has it); the softmax runs over the endings of an example, however many. An ending that is
-read in several windows has the mean of their scores, learning as in answering.
-N tokens, B sequences, P endings, E examples, D hidden size.
+Every ending e is paired with the context c in a sequence of its own and gets one score, from its [CLS] (or the mean of
+its tokens, depending on the family); the softmax is over the endings of an example, however many. An ending that is
+read in several windows has the mean of their scores; training is as in answering. N tokens, B sequences, P endings, E
+examples, D hidden size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from larvatus.models.objectives.loss import Loss
 def _family(
     dense: str, activation: Dense = "tanh", *, field: str | None = None, dropout: float | None = None
 ) -> FamilyHead:
-    """A family that reads [CLS] through a layer called `dense`; a `field` of config.json says the dropout after it."""
+    """A family that reads [CLS] through a layer called `dense`; `field` of config.json states the dropout after it."""
     return FamilyHead(
         names={"dense": dense, "classifier": "classifier"},
         fixed={"pool": "cls", "dense": activation, "dense_norm": False, "mix": False},
@@ -65,32 +65,32 @@ class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
     labels: ClassVar[tuple[str]] = ("score",)
 
     pool: Literal["cls", "last", "mean"] = "cls"
-    """What stands for a context with an ending: the vector of the first token ([CLS]), of the last, or their mean."""
+    """Pooling of a context with an ending: the vector of the first token ([CLS]), of the last, or the mean."""
     dense: Dense = "tanh"
-    """The layer between that vector and the score, as the model's family has it; none: one linear layer alone."""
+    """The layer between that vector and the score, as in the model's family; none: one linear layer only."""
     dense_norm: bool = False
     """A norm after it (ModernBERT)."""
     dropout: DropoutRate = 0.1
-    """On what the score is told from."""
+    """Dropout on the input of the score."""
     mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    """A learned mix of all layers instead of the last (ELMo)."""
     temperature: Temperature = 1.0
-    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
 
     def build(self, model: EncoderConfig, vocabulary: int) -> MultipleChoice:
         return MultipleChoice(self, model)
 
-    def stated(self) -> dict[str, Any]:
-        """Nothing: endings have no names, and `transformers` states none."""
+    def hf_fields(self) -> dict[str, Any]:
+        """Nothing: endings have no names, and `transformers` stores none."""
         return {}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset()
 
     def describe(self) -> str:
@@ -114,11 +114,11 @@ class MultipleChoice(Head):
         return pool if pool != "mean" and self.mix is None else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A sequence is a row."""
+        """Each sequence is a row."""
         return np.ones(tokens.count, np.int64)
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """What stands for each sequence: [N, D] → [B, D]."""
+        """The pooled vector of each sequence: [N, D] → [B, D]."""
         lengths_B = batch.tokens.lengths
         pool = self.config.pool
         return summary_tokens(z_ND, lengths_B, pool) if pool in SUMMARIES else segment_means(z_ND, lengths_B)
@@ -128,7 +128,7 @@ class MultipleChoice(Head):
         return to_float32(self.classifier(self.trunk(x)))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
-        """By how much the sum of losses is divided: examples whose right ending is known."""
+        """Divisor of the sum of losses: examples whose correct ending is known."""
         return float((batch.targets[ChoiceTargets].labels != IGNORE).sum())
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:

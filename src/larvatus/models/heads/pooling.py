@@ -1,9 +1,11 @@
-"""The token that stands for a whole sequence: [CLS], which BERT puts first, and XLNet and GPT put last.
+"""Pooling: the token that represents a whole sequence, and a vector for each word from its subwords.
+
+[CLS] represents a sequence; BERT puts it first, XLNet and GPT read it last:
 
     pool = "cls"     the first token (BERT, RoBERTa, …)
-    pool = "last"    the last token (XLNet's <cls>, what a causal model reads last)
+    pool = "last"    the last token (XLNet's <cls>, or the last token of a causal model)
 
-Which of them a vocabulary means, its frame says (`Dress.summary`), and so the task that builds a head asks it:
+The template of a vocabulary decides which of them it means:
 
     >>> from larvatus.data.text.template import Frame
     >>> summary_pool(Frame.bert(2, 3)), summary_pool(Frame.xlnet(2, 3))
@@ -11,11 +13,8 @@ Which of them a vocabulary means, its frame says (`Dress.summary`), and so the t
     >>> summary_places(torch.tensor([4, 3]), "last").tolist()
     [3, 6]
 
-N tokens, B sequences, D hidden size.
-
-A vector for each word from those of its subwords: the first one's, or the mean or maximum of all.
-
-N tokens, P (token, word) pairs, W words, D hidden size.
+A word's vector is that of its first subword, or the mean or maximum of all. N tokens, P (token, word) pairs, W words, B
+sequences, D hidden size.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from larvatus.data.text.template import Frame
 P = TypeVar("P", bound=str)
 SummaryPool = Literal["cls", "last"]
 SUMMARIES: tuple[SummaryPool, ...] = ("cls", "last")
-"""Ways to pool that read one token of a sequence alone."""
+"""Ways to pool that read only one token of a sequence."""
 
 
 def summary_pool(frame: Frame) -> SummaryPool:
-    """How a head pools that reads the summary token of a vocabulary."""
+    """The pooling that reads the summary token of a vocabulary."""
     return "last" if frame.single.summary else "cls"
 
 
 def resolve_pool(frame: Frame, pool: P) -> P | SummaryPool:
-    """How a head pools in a vocabulary's frame: who asks for [CLS] means the summary token, wherever it stands."""
+    """The pooling in a vocabulary's template: [CLS] means the summary token, wherever it is."""
     return summary_pool(frame) if pool == "cls" else pool
 
 
 def summary_places(lengths_B: Tensor, pool: str) -> Tensor:
-    """Where the summary token of each sequence stands in the flat batch: [B] → [B]."""
+    """Position of the summary token of each sequence in the flat batch: [B] → [B]."""
     ends_B = torch.cumsum(lengths_B, 0)
     return ends_B - 1 if pool == "last" else ends_B - lengths_B
 
@@ -55,7 +54,7 @@ def summary_tokens(z_ND: Tensor, lengths_B: Tensor, pool: str) -> Tensor:
 
 
 def pooled_padded(z_BLD: Tensor, mask_BL: Tensor, pool: str) -> Tensor:
-    """What stands for each padded sequence, by `cls`, `last`, `mean` or `max`: [B, L, D] → [B, D]."""
+    """The pooled vector of each padded sequence, by `cls`, `last`, `mean` or `max`: [B, L, D] → [B, D]."""
     if pool == "cls":
         return z_BLD[:, 0]
     mask_BL1 = mask_BL[:, :, None].to(z_BLD.dtype)

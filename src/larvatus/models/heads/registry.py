@@ -1,6 +1,6 @@
-"""All kinds of heads: the only list of them.
+"""The list of all head configs.
 
-    HEAD_TYPES["tagging"]                 # TaggingConfig
+    HEAD_TYPES["tagging"]            # TaggingConfig
 
 The tag of a config is its name in a model directory.
 """

@@ -1,10 +1,10 @@
-"""Relations between spans: what each ordered pair of the spans of a text is, or nothing (NONE).
+"""Relations between spans: the relation of each ordered pair of the spans of a text, or none (NONE).
 
-    y_ht = softmax(score_ht)        over the relations and NONE, for pairs of spans that are something
+    y_ht = softmax(score_ht)        over the relations and NONE, for pairs of spans with a type
 
-An option of the head of spans (`SpansConfig.relations`): one encoder learns both, and the losses are added. While
-learning, the pairs are those of the gold spans with their gold types (teacher forcing; Eberts & Ulges 2020): all that
-the data do not relate are NONE, and a share of these is drawn where a window has very many. G gold spans, P pairs.
+An option of the span head (`SpansConfig.relations`): one encoder learns both, and the losses are added. In training,
+the pairs are those of the gold spans with their gold types (teacher forcing; Eberts & Ulges 2020): all pairs without a
+relation are NONE, and a share of these is sampled if a window has very many. G gold spans, P pairs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from larvatus.core.targets import WordSpans
 from larvatus.models.nn.relation_scorer import RelationScorer, distances, gaps
 
 NONE = 0
-"""The first score of a pair is that of being no relation; relation r has the score r + 1."""
+"""The first score of a pair is that of no relation; relation r has the score r + 1."""
 
 
 class RelationsConfig(Settings, path="relations: "):
     labels: tuple[str, ...]
     reach: SizeOrNone
-    """Words from one span to the other, at most: of spans farther apart none is looked for."""
+    """Most words between two spans of a relation."""
     hidden: Size = 256
-    """Size of the hidden layer that pairs are scored by."""
+    """Size of the hidden layer that scores pairs."""
     negatives: Count = 4096
-    """Pairs of a window that are nothing of which a step learns; where there are more, so many are drawn."""
+    """Most pairs without a relation per window and step; if there are more, this many are sampled."""
     weight: PositiveWeight = 1.0
-    """How much a pair counts in the loss, where a span counts 1."""
+    """Weight of a pair in the loss, where a span has weight 1."""
     threshold: Share = 0.5
-    """How sure of its best relation rather than NONE a pair must be."""
+    """Probability of the best relation rather than NONE that a pair must reach."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"relations want one label or more, each named once, not {list(self.labels)}")
+            raise UsageError(f"relations need at least one label, each named once, not {list(self.labels)}")
 
 
 class SpanPairs(NamedTuple):
@@ -49,7 +49,7 @@ class SpanPairs(NamedTuple):
     tails: Tensor  # [P]
     gaps: Tensor  # [P]
     gold: Tensor  # [P] NONE or 1 + relation
-    share: Tensor  # [P] how likely the pair is drawn
+    share: Tensor  # [P] probability that the pair is sampled
 
 
 def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> SpanPairs:
@@ -72,7 +72,7 @@ def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> SpanPairs
 
 
 def weighted_pair_count(config: RelationsConfig, targets: WordSpans[Tensor], *, drawn: bool = True) -> float:
-    """How many pairs a step learns of, each by its weight and how likely it is drawn; not drawn, all."""
+    """Number of training pairs, weighted, times their probability to be sampled; not `drawn`: all."""
     pairs = gold_pairs(config, targets)
     return config.weight * (float(pairs.share.sum(dtype=torch.float64)) if drawn else len(pairs.gold))
 
@@ -87,10 +87,10 @@ class RelationLoss(NamedTuple):
 def relation_loss(
     scorer: RelationScorer, config: RelationsConfig, z_WD: Tensor, targets: WordSpans[Tensor]
 ) -> RelationLoss:
-    """Of the gold spans' pairs, from the vectors of words."""
+    """The loss of the gold spans' pairs, from the vectors of words."""
     pairs = gold_pairs(config, targets)
     gold_P = pairs.gold
-    if scorer.training:  # drawn as dropout is: the loop seeds torch at every step
+    if scorer.training:  # sampled like dropout: the loop seeds torch at every step
         drawn = torch.rand(len(gold_P), device=gold_P.device) < pairs.share
         pairs = SpanPairs(*(part[drawn] for part in pairs))
     sides_GH = scorer.project(z_WD, targets.first, targets.last, targets.types)

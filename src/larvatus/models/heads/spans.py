@@ -1,12 +1,11 @@
-"""Spans of words and what each is (chapter §11.5.2, eq. 11.21 to 11.27): nested entities, mentions, phrases.
+"""Typed spans of words (chapter §11.5.2, eq. 11.21 to 11.27): nested entities, mentions, phrases.
 
     y_ij = softmax(FFN(spanRep_ij))        over the types and NULL, for every span of up to L words
 
-All spans are learnt from, or those that are something and a share of the others, drawn anew at each step; NULL may
-weigh less. A span is something where its best type is surer than NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5
-the argmax of the chapter. What is kept of spans that exclude each other is decoding (`tasks/spans/decoding.py`).
-Relations between the spans are learnt beside them, where they are asked for (`models/heads/relations.py`).
-N tokens, W words, M spans, B sequences, D hidden size, K types.
+Training uses all spans, or those with a type and a share of the others, sampled at each step; NULL may weigh less. A
+span is predicted if its best type beats NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5 the argmax of the
+chapter. Decoding chooses between spans that exclude each other (`tasks/spans/decoding.py`). Relations between the spans
+are optional (`models/heads/relations.py`). N tokens, W words, M spans, B sequences, D hidden size, K types.
 """
 
 from __future__ import annotations
@@ -42,47 +41,48 @@ from larvatus.models.objectives.loss import Loss
 
 Decoding = Literal["flat", "nested", "free"]
 NULL = 0
-"""The first score of a span is that of being nothing; type t has the score t + 1."""
+"""The first score of a span is that of NULL; type t has the score t + 1."""
 
 
 class SpansConfig(HeadConfig, path="spans: ", tag="spans"):
     needs: ClassVar = WordSpans
 
     labels: tuple[str, ...]
-    """The types; one alone is binary identification."""
+    """The types; a single one is binary identification."""
     longest: Size = 16
-    """Words of the longest span that is looked at (L)."""
+    """Words of the longest candidate span (L)."""
     representation: Representation = "boundaries"
-    """[z_i; z_j; mean] (mean), start and end through nets of their own (boundaries), or with these content by one
-    learnt vector (attention) or by self-attention over the span (self-attention, eq. 11.26)."""
+    """[z_i; z_j; mean] (mean), start and end through networks of their own (boundaries), or in addition content by one
+    learned vector (attention) or by self-attention over the span (self-attention, eq. 11.26).
+    """
     hidden: Size = 256
-    """Size of the hidden layer that spans are scored by, and of the nets of their boundaries."""
+    """Size of the hidden layer that scores spans, and of the networks of their boundaries."""
     widths: bool = True
-    """A learned vector for each length of spans beside the chapter's parts (Lee et al. 2017)."""
+    """A learned vector for each length of spans, in addition to the chapter's parts (Lee et al. 2017)."""
     pool: WordPool = "first"
-    """Which of a word's subwords speak for it."""
+    """Which of a word's subwords represent it."""
     dropout: DropoutRate = 0.1
-    """On the vectors of words."""
+    """Dropout on the vectors of words."""
     mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    """A learned mix of all layers instead of the last (ELMo)."""
     negatives: PositiveShare = 1.0
-    """Share of the spans that are nothing of which a step learns; 1: all."""
+    """Share of the spans without a type in a training step; 1: all."""
     null_weight: PositiveWeight = 1.0
-    """How much such a span counts."""
+    """Weight of a span without a type."""
     decoding: Decoding = "nested"
-    """Spans that are kept may not overlap (flat), may not cross (nested), or may do both (free)."""
+    """Predicted spans may not overlap (flat), may not cross (nested), or may do both (free)."""
     threshold: Share = 0.5
-    """How sure of its best type rather than NULL a span must be."""
+    """Probability of the best type rather than NULL that a span must reach."""
     temperature: Temperature = 1.0
-    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
     relations: RelationsConfig | None = None
-    """What the spans may be to each other; None: that is not asked."""
+    """Relations between the spans; None: not predicted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"spans want one type or more, each named once, not {list(self.labels)}")
+            raise UsageError(f"spans need at least one type, each named once, not {list(self.labels)}")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by first or mean, not max")
 
@@ -122,7 +122,7 @@ class Spans(Head):
         return len(self.config.labels) + 1
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
+        """Each word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
         assert tokens.pieces is not None
         return tokens.pieces.counts
 
@@ -142,9 +142,9 @@ class Spans(Head):
         return scores_MK
 
     def size(self, batch: TrainingBatch[Any], *, drawn: bool = True) -> float:
-        """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn.
+        """Divisor of the sum of losses: spans and pairs, each with its weight and its probability to be sampled.
 
-        Not drawn, as in evaluation, all count.
+        Without sampling, as in evaluation, all count.
         """
         targets, words = batch.targets[WordSpans], require_words(batch)
         gold = int((targets.last - targets.first < self.config.longest).sum())
@@ -165,7 +165,7 @@ class Spans(Head):
     ) -> Loss:
         """The loss from the scores of spans, and for relations from the vectors of words."""
         gold_M = self.gold(targets, index)
-        if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
+        if self.training and self.config.negatives < 1:  # sampled like dropout: the loop seeds torch at every step
             drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives
             gold_M = torch.where((gold_M != NULL) | drawn_M, gold_M, IGNORE)
         weights_K = scores_MK.new_ones(scores_MK.shape[1])
@@ -178,7 +178,7 @@ class Spans(Head):
         return Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
 
     def gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:
-        """[M] NULL or 1 + type. Gold spans longer than L are none of the spans."""
+        """[M] NULL or 1 + type. Gold spans longer than L are not among the spans."""
         gold_M = torch.full((index.count + 1,), NULL, device=targets.first.device)  # one more, for those
         gold_M[index.number(targets.first, targets.last)] = targets.types + 1
         return gold_M[:-1]
@@ -190,6 +190,6 @@ def span_count(counts_B: Ints, starts_B: Ints, longest: int) -> int:
     >>> span_count(np.array([3, 1]), np.array([3, 1]), 2)
     6
     """
-    short_B = np.clip(starts_B - counts_B + longest - 1, 0, starts_B)  # starts with fewer than `longest` words to go
+    short_B = np.clip(starts_B - counts_B + longest - 1, 0, starts_B)  # starts with fewer than `longest` words left
     least_B = counts_B - starts_B  # words after the last start
     return int(((starts_B - short_B) * longest + short_B * least_B + short_B * (short_B + 1) // 2).sum())

@@ -2,11 +2,10 @@
 
     y_i = softmax(W_K z_i)        t_i = argmax_k y_i,k
 
-Learning, the gold tag stands on every subword of a word; decoding, the first subword decides (example 11.16). Or a word
-is one vector, that of its first subword, or the mean or maximum of all, and learns as one. A CRF
-(`models/nn/crf.py`) over the
-words of a sequence adds a score for each pair of neighbouring tags; an LSTM may read the words first.
-N tokens, P (token, word) pairs, W words, B sequences, D hidden size, K tags.
+In training, every subword of a word has the gold tag; in decoding, the first subword decides (example 11.16). Or a word
+is one vector, that of its first subword, or the mean or maximum of all, in both. A CRF (`models/nn/crf.py`) over the
+words of a sequence adds a score for each pair of neighbouring tags; an LSTM may read the words first. N tokens, P
+(token, word) pairs, W words, B sequences, D hidden size, K tags.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
     labels: tuple[str, ...]
     """The tags."""
     scheme: Scheme = "none"
-    """How tags spell entities, which says what may follow what; none: anything may."""
+    """Tag scheme of the entities, which defines the allowed transitions; none: all are allowed."""
     pool: WordPool = "first"
-    """Which of a word's subwords speak for it."""
+    """Which of a word's subwords represent it."""
     learn: Literal["subwords", "words"] = "subwords"
-    """The gold tag stands on every subword, or on the word as a whole; a CRF and an LSTM always learn words."""
+    """Whether every subword has the gold tag, or the word as a whole; a CRF and an LSTM always train on words."""
     crf: bool = False
     """A conditional random field over the words."""
     lstm: SizeOrNone = 0
@@ -54,24 +53,25 @@ class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
     """A norm after it."""
     dropout: DropoutRate = 0.1
     mix: bool | str = False
-    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
+    """A learned mix of all layers instead of the last (ELMo), or the layers to read (`models/nn/layer_mix.py`)."""
     spacing: Literal["written", "apart", "spaced"] = "written"
-    """How text is read, for it to look like what was learnt: as written; with a space where a token would serve two
-    words; with single spaces between all words."""
+    """How text is read, to look like the training data: as written; with a space where a token would cover two words;
+    with single spaces between all words.
+    """
     temperature: Temperature = 1.0
-    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"tagging wants two tags or more, each named once, not {list(self.labels)}")
+            raise UsageError(f"tagging needs at least two tags, each named once, not {list(self.labels)}")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by first or mean, not max")
 
     @property
     def whole_words(self) -> bool:
-        """Whether words, not subwords, carry the loss."""
+        """Whether words, not subwords, have a loss."""
         return self.learn == "words" or self.crf or bool(self.lstm) or bool(self.mix)
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Tagging:
@@ -97,7 +97,7 @@ class Tagging(Head):
         self.crf = CRF(len(config.labels)) if config.crf else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A word is a row; where subwords learn, each (token, word) pair is one."""
+        """Each word is a row; if subwords are trained, each (token, word) pair is one."""
         pieces = tokens.pieces
         assert pieces is not None
         if not learning or self.config.whole_words:
@@ -128,12 +128,12 @@ class Tagging(Head):
         return to_float32(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
 
     def size(self, batch: TrainingBatch[Any]) -> float:
-        """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
+        """Divisor of the sum of losses: known tags, on subwords or on words."""
         known = batch.targets[WordTags].tags != IGNORE
         return float(known.sum() if self.config.whole_words else known[require_words(batch).words].sum())
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from features of whole words, or of subwords where these learn."""
+        """The loss from features of words, or of subwords if these are trained."""
         targets: WordTags[Tensor] = batch.targets[WordTags]
         scores = self.logits(x, batch)
         if self.config.whole_words:
@@ -145,7 +145,7 @@ class Tagging(Head):
     def score_loss(self, scores_WK: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from the tags' scores of whole words."""
         if self.crf is not None:
-            # a chain of tiny operations, each of which a GPU would have to be asked for: the host makes them
+            # a chain of tiny operations, each of them a kernel launch on a GPU: computed on the host
             on_cpu = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()
             total = -self.crf.log_likelihood(*on_cpu).sum().to(scores_WK.device)
         else:

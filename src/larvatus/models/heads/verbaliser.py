@@ -1,15 +1,15 @@
-"""Classifying through a blank (Schick & Schütze 2021, PET): the scores of classes are those of words at a hidden token.
+"""Classifying through a blank (Schick & Schütze 2021, PET): the scores of classes are those of words at a masked token.
 
     s(y | x) = m(v(y) | P(x))        P(x): the text in a pattern with one blank; v(y): the word of label y; m: masked-lm
 
-The head is the model's own masked-lm head, so nothing of it is drawn anew, and it says something before any training.
-The output word vectors are the encoder's: tied, as they were in pretraining. A word of several tokens has as many
-blanks; a sequence then has as many as the longest, and what a word leaves over is ignored (PET with multiple masks,
-Schick & Schütze 2021b, §3.1, the single pass that they train with; they learn by a hinge loss, we by cross-entropy):
+The head is the model's own masked-lm head, so nothing of it is newly initialised, and it works before any training. The
+output word vectors are the encoder's: tied, as in pretraining. A word of several tokens has as many blanks; a sequence
+then has as many as the longest word, and the rest of shorter words is ignored (PET with multiple masks, Schick &
+Schütze 2021b, §3.1, the single pass that they train with; they use a hinge loss, we cross-entropy):
 
     s(y | x) = Σ_i log q_i(t_i | P(x))        t_1 … t_n the tokens of v(y), q_i the distribution at blank i
 
-Several words of a label count by the mean of their scores. `offsets` are subtracted: log probabilities of the labels
+Several words of a label count with the mean of their scores. `offsets` are subtracted: log probabilities of the labels
 for a neutral text (Zhao et al. 2021). B sequences, M blanks of each, W words, K labels, E width of word vectors.
 """
 
@@ -43,22 +43,23 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser"):
     pattern: str
     """The text with its blank: ``{text} It was {blank}.``"""
     words: tuple[str, ...]
-    """Words that stand for labels."""
+    """Words that represent labels."""
     owners: tuple[CountOrNone, ...]
     """The number of the label of each word."""
     sizes: tuple[Size, ...]
     """Tokens of each word."""
     ids: tuple[CountOrNone, ...]
-    """The tokens of all words, end to end."""
+    """The tokens of all words, concatenated."""
     mask: CountOrNone
     """The token of a blank."""
     offsets: tuple[Score, ...] = ()
-    """What is subtracted from the score of each label (calibration by a neutral text); nothing: none."""
+    """Offset subtracted from the score of each label (calibration by a neutral text); empty: none."""
     demonstrations: tuple[Demonstration, ...] = ()
-    """Labelled texts that are shown before the one that is asked, as many as fit."""
+    """Labelled texts shown before the text to classify, as many as fit."""
     in_turn: bool = False
-    """Words of several tokens are filled token by token (`tasks/prompt/in_turn.py`), as suits a model that was not
-    trained through the prompt; one that was is scored as it learnt, in one pass."""
+    """Whether words of several tokens are filled token by token (`tasks/prompt/in_turn.py`), which suits a model that
+    was not trained with the prompt; a trained one is scored as in training, in one pass.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,11 +74,11 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser"):
 
     @property
     def blanks(self) -> int:
-        """Hidden tokens of a sequence: as many as the longest word has."""
+        """Masked tokens of a sequence: as many as the longest word has."""
         return max(self.sizes)
 
     def tokens(self) -> list[tuple[int, ...]]:
-        """Of each word."""
+        """The tokens of each word."""
         ends = np.cumsum(self.sizes).tolist()
         return [self.ids[end - size : end] for end, size in zip(ends, self.sizes, strict=True)]
 
@@ -107,7 +108,7 @@ class Verbaliser(Classification):
     config: VerbaliserConfig
 
     def __init__(self, config: VerbaliserConfig, model: EncoderConfig, vocabulary: int) -> None:
-        Head.__init__(self, model, mix=False, dropout=0.0)  # in place of a classifier of its own it has words
+        Head.__init__(self, model, mix=False, dropout=0.0)  # it has words instead of a classifier
         self.config = config
         self.words = MaskedLM(MaskedLMConfig(), model, vocabulary)
         self._encoder: tuple[Encoder, ...] = ()  # in a tuple, so that its weights are not counted as the head's
@@ -124,7 +125,7 @@ class Verbaliser(Classification):
         return self.blanks(tokens) if self.config.blanks == 1 else None
 
     def blanks(self, tokens: TokenBatch[Tensor]) -> Tensor:
-        """The hidden tokens: [B M]. How many there are is known, so that a GPU need not be waited for."""
+        """The masked tokens: [B M]. Their number is known, so that no GPU has to be waited for."""
         hidden_N = tokens.ids == self.config.mask
         count = len(tokens.lengths) * self.config.blanks
         return torch.argsort(hidden_N.to(torch.int8), descending=True, stable=True)[:count]

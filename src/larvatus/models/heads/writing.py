@@ -1,10 +1,10 @@
-"""Any task as text to text (T5, Raffel et al. 2020, §2.4): the encoder reads a text, the decoder writes the answer.
+"""Any task as text to text (T5, Raffel et al. 2020, §2.4): the encoder reads a text, the decoder generates the answer.
 
-    L = −1/M Σ_i log P(y_i | y_1 … y_{i−1}, x)        x what is read, y_1 … y_M what is written, its end token last
+    L = −1/M Σ_i log P(y_i | y_1 … y_{i−1}, x)        x the input, y_1 … y_M the output, its end token last
 
-The head is the model's own way of writing, the objective of its pretraining: nothing is drawn anew, and the model stays
-what it was for `transformers`. Its settings say how texts become what is read, so that a model that is loaded reads
-them as it did when it learnt. N tokens that are read, M that are written, D hidden size.
+The head is the model's own pretraining objective: nothing is newly initialised, and the model stays the same for
+`transformers`. Its settings define how texts become inputs, so that a loaded model reads them as in training. N input
+tokens, M output tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
     mix: ClassVar[bool] = False
 
     prefix: str = ""
-    """What stands before every text, such as ``sst2 sentence:``."""
+    """Text before every input, such as ``sst2 sentence:``."""
     parts: tuple[str, ...] = ()
-    """What the two texts of a pair are called, such as premise and hypothesis; nothing where texts are single."""
+    """Names of the two texts of a pair, such as premise and hypothesis; empty for single texts."""
     words: tuple[tuple[str, str], ...] = ()
-    """Labels of the data with the words that are written for them."""
+    """Labels of the data with the words that are generated for them."""
     classes: tuple[str, ...] = ()
-    """All texts that are right answers, where these are few: label words; nothing where any text may be written."""
+    """All valid answers, if these are few: label words; empty if any text may be generated."""
     most: Count = 64
-    """Tokens that are written at most, the end token counted."""
+    """Most tokens to generate, including the end token."""
     temperature: Temperature = 1.0
-    """Always 1: what is written has no calibrated probability."""
+    """Always 1: generated text has no calibrated probability."""
     weight: Weight = 1.0
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
 
     def build(self, model: EncoderConfig, vocabulary: int) -> TextToText:
         if not isinstance(model, EncoderDecoderConfig):
-            raise RecipeError('writing wants a decoder; set model.type = "encoder-decoder"')
+            raise RecipeError('writing needs a decoder; set model.type = "encoder-decoder"')
         return TextToText(self, model)
 
     def describe(self) -> str:
@@ -67,7 +67,7 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
         return self.most
 
     def read_as(self, text: str, pair: str | None) -> str:
-        """What the encoder reads.
+        """The encoder's input.
 
         >>> TextToTextConfig(prefix="mnli", parts=("premise", "hypothesis")).read_as("It rains.", "It is wet.")
         'mnli premise: It rains. hypothesis: It is wet.'
@@ -76,19 +76,19 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
         return f"{self.prefix} {body}" if self.prefix else body
 
     def word(self, target: str) -> str:
-        """What is written for a label, or the text itself."""
+        """The word for a label, or the text itself."""
         return dict(self.words).get(target, target)
 
-    def stated(self) -> dict[str, Any]:
-        """Nothing: `transformers` has no labels for what is written."""
+    def hf_fields(self) -> dict[str, Any]:
+        """Nothing: `transformers` has no labels for generated text."""
         return {}
 
     @classmethod
-    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def said_by_stated(cls) -> frozenset[str]:
+    def settings_in_hf_fields(cls) -> frozenset[str]:
         return frozenset()
 
 
@@ -107,11 +107,11 @@ class TextToText(Head):
         self._encoder = (encoder,)
 
     def parts(self, encoder: Encoder) -> list[tuple[int, nn.Module]]:
-        """Both sides learn."""
+        """Both sides are trained."""
         return self._encoder[0].both_sides()
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Those of what was read; what is written is not scored from frozen features."""
+        """Rows of the input; generated text is not scored from frozen features."""
         return np.asarray(tokens.lengths, np.int64)
 
     def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
@@ -121,7 +121,7 @@ class TextToText(Head):
         return encoder.decode(inputs_M, targets.lengths, EncoderOutput(states, batch.tokens.lengths))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
-        """Tokens to write."""
+        """Number of output tokens."""
         return float(batch.targets[DenoisedText].count)
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:

@@ -1,4 +1,4 @@
-"""The networks: attention, blocks, the transformer. No I/O here; one layer a file."""
+"""The networks: attention, blocks, encoders. No I/O here; one layer a file."""
 
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.initialise import initialise

@@ -3,7 +3,7 @@
     post-norm (BERT, Vaswani et al. 2017)      x ← norm(x + dropout(layer(x)))
     pre-norm  (Xiong et al. 2020)              x ← x + dropout(layer(norm(x)))
 
-The two differ only in the function that joins a layer to its residual stream, so a block is told which one to use.
+The two differ only in the function that joins a layer to its residual stream, which is a setting of the block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None
 
 
 def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
-    """The residual stream of the rows that the layer gives back."""
+    """The residual stream of the rows that the layer returns."""
     return x if rows is None else x.index_select(0, rows)
 
 
@@ -64,7 +64,7 @@ class Block(nn.Module):
         self.residual = RESIDUALS[norm]
         self.pre_norm = norm == "pre"
         self.rows_at_once: int | None = None
-        """Rows that go through the feedforward layer together, so that its wider space stays in a cache; None: all."""
+        """Rows per pass through the feedforward layer, so that its wider space stays in a cache; None: all."""
 
     def forward(
         self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask = FULL, rows_N: Tensor | None = None
@@ -76,14 +76,14 @@ class Block(nn.Module):
         return self._fed(y_ND)
 
     def through(self, x_ND: Tensor, attend: Map) -> Tensor:
-        """The block with attention computed in another way, from what `self.attention` would read."""
+        """The block with attention computed by `attend`, from the input of `self.attention`."""
         y_ND = self.residual(x_ND, attend, self.attention_norm, self.dropout, None)
         return self._fed(y_ND)
 
     def at(self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
 
-        Where attention has no short way to that, all are computed. Dropout is drawn for what is computed.
+        If attention has no shortcut for that, all are computed. Dropout is sampled for what is computed.
         """
         if not isinstance(layout, GroupedLayout) or not sight.plain or (self.training and self.attention.adapted):
             all_ND: Tensor = self(x_ND, layout, sight)
@@ -94,7 +94,7 @@ class Block(nn.Module):
         return self._fed(y_BD)
 
     def _fed(self, y_ND: Tensor) -> Tensor:
-        """The second half of the block, in which no row sees another."""
+        """The second half of the block, in which rows are independent."""
         if self.rows_at_once is None:
             return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
         return torch.cat(
@@ -105,5 +105,5 @@ class Block(nn.Module):
         )
 
     def attention_weights(self, x_ND: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
-        """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""
+        """The attention weights of this block: [H, L, L] for each sequence in the order of the layout."""
         return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout, sight)

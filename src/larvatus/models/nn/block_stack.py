@@ -1,10 +1,10 @@
-"""Blocks over a flat batch, one above the other: what transformers have in common, whichever tokens they let see which.
+"""A stack of blocks over a flat batch: what transformers have in common, whatever their attention mask.
 
-    class Transformer(BlockStack): ...            # every token sees all of its sequence (`transformer.py`)
-    class CausalTransformer(BlockStack): ...      # a token sees those before it (`causal_transformer.py`)
+    class Transformer(BlockStack): ...            # every token attends to all of its sequence (`transformer.py`)
+    class CausalTransformer(BlockStack): ...      # a token attends to those before it (`causal_transformer.py`)
 
-A subclass makes `embeddings`, `blocks` and `final_norm`, and says in `sights` what each layer sees.
-N tokens in the flat batch, D hidden size, B sequences.
+A subclass builds `embeddings`, `blocks` and `final_norm`, and returns the mask of each layer in `attention_masks`. N
+tokens in the flat batch, D hidden size, B sequences.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class BlockStack(Encoder):
 
     @abstractmethod
     def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
-        """What each layer sees, the lowest first; `longest` is that of the sequences."""
+        """The attention mask of each layer, lowest first; `longest` is the length of the longest sequence."""
 
     @property
     def biased(self) -> bool:
-        """Whether a bias is added to the scores of attention, for which the variable-length kernel has no place."""
+        """Whether a bias is added to the attention scores, which the variable-length kernel does not support."""
         return False
 
     @property
@@ -61,7 +61,7 @@ class BlockStack(Encoder):
     def forward(
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
-        """As every encoder's. A layer below the last is given as the next one reads it, before any final norm."""
+        """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
         return self._forward(batch, layers=layers, limit=limit)
 
     def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
@@ -92,19 +92,19 @@ class BlockStack(Encoder):
         return [self._given(layout.restore(states[layer])) for layer in layers]
 
     def _given(self, x_ND: Tensor) -> Tensor:
-        """In the precision of the weights, also where blocks computed in less."""
+        """Cast to the type of the weights, also if blocks computed in less."""
         return x_ND.to(self.word_vectors.dtype)
 
     def at(self, batch: TokenBatch[Tensor], places_B: Tensor, *, limit: int | None = None) -> Tensor:
-        """As every encoder's, for one token of each sequence.
+        """As in `Encoder`, for one token of each sequence.
 
-        Nothing of the last layer is computed that they do not need, which is most of it. Made for sequences that are
-        nearly alike, such as masked copies of a text: tokens that are the same at the same position, U of N, are
-        embedded and projected to the first layer's queries, keys and values once.
+        Only what these need is computed in the last layer. Made for sequences that are nearly equal, such as masked
+        copies of a text: tokens that are equal at the same position, U of N, are embedded and projected to the first
+        layer's queries, keys and values once.
         """
         below = self.config.layers - 1
         layout, arranged, sights = self._seen(batch, limit)
-        if below and not self.training:  # dropout would not be the same for equal tokens
+        if below and not self.training:  # dropout would differ between equal tokens
             distinct, rows_N = _distinct(arranged)
             x_ND = self._block(0)(self.embeddings(distinct), layout, sights[0], rows_N)
         else:
@@ -112,7 +112,7 @@ class BlockStack(Encoder):
             x_ND = self._block(0)(x_ND, layout, sights[0]) if below else x_ND
         for layer in range(1, below):
             x_ND = self._block(layer)(x_ND, layout, sights[layer])
-        order = None  # sequences in the layout's order, and places there
+        order = None  # sequences in the layout's order, and positions there
         if isinstance(layout, GroupedLayout) and layout.inverse is not None:
             places_B, order = layout.inverse[places_B].sort()
         last = self._block(below).at(x_ND, layout, sights[below], places_B)
@@ -123,7 +123,7 @@ class BlockStack(Encoder):
         return cast(Block, self.blocks[layer % len(self.blocks)])
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
-        """A path of its own, beside `forward`: no fused kernel gives the weights. One layer is held at a time."""
+        """Computed apart from `forward`: no fused kernel gives the weights. One layer is held at a time."""
         longest = _longest(batch.lengths, None)
         layout = self.layout(batch.lengths, limit=longest)
         grouped = GroupedLayout.of(batch.lengths) if isinstance(layout, FlatLayout) else layout
@@ -144,8 +144,8 @@ class BlockStack(Encoder):
             for head in {head for _, head in heads}:
                 if {layer for layer, other in heads if other == head} != set(range(1, layers + 1)):
                     raise UsageError(
-                        f"the layers of this model share their weights, so head {head} goes from all of them or none: "
-                        f"name it in layers 1 to {layers}"
+                        f"the layers of this model share their weights, so head {head} can only be masked in all of "
+                        f"them: name it in layers 1 to {layers}"
                     )
         for layer, head in heads:
             self._block(layer - 1).attention.out.weight[:, (head - 1) * size : head * size] = 0
@@ -161,20 +161,20 @@ class BlockStack(Encoder):
         return 6 * blocks + 12 * self.width * self.seen(length)
 
     def seen(self, length: int) -> int:
-        """Tokens that one of a sequence of this length sees, over all layers."""
+        """Tokens that one token of a sequence of this length attends to, over all layers."""
         return self.depth * length
 
     def _seen(
         self, batch: TokenBatch[Tensor], limit: int | None
     ) -> tuple[TokenLayout, TokenBatch[Tensor], list[AttentionMask]]:
-        """Where the tokens lie, what the embeddings read in that order, and what each layer sees."""
+        """The layout, the batch in its order, and the attention mask of each layer."""
         longest = _longest(batch.lengths, limit)
         layout = self.layout(batch.lengths, limit=longest)
         arranged = _arranged(batch, layout)
         return layout, arranged, self.sights(arranged.positions, longest=longest)
 
     def layout(self, lengths: Tensor, *, limit: int | None = None) -> TokenLayout:
-        """How these sequences lie on this device, in the precision now in force."""
+        """The layout of these sequences on this device, in the precision in force."""
         device, longest = lengths.device.type, _longest(lengths, limit)
         if longest > self.config.max_positions:
             raise UsageError(
@@ -192,12 +192,12 @@ class BlockStack(Encoder):
 
 
 def _longest(lengths: Tensor, limit: int | None) -> int:
-    """`limit` where it is promised; else the lengths are read, for which CUDA has to wait."""
+    """`limit` if given; else the lengths are read, which CUDA has to wait for."""
     return limit if limit is not None else int(lengths.max()) if len(lengths) else 0
 
 
 def _arranged(batch: TokenBatch[Tensor], layout: TokenLayout) -> TokenBatch[Tensor]:
-    """What the embeddings read, in the layout's order."""
+    """The input of the embeddings, in the layout's order."""
     return dataclasses.replace(
         batch,
         ids=layout.arrange(batch.ids),
@@ -207,7 +207,7 @@ def _arranged(batch: TokenBatch[Tensor], layout: TokenLayout) -> TokenBatch[Tens
 
 
 def _distinct(batch: TokenBatch[Tensor]) -> tuple[TokenBatch[Tensor], Tensor]:
-    """What the embeddings read, each kind of token once, and for every token which of them it is: U tokens, [N]."""
+    """The input of the embeddings with each kind of token once, and the kind of every token: U tokens, [N]."""
     keys_N = torch.stack([batch.ids, batch.positions, batch.segments])
     widths = keys_N.amax(1) + 1
     keys_N = (keys_N[0] * widths[1] + keys_N[1]) * widths[2] + keys_N[2]

@@ -1,11 +1,11 @@
-"""A left-to-right stack of blocks that goes on with prompts: the prompts are read once, then one token a step.
+"""A left-to-right stack of blocks that continues prompts: the prompts are read once, then one token per step.
 
-    under_way = CausalGenerationState(stack, prompts, room=20, head=head)
-    under_way.logits()                       # [B, V] of the next token of each
-    under_way.extend(ids_B)                  # B tokens go through the blocks, whatever the length of the prompts
+    state = CausalGenerationState(stack, prompts, room=20, head=head)
+    state.logits()                           # [B, V] of the next token of each
+    state.extend(ids_B)                      # B tokens go through the blocks, whatever the length of the prompts
 
-Keys and values of all tokens are kept (`attention/cache.py`). B sequences, N tokens of the prompts, M tokens of the
-continuations, D hidden size, V vocabulary.
+Keys and values of all tokens are cached (`attention/kv_cache.py`). B sequences, N tokens of the prompts, M tokens of
+the continuations, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Attend = Callable[[int, Attention, Tensor, AttentionMask], Tensor]
 
 
 class CausalGenerationState:
-    """What the `Continuing` protocol of `generation/` asks for."""
+    """Implements the `GenerationState` protocol of `generation/`."""
 
     def __init__(
         self, stack: BlockStack, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
     ) -> None:
         lengths = prompts.lengths.cpu().numpy()
         if not len(lengths) or lengths.min() < 1:
-            raise UsageError("a prompt without a token cannot be gone on with; give it at least a start token")
+            raise UsageError("a prompt without a token cannot be continued; give it at least a start token")
         self.stack = stack
         self.head = head
         self.cache = KeyValueCache.of(lengths, room=room, device=prompts.ids.device)
@@ -65,7 +65,7 @@ class CausalGenerationState:
         self.logits_BV = self.logits_BV[rows_R.to(self.logits_BV.device)]
 
     def _read(self, prompts: TokenBatch[Tensor]) -> Tensor:
-        """The prompts go through the blocks, and their keys and values into the cache. → [B, V]"""
+        """Run the prompts through the blocks and cache their keys and values. → [B, V]"""
         layout: GroupedLayout = GroupedLayout.of(prompts.lengths)
 
         def attend(layer: int, attention: Attention, x_ND: Tensor, sight: AttentionMask) -> Tensor:
@@ -84,7 +84,7 @@ class CausalGenerationState:
         return self.cache.attend(layer, attention.project(x_BD, sight), window=sight.window)
 
     def _through(self, batch: TokenBatch[Tensor], attend: Attend, *, longest: int) -> Tensor:
-        """Tokens of the batch through all blocks, attention computed by `attend` up to the heads' outputs."""
+        """Run the batch through all blocks, with attention computed by `attend` up to the heads' outputs."""
         x_ND = self.stack.embeddings(batch)
         for layer, sight in enumerate(self.stack.sights(batch.positions, longest=longest)):
             block = cast(Block, self.stack.blocks[layer % len(self.stack.blocks)])

@@ -1,4 +1,4 @@
-"""The left-to-right transformer: the same blocks, and a token sees those before it alone.
+"""The left-to-right transformer: the same blocks, in which a token attends only to those before it.
 
     GPT     (Radford et al. 2018)      post-norm: the norm after each residual connection, as in BERT
     GPT-2   (Radford et al. 2019)      pre-norm, with one more norm above the last block; smaller initial weights where
@@ -6,13 +6,13 @@
 
     x_i = dropout(words[id_i] + positions[i])        no segments, and no norm of the embeddings
 
-What tokens see is data of the attention (`AttentionMask(causal=True)`), so nothing of the block is written twice.
+The attention mask is data (`AttentionMask(causal=True)`), so the block is the same.
 
     >>> from larvatus.core.batch import TokenBatch
     >>> encoder = CausalTransformerConfig(layers=2, hidden=8, heads=2).build(vocabulary=10).eval()
     >>> batch = TokenBatch.of([[7, 8, 9], [7, 8, 1]]).map(torch.from_numpy)
     >>> first, second = encoder(batch).split(3)
-    >>> bool(torch.equal(first[:2], second[:2]))                 # what follows changes nothing
+    >>> bool(torch.equal(first[:2], second[:2]))                 # later tokens change nothing
     True
 """
 
@@ -38,7 +38,7 @@ from larvatus.models.nn.feedforward import Activation, FeedForward
 
 
 class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="causal-transformer"):
-    """What a recipe says of it; the defaults are GPT's."""
+    """Settings of a recipe; the defaults are GPT's."""
 
     layers: Layers = 12
     """Blocks."""
@@ -63,7 +63,7 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
     init: Deviation = 0.02
     """Standard deviation of the initial weights."""
     residual_init: bool = False
-    """Divide those of layers that end in the residual stream by √(2 × layers), of which there are so many (GPT-2)."""
+    """Divide those of layers that end in the residual stream by √(2 × layers), the number of such layers (GPT-2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +71,7 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
             )
 
     @property
@@ -80,7 +80,7 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
 
     @property
     def segments(self) -> int:
-        """None: the texts of a pair are told apart by what stands between them."""
+        """None: the texts of a pair are separated by a token only."""
         return 0
 
     @property
@@ -93,17 +93,17 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
 
     @property
     def inner(self) -> int:
-        """Inner size of the feedforward layer, in numbers."""
+        """Inner size of the feedforward layer, resolved."""
         return self.feedforward or 4 * self.hidden
 
     @property
     def enclosed(self) -> bool:
-        """Published vocabularies put nothing around a text."""
+        """Published vocabularies add nothing around a text."""
         return False
 
     @property
     def kept_numbers(self) -> int:
-        """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
+        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
         return self.layers * (4 * self.hidden + self.inner)
 
     def least_weights(self, vocabulary: int) -> int:
@@ -115,8 +115,8 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
 
     def narrowed(self, share: float) -> CausalTransformerConfig:
         raise RecipeError(
-            "a left-to-right model sees nothing behind a blank, so it is no generator that fills blanks; leave out "
-            'replaced-tokens, or set model.type = "transformer"'
+            "a left-to-right model does not read what follows a blank, so it cannot be a generator that fills "
+            'blanks; leave out replaced-tokens, or set model.type = "transformer"'
         )
 
 
@@ -129,7 +129,7 @@ class CausalTransformer(BlockStack):
         self.config = config
         self.embeddings = WordsAndPositions(vocabulary, config)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
-        # the residual stream of pre-norm blocks is never normed inside them
+        # pre-norm blocks do not normalise the residual stream
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
 
     def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
@@ -141,7 +141,7 @@ class CausalTransformer(BlockStack):
     # Generating (`models/generation/generator.py`)
 
     closes_prompts = False
-    """The text goes on where the prompt ends."""
+    """The text continues where the prompt ends."""
 
     def room_after(self, length: int) -> int:
         return self.reach - length
@@ -156,7 +156,7 @@ class CausalTransformer(BlockStack):
 
 
 class WordsAndPositions(nn.Module):
-    """dropout(words[id_i] + positions[i]): what GPT's blocks read."""
+    """dropout(words[id_i] + positions[i]): the input of GPT's blocks."""
 
     def __init__(self, vocabulary: int, config: CausalTransformerConfig) -> None:
         super().__init__()

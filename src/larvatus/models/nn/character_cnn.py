@@ -4,21 +4,20 @@
     g = σ(W_g x + b_g)        x ← g · relu(W_t x + b_t) + (1 − g) · x               highway layers, over all m_k
     v = W_p x + b_p
 
-A word is begin, bytes, end. A window that runs over the end of a word sees zeros there, never the next word; windows
+A word is begin, bytes, end. A window that extends past the end of a word sees zeros there, never the next word; windows
 start at every symbol. Released models pad words to 50 symbols and cut longer ones: here none is padded or cut.
-S symbols, U different words, E size of a symbol, F filters, P size of a word's vector.
 
-Where words stand in a flat batch of characters: what an encoder of words needs to know, made on the host at once.
+`WordLayout` locates the words in a flat batch of characters, on the host:
 
     layout = WordLayout.of(batch)
     layout.symbols          # the characters of every different word once, between a begin and an end: [S]
-    layout.forward          # in which order an LSTM that reads to the right takes the words: [W]
+    layout.forward          # the order in which an LSTM that reads to the right takes the words: [W]
 
-Words are told from the tokens alone (`data/text/characters.py`). Nothing is padded: the words of all sequences are
-sorted by
-their place in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
-sequence wants them; the same from the end for the LSTM that reads to the left.
-N tokens, W words, U different words, S symbols of these, B sequences, T words of the longest sequence.
+Words are recognised from the tokens only (`data/text/characters.py`). The words of all sequences are sorted by their
+position in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
+sequence requires; and the same from the end for the LSTM that reads to the left. N tokens, W words, U different words,
+S symbols of these, B sequences, T words of the longest sequence, E size of a symbol, F filters, P size of a word's
+vector.
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ SYMBOLS = INSIDE + 2
 
 @dataclass(frozen=True, eq=False)
 class ReadingOrder:
-    """The order in which an LSTM takes the words of a batch."""
+    """The order in which an LSTM reads the words of a batch."""
 
-    rows: Tensor  # [W] which of the different words comes at each place
-    tokens: Tensor  # [N] at which place the word of each token comes
-    words: Tensor  # [W] at which place each word comes
+    rows: Tensor  # [W] which of the different words is at each place
+    tokens: Tensor  # [N] the place of each token's word
+    words: Tensor  # [W] the place of each word
 
 
 @dataclass(frozen=True, eq=False)
 class WordLayout:
     symbols: Tensor  # [S] rows of a table of symbols
-    left: Tensor  # [S] how many symbols its word has from this one on
-    letters: Tensor  # [U] how many symbols each word has
-    sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
+    left: Tensor  # [S] symbols of its word from this one on
+    letters: Tensor  # [U] symbols of each word
+    sizes: Tensor  # [T] on the CPU: sentences with an i-th word
     forward: ReadingOrder
     backward: ReadingOrder
 
     @classmethod
     @uncompiled
     def of(cls, batch: TokenBatch[Tensor]) -> WordLayout:
-        """Of a batch of characters. On a GPU this waits for the batch: an LSTM wants its steps counted on the host."""
+        """From a batch of characters. On a GPU this waits: an LSTM needs its steps counted on the host."""
         ids, lengths = batch.ids.cpu().numpy(), batch.lengths.cpu().numpy()
         starts = word_starts(ids, lengths)
         owners_N = np.cumsum(starts) - 1
@@ -105,10 +104,11 @@ class WordLayout:
 
 
 def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> tuple[Ints, Ints]:
-    """Which of the different words each is [W], and one word of each kind [U]: equal words have equal vectors.
+    """The number of each word among the different words [W], and one word of each kind [U]: equal words have equal
+    vectors.
 
-    >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last alike
-    >>> [each.tolist() for each in _different(symbols, np.array([0, 2, 3]), np.array([2, 1, 2]))]
+    >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last equal
+    >>> [each.tolist() for each in _unique_words(symbols, np.array([0, 2, 3]), np.array([2, 1, 2]))]
     [[0, 1, 0], [0, 1]]
     """
     spelt, size = symbols.tobytes(), symbols.itemsize
@@ -119,9 +119,9 @@ def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -
 
 
 def _reading_orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """How many sentences have an i-th word [T], and the words in that order, from the start and from the end: [W].
+    """The number of sentences with an i-th word [T], and the words in that order, from the start and from the end: [W].
 
-    >>> [order.tolist() for order in _orders(np.array([1, 3, 2]))]
+    >>> [order.tolist() for order in _reading_orders(np.array([1, 3, 2]))]
     [[3, 2, 1], [1, 4, 0, 2, 5, 3], [3, 5, 0, 2, 4, 1]]
     """
     order = np.argsort(-counts, kind="stable")
@@ -134,7 +134,7 @@ def _reading_orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 CARRIED = -2.0
-"""Bias of the gates at first: most of a word's vector is carried through."""
+"""Initial bias of the gates: most of a word's vector is carried through."""
 
 
 class Highway(nn.Module):
@@ -152,7 +152,7 @@ class Highway(nn.Module):
 
 class CharacterCNN(nn.Module):
     def __init__(self, *, symbol: int, filters: Sequence[int], highways: int, out: int) -> None:
-        """`filters`: how many of width 1, of width 2, …"""
+        """`filters`: the number of filters of width 1, of width 2, …"""
         super().__init__()
         self.symbols = nn.Embedding(SYMBOLS, symbol)
         self.filters = nn.ModuleList(nn.Linear(width * symbol, count) for width, count in enumerate(filters, start=1))
@@ -188,7 +188,7 @@ class CharacterCNN(nn.Module):
         pooled = []
         for width, filters in enumerate(self.filters, start=1):
             y_SF = filters(windows_SK[:, : width * size])
-            # unsafe: lengths are not checked, for which a GPU would have to be waited for
+            # unsafe: lengths are not checked, which would mean waiting for a GPU
             pooled.append(torch.relu(torch.segment_reduce(y_SF, "max", lengths=layout.letters, unsafe=True)))
         x_UF = torch.cat(pooled, dim=-1)
         for highway in self.highways:
@@ -202,6 +202,6 @@ class CharacterCNN(nn.Module):
         count, widest = len(e_SE), len(self.filters)
         offsets_K = torch.arange(widest, device=e_SE.device)
         places_SK = torch.arange(count, device=e_SE.device)[:, None] + offsets_K
-        places_SK = places_SK.where(offsets_K < layout.left[:, None], count)  # beyond its word: the row of zeros
+        places_SK = places_SK.where(offsets_K < layout.left[:, None], count)  # past its word: the row of zeros
         padded = F.pad(e_SE, (0, 0, 0, 1))
         return padded.index_select(0, places_SK.flatten()).view(count, -1)

@@ -29,7 +29,7 @@ from larvatus.models.nn.linear_chain import ChainSteps, best_path, forward_backw
 
 
 class TagConstraints(Protocol):
-    """What is allowed, as arrays of truth: first tags [K], one tag after another [K, K] (from, to), last tags [K]."""
+    """Allowed tags, as boolean arrays: first tags [K], one tag after another [K, K] (from, to), last tags [K]."""
 
     @property
     def starts(self) -> npt.NDArray[np.bool_]: ...
@@ -41,13 +41,13 @@ class TagConstraints(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class AllowedTransitions:
-    """A table as scores, 0 or −inf, on a device. Every length has a sequence that it allows."""
+    """Constraints as scores, 0 or −inf, on a device. Every length has an allowed sequence."""
 
     starts: Tensor
     transitions: Tensor
     ends: Tensor
     reachable: Tensor
-    """[2, K] tags that an allowed sequence can come to from its start, and from its end."""
+    """[2, K] tags that an allowed sequence can reach from its start, and from its end."""
 
     @classmethod
     def of(cls, table: TagConstraints, device: torch.device | str | None = None) -> AllowedTransitions:
@@ -57,7 +57,7 @@ class AllowedTransitions:
                 f"{len(starts)} first tags, {len(ends)} last tags and a table {between.shape} do not agree"
             )
         if (length := _impossible_length(starts, between, ends)) is not None:
-            raise UsageError(f"the table of allowed tags leaves no sequence of length {length}")
+            raise UsageError(f"the table of allowed tags allows no sequence of length {length}")
         reachable = np.stack([_closure(starts, between), _closure(ends, between.T)])
         first, after, last = (
             torch.where(torch.from_numpy(array), 0.0, -torch.inf).to(device) for array in (starts, between, ends)
@@ -80,7 +80,7 @@ def _closure(first: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_]) -> np
 def _impossible_length(
     starts: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]
 ) -> int | None:
-    """The least length for which no sequence is allowed; the tags that may come last repeat sooner or later."""
+    """The shortest length for which no sequence is allowed; the set of tags that may come last repeats eventually."""
     seen: set[bytes] = set()
     now, length = starts, 1
     while now.tobytes() not in seen:
@@ -92,7 +92,7 @@ def _impossible_length(
 
 
 class CRF(nn.Module):
-    """Scores of neighbouring tags, learned. They begin at 0: a softmax of each token's own."""
+    """Learned scores of neighbouring tags. They start at 0: an independent softmax for each token."""
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -102,16 +102,16 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """All 0; there is nothing to draw."""
+        """All 0; nothing is sampled."""
         for parameter in self.parameters():
             parameter.zero_()
 
     def forward(
         self, e_NK: Tensor, tags_N: Tensor, lengths_B: Tensor, *, allowed: AllowedTransitions | None = None
     ) -> Tensor:
-        """[B] log-likelihood of each sequence's tags; of an empty one 0.
+        """[B] log-likelihood of each sequence's tags; 0 for an empty one.
 
-        Under `allowed`, among the allowed sequences: −inf where the tags are not one of them.
+        With `allowed`, among the allowed sequences: −inf if the tags are not one of them.
         """
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
@@ -149,12 +149,12 @@ class CRF(nn.Module):
     def _scores(
         self, e_NK: Tensor, lengths_B: Tensor, allowed: AllowedTransitions | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """Emissions and parameters in float32, or float64 where the emissions are; forbidden ones −inf."""
+        """Emissions and parameters in float32, or float64 if the emissions are; forbidden ones −inf."""
         e_NK = e_NK if e_NK.dtype == torch.float64 else e_NK.float()
         scores = tuple(score.to(e_NK.device, e_NK.dtype) for score in (self.transitions, self.start, self.end))
         if e_NK.ndim != 2 or e_NK.shape[1] != len(self.start):
             raise UsageError(
-                f"a CRF of {len(self.start)} tags wants emissions [N, {len(self.start)}], not {[*e_NK.shape]}"
+                f"a CRF of {len(self.start)} tags needs emissions [N, {len(self.start)}], not {[*e_NK.shape]}"
             )
         if allowed is not None:
             scores = tuple(
@@ -164,9 +164,9 @@ class CRF(nn.Module):
 
 
 def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: AllowedTransitions) -> Tensor:
-    """[N] the allowed tags with the largest sum of emissions: decoding of a tagger that has no CRF.
+    """[N] the allowed tags with the largest sum of emissions: decoding for a tagger without a CRF.
 
-    With log-probabilities of independent tags as emissions, the likeliest allowed sequence.
+    With log-probabilities of independent tags as emissions, this is the likeliest allowed sequence.
     """
     with torch.no_grad(), _plain(e_NK):
         e_NK = _levelled(e_NK if e_NK.dtype == torch.float64 else e_NK.float())
@@ -175,17 +175,17 @@ def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: AllowedTransit
 
 
 def _plain(x: Tensor) -> torch.autocast:
-    """No mixed precision: sums over hundreds of steps want their digits."""
+    """No mixed precision: sums over hundreds of steps need their digits."""
     return torch.autocast(x.device.type, enabled=False)
 
 
 def _levelled(e_NK: Tensor) -> Tensor:
-    """Best emission of each token 0: no sequence's choice changes, and sums stay small where the model is sure."""
+    """Shift the best emission of each token to 0: the best sequence stays the same, and sums stay small."""
     return e_NK - e_NK.amax(-1, keepdim=True)
 
 
 def _score(e_NK: Tensor, t_KK: Tensor, start_K: Tensor, end_K: Tensor, *, tags_N: Tensor, steps: ChainSteps) -> Tensor:
-    """[B] in float64 where the device has it."""
+    """[B] in float64 if the device supports it."""
     wide = wide_float(e_NK)
     scores_N = e_NK.gather(1, tags_N[:, None]).squeeze(1).to(wide)
     scores_N[1:] += t_KK[tags_N[:-1], tags_N[1:]]
@@ -227,7 +227,7 @@ class _LogLikelihood(torch.autograd.Function):
         weight_N = gradient_B.index_select(0, steps.sequence)
         e_NK = -sums.posterior * weight_N[:, None]
         e_NK.scatter_add_(1, tags_N[:, None], weight_N[:, None])
-        tags_NK = nn.functional.one_hot(tags_N, len(t_KK)).to(t_KK.dtype)  # counts by a product: the same every time
+        tags_NK = nn.functional.one_hot(tags_N, len(t_KK)).to(t_KK.dtype)  # counts by a product: deterministic
         within_N1 = weight_N.index_fill(0, steps.first, 0.0)[:, None]  # a first token follows none of its own sequence
         transitions_KK = tags_NK[:-1].mT @ (tags_NK * within_N1)[1:]
         transitions_KK = transitions_KK - pair_posteriors(sums, t_KK, weight_N, steps=steps)

@@ -1,13 +1,13 @@
-"""An encoder–decoder that writes, one token a step: what is computed once is kept (`models/generation/generator.py`).
+"""An encoder–decoder that generates, one token per step, with everything cached that stays equal.
 
-    under_way = Writing(decoder, words, memory, room=20, head=head)
-    under_way.logits()                     # [B, V] of the first token of each
-    under_way.extend(ids_B)                # the decoder reads one token more
+    state = DecoderGenerationState(decoder, words, memory, room=20, head=head)
+    state.logits()                         # [B, V] of the first token of each
+    state.extend(ids_B)                    # the decoder reads one more token
 
-The prompt is read once, and the keys and values of all decoder layers for it are computed once. What was read stays
-sorted by its length, sequences of one length in a block: nothing is padded. What is written is of one length in all
-sequences, so its keys and values are one block with room for what is to come.
-B sequences, H heads, K size of a head, R tokens written at most, L tokens of a prompt, P prompts of that length.
+The prompt is encoded once, and its keys and values in all decoder layers are computed once. They stay sorted by length,
+prompts of one length in a block: nothing is padded. The generated tokens are of one length in all sequences, so their
+keys and values are one block with space for those to come. B sequences, H heads, K size of a head, R generated tokens
+at most, L tokens of a prompt, P prompts of that length.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Head = Callable[[Tensor], Tensor]
 
 
 class DecoderGenerationState:
-    """B sequences under way. Begins with the start token read, so that `logits` are those of the first token."""
+    """B sequences that are being generated. The start token is read first, so `logits` are those of the first token."""
 
     def __init__(
         self, decoder: DecoderStack, words: nn.Embedding, memory: EncoderOutput, *, room: int, head: Head
     ) -> None:
-        """At most `room` tokens will be written; `head` turns states into scores of all words."""
+        """At most `room` tokens will be generated; `head` turns states into scores of all words."""
         self._decoder, self._words, self._head = decoder, words, head
         self._blocks = [cast(EncoderDecoderBlock, block) for block in decoder.blocks]
         self._read = _CrossCache(self._blocks, memory)
         count, config, like = len(memory.lengths_B), decoder.config, memory.states_MD
         shape = (2, count, config.heads, room + 1, config.size_of_heads)
-        self._kept = [like.new_zeros(shape) for _ in self._blocks]  # keys and values of what is written
+        self._kept = [like.new_zeros(shape) for _ in self._blocks]  # keys and values of the generated tokens
         self._bias_HRR = decoder.relative.table(room + 1)
         self._length = 0
         self._states_BD = like.new_zeros(count, config.hidden)
@@ -73,7 +73,7 @@ class DecoderGenerationState:
 
 
 class _CrossCache:
-    """Keys and values of what was read, for every layer of the decoder; and which prompt each sequence has."""
+    """Keys and values of the prompts, for every layer of the decoder, and the prompt of each sequence."""
 
     def __init__(self, blocks: list[EncoderDecoderBlock], memory: EncoderOutput) -> None:
         layout: GroupedLayout = GroupedLayout.of(memory.lengths_B)
@@ -90,14 +90,14 @@ class _CrossCache:
             )
         by_length = torch.argsort(memory.lengths_B, stable=True).cpu()
         counts = [count for count, _ in layout.groups]
-        self._group_B = torch.empty(total, dtype=torch.int64)  # the length's number, for each sequence
+        self._group_B = torch.empty(total, dtype=torch.int64)  # number of the length, for each sequence
         self._place_B = torch.empty(total, dtype=torch.int64)  # and which of the prompts of that length
         self._group_B[by_length] = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
         self._place_B[by_length] = torch.cat([torch.arange(count) for count in counts])
         self._choose()
 
     def looked_at(self, layer: int, q_BHK: Tensor) -> Tensor:
-        """What the queries of each sequence get from its prompt: [B, H, K]."""
+        """Attention of each sequence's query to its prompt: [B, H, K]."""
         y_BHK = torch.empty_like(q_BHK)
         for rows, (k, v) in zip(self._rows, self._chosen[layer], strict=True):
             y_BHK[rows] = self_attention(q_BHK[rows][:, :, None], k, v, scale=1.0)[:, :, 0]
@@ -108,11 +108,11 @@ class _CrossCache:
         group_R, place_R = self._group_B[rows], self._place_B[rows]
         same = torch.equal(group_R, self._group_B) and torch.equal(place_R, self._place_B)
         self._group_B, self._place_B = group_R, place_R
-        if not same:  # beams mostly change places within one prompt
+        if not same:  # beams mostly swap within one prompt
             self._choose()
 
     def _choose(self) -> None:
-        """The sequences of each length of prompt, and their keys and values as they stand."""
+        """The sequences of each prompt length, and their current keys and values."""
         groups = [group for group in range(len(self._layers[0])) if bool((self._group_B == group).any())]
         device = self._layers[0][0].device if self._layers[0] else torch.device("cpu")
         self._rows = [torch.nonzero(self._group_B == group)[:, 0].to(device) for group in groups]

@@ -1,19 +1,14 @@
-"""From NumPy to tensors on a device. On CUDA the host memory is pinned and the copy runs beside the computation.
+"""Devices and their limits: copies to a device, features of the processor, memory.
 
-batch = on_device(step, torch.device("cuda"))
+    batch = on_device(step, torch.device("cuda"))       # pinned and asynchronous on CUDA
+    check_fits(8 * rows * size, device, what="a beam of 1,000", lower="lower --beam")
+    with explain_out_of_memory("lower --microbatch"): ...
 
-What the processor of this machine can do, as Linux tells it.
+Memory is checked before anything is allocated, and only what certainly cannot fit is refused: a lower bound of the need
+against all memory and swap, the limit of a control group or of `ulimit -v`, or all memory of the GPU.
 
 >>> has_bf16() in (True, False)
 True
-
-Sizes held against memory before anything is allocated, and one line where memory runs out all the same.
-
-    check_fits(8 * rows * size, device, what="a beam of 1,000", lower="lower --beam")
-    with saying_what_to_lower("lower --microbatch"): ...
-
-Only what certainly cannot fit is refused: a lower bound of what is needed against all memory and swap there is, what
-a control group or `ulimit -v` leaves of it, or all memory of the GPU.
 """
 
 from __future__ import annotations
@@ -39,31 +34,31 @@ B = TypeVar("B", TokenBatch[Any], TrainingBatch[Any])
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """The device that is asked for, if it is here; "auto" is a GPU where there is one."""
+    """The requested device, if it exists; "auto" is a GPU if there is one."""
     cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return torch.device("cuda" if cuda else "cpu")
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as fault:
-        raise UsageError(f"--device {shown(device)} is no device; use auto, cpu or cuda") from fault
+        raise UsageError(f"--device {shown(device)} is not a device; use auto, cpu or cuda") from fault
     if chosen.type == "cuda" and (chosen.index or 0) >= cuda:
-        here = f"there are {cuda}, from cuda:0 on" if cuda else "no CUDA device here"
+        here = f"there are {cuda}, starting at cuda:0" if cuda else "no CUDA device here"
         raise UsageError(f"--device {chosen}: {here}; use --device {'cuda' if cuda else 'cpu'}")
     usable = chosen.type == "cuda" or (chosen.type == "mps" and torch.backends.mps.is_available())
     if not usable and (chosen.type != "cpu" or chosen.index):
-        raise UsageError(f"--device {chosen}: nothing is computed there; use --device cpu")
+        raise UsageError(f"--device {chosen} is not supported; use --device cpu")
     return chosen
 
 
 def on_device(batch: B, device: torch.device | str) -> B:
-    """The same batch of tensors on the device. `lengths` goes with the rest: no layout on CUDA needs it on the host."""
+    """The same batch of tensors on the device. `lengths` is copied too: no layout on CUDA needs it on the host."""
     target = torch.device(device)
 
     def move(array: npt.NDArray[np.int64]) -> Tensor:
-        if repeats(array) and target.type == "cuda":  # one number: nothing to copy
+        if repeats(array) and target.type == "cuda":  # one repeated number: nothing to copy
             return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
-        if not array.flags.writeable:  # a view into a shard: torch warns about memory it may not write
+        if not array.flags.writeable:  # a view into a shard: torch warns about read-only memory
             array = array.copy()
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         if target.type == "cuda":
@@ -86,24 +81,24 @@ def _flags() -> frozenset[str]:
         return frozenset()
     for line in text.splitlines():
         name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):  # of x86, of ARM
+        if name.strip() in ("flags", "Features"):  # on x86, on ARM
             return frozenset(words.split())
     return frozenset()
 
 
 def has_int8_products() -> bool:
-    """Whether it multiplies numbers of 8 bits and adds them up in 32 (VNNI, AMX, dot products of ARM)."""
+    """Whether it multiplies 8-bit integers and adds them in 32 bits (VNNI, AMX, dot products of ARM)."""
     return bool(_flags() & _INT8)
 
 
 def check_bf16(device: str) -> None:
-    """Refuse bf16 on a CPU that would only imitate it, which is slower than float32."""
+    """Refuse bf16 on a CPU that would only emulate it, which is slower than float32."""
     if device == "cpu" and not has_bf16():
-        raise UsageError("--precision bf16 wants a GPU, or a CPU with bf16 (AVX-512 BF16, AMX); leave it out here")
+        raise UsageError("--precision bf16 needs a GPU, or a CPU with bf16 (AVX-512 BF16, AMX); leave it out here")
 
 
 def has_bf16() -> bool:
-    """Whether it multiplies bf16 numbers by itself (AVX-512 BF16, AMX, ARM's BF16)."""
+    """Whether it multiplies bf16 numbers natively (AVX-512 BF16, AMX, ARM's BF16)."""
     return bool(_flags() & _BF16)
 
 
@@ -116,7 +111,7 @@ def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) 
 
 
 def memory_of(device: str | torch.device) -> int:
-    """All bytes that a program may ever have here, swap included."""
+    """All bytes that a program may ever use here, including swap."""
     if torch.device(device).type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     memory, swap = _total_memory()
@@ -126,14 +121,14 @@ def memory_of(device: str | torch.device) -> int:
 
 
 def limit_memory(device: str | torch.device, most: int) -> None:
-    """Have torch say that memory ran out once it holds so many bytes of a GPU; a CPU has no such bound."""
+    """Limit the memory of a GPU that torch may use; a CPU has no such limit."""
     if torch.device(device).type == "cuda":
         torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
 
 
 @contextmanager
 def explain_out_of_memory(advice: str) -> Iterator[None]:
-    """Turn exhausted memory, of the machine or of a GPU, into one line."""
+    """Turn an out-of-memory error, of the machine or of a GPU, into one line."""
     try:
         yield
     except LarvatusError:
@@ -145,7 +140,7 @@ def explain_out_of_memory(advice: str) -> Iterator[None]:
 
 
 def _total_memory() -> tuple[int, int]:
-    """Bytes of memory and of swap; as good as endless where the system does not say."""
+    """Bytes of memory and of swap; practically unlimited if the system does not report them."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
@@ -155,7 +150,7 @@ def _total_memory() -> tuple[int, int]:
 
 
 def _cgroup_limits() -> list[int]:
-    """Limits of memory of the control groups that this process is in, of either version."""
+    """Memory limits of the control groups of this process, of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

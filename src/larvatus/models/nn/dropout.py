@@ -1,9 +1,9 @@
-"""Dropout (Srivastava et al. 2014): each number becomes 0 with probability p, the rest grow by 1 / (1 − p).
+"""Dropout (Srivastava et al. 2014): each number becomes 0 with probability p, the rest are scaled by 1 / (1 − p).
 
-On CPU torch draws one random double per number, one after another, which costs a fifth of a training step; here one
-64-bit draw decides for four numbers (16 bits each, so p is rounded to 1/65,536). Elsewhere torch's own kernel is used,
-and in compiled code a hash (`hashed_keep`).
-Either way the draws come from torch's default generator of the device, which the training loop seeds at every step.
+On CPU torch samples one random double per number, which costs a fifth of a training step; here one 64-bit sample
+decides for four numbers (16 bits each, so p is rounded to 1/65,536). Elsewhere torch's own kernel is used, and in
+compiled code a hash (`hashed_keep`). All randomness comes from torch's default generator of the device, which the
+training loop seeds at every step.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 _LEVELS = 1 << 16
 MOST = 1 << 31
-"""Numbers that places of 32 bits can tell apart."""
+"""Numbers that 32-bit positions can index."""
 _FACTORS = (-1_640_531_527, 2_146_121_005, -2_073_254_261)
-"""Odd numbers that spread the bits of what they multiply (0x9E3779B9; those of Wellons's lowbias32)."""
+"""Odd factors that spread bits (0x9E3779B9; those of Wellons's lowbias32)."""
 
 
 def keep_scale(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -29,14 +29,14 @@ def keep_scale(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 
 
 def hashed_keep(shape: torch.Size, p: float, device: torch.device) -> Tensor:
-    """True where a number is kept: a hash of its place and of two drawn numbers, for compiled code on a GPU.
+    """True where a number is kept: a hash of its position and of two random numbers, for compiled code on a GPU.
 
-    A compiler makes it part of the kernels around it, in backward passes again, so that nothing is stored; its own
+    A compiler fuses it into the surrounding kernels, and again in backward passes, so that nothing is stored; its own
     random numbers take many times as many operations.
     """
     first, second = torch.randint(-(1 << 31), (1 << 31) - 1, (2, 1), device=device, dtype=torch.int32)
     x = hash_integers(torch.arange(shape.numel(), device=device, dtype=torch.int32), first, second)
-    keep: Tensor = x >= round(p * (1 << 32)) - (1 << 31)  # a signed number of 32 bits is below this with probability p
+    keep: Tensor = x >= round(p * (1 << 32)) - (1 << 31)  # a signed 32-bit number is below this with probability p
     return keep.view(shape)
 
 
@@ -48,14 +48,14 @@ def hash_integers(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 def _logical_shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros: `>>` fills with the sign, by which x and ~x would have the same hash."""
+    """Shift right and fill with zeros: `>>` fills with the sign, which would give x and ~x the same hash."""
     return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
 def has_dropout(module: nn.Module) -> bool:
-    """Whether anything is dropped while a module trains: any of its parts has a share above 0, whatever it calls it.
+    """Whether any part of a module drops anything in training, whatever it calls its rate.
 
-    >>> draws(nn.Sequential(Dropout(0.0))), draws(nn.Sequential(Dropout(0.1)))
+    >>> has_dropout(nn.Sequential(Dropout(0.0))), has_dropout(nn.Sequential(Dropout(0.1)))
     (False, True)
     """
     for part in module.modules():

@@ -1,12 +1,12 @@
 """ELMo (Peters et al. 2018): characters of words, then two stacks of LSTMs that read a sentence from either end.
 
     x_k = CNN(characters of word k)
-    h_{k,j} = LSTM→_j(h_{1 … k, j−1})        h̄_{k,j} = LSTM←_j(h̄_{k … n, j−1})        + what came in, from j = 2 on
+    h_{k,j} = LSTM→_j(h_{1 … k, j−1})        h̄_{k,j} = LSTM←_j(h̄_{k … n, j−1})        + their input, from j = 2 on
 
 Layer 0 of a word is [x_k; x_k], layer j is [h_{k,j}; h̄_{k,j}]: what a task mixes (`layer_mix.py`). Every character
-gets the vector of its word, and so do the tokens that open and close a sentence, which are words too. The softmax over
-words belongs to both directions; forward-lm reads one half of the highest layer, backward-lm the other.
-N characters, W words, P size of a direction, D = 2 P, V vocabulary.
+gets the vector of its word, and so do the tokens that open and close a sentence, which are words too. Both directions
+share the softmax over words; forward-lm reads one half of the highest layer, backward-lm the other. N characters, W
+words, P size of a direction, D = 2 P, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from larvatus.models.nn.lstm import ProjectedLSTM
 from larvatus.models.nn.uncompiled import uncompiled
 
 CHARACTERS_PER_WORD = 5
-"""Of a word, about: what sizes and costs are reckoned with."""
+"""Characters of an average word, for estimates of size and cost."""
 
 
 class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="elmo"):
     text_pool: ClassVar[str] = "mean"
-    """What stands for a text: to its first token, one of the directions has read nothing."""
+    """Pooling of a text: at its first token, one of the directions has read nothing."""
     mixed: ClassVar[bool] = True
-    """A task reads a learned mix of all layers, unless it is told otherwise."""
+    """A task reads a learned mix of all layers by default."""
 
     layers: Layers = 2
     """LSTMs on top of each other, in each direction."""
@@ -51,29 +51,32 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
     highways: LayersOrNone = 2
     """Highway layers over the filters."""
     clip: Clip = 3.0
-    """Largest value of cells and projections, which makes steps one by one; 0: any, by the fused kernel."""
+    """Largest value of cells and projections, which requires single steps; 0: no limit, with the fused kernel."""
     dropout: DropoutRate = 0.1
     """Dropout on the input of each LSTM, and on the highest layer."""
     max_positions: Size = 4096
     """Longest sequence, in characters."""
     init: Deviation = 0.02
-    """Standard deviation of the initial weights of the softmax; the rest starts as released."""
+    """Standard deviation of the initial weights of the softmax; the rest is initialised as released."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hidden % 2:
-            raise RecipeError(f"model.hidden = {self.hidden} cannot be shared by two directions; set {self.hidden + 1}")
+            raise RecipeError(f"model.hidden = {self.hidden} must be even, for two directions; set {self.hidden + 1}")
         if self.inner <= self.hidden // 2:
             raise RecipeError(
-                f"model.cells = {self.cells} are projected to fewer numbers, but model.hidden = {self.hidden} asks for "
+                f"model.cells = {self.cells} are projected to fewer numbers, but model.hidden = {self.hidden} needs "
                 f"{self.hidden // 2} in each direction; set model.cells above that, or 0"
             )
         if not self.filters:
-            raise RecipeError("model.filters names no filter; set it to such as [32, 32, 64]: so many of width 1, 2, 3")
+            raise RecipeError(
+                "model.filters names no filter; set it to a list such as [32, 32, 64], the numbers of "
+                "filters of width 1, 2, 3"
+            )
 
     @property
     def inner(self) -> int:
-        """Cells of an LSTM, in numbers."""
+        """Cells of an LSTM, resolved."""
         return self.cells or 4 * self.hidden
 
     @property
@@ -86,12 +89,12 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
 
     @property
     def segments(self) -> int:
-        """No text is told from another but by its place."""
+        """None: texts have no segment embeddings."""
         return 0
 
     @property
     def enclosed(self) -> bool:
-        """A sentence stands between begin and end, from which the LSTMs start."""
+        """A sentence is between begin and end tokens, from which the LSTMs start."""
         return True
 
     @property
@@ -100,7 +103,7 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
 
     @property
     def norm_epsilon(self) -> float:
-        """Of norms that heads may have; it has none itself."""
+        """Epsilon of norms in heads; ELMo itself has none."""
         return 1e-12
 
     @property
@@ -124,7 +127,7 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
 
     @property
     def kept_numbers(self) -> int:
-        """Those of a character, and its share of those of its word."""
+        """Numbers of a character, and its share of those of its word."""
         return sum(self.filters) + 2 * self.layers * 5 * self.inner // (2 * CHARACTERS_PER_WORD)
 
     def build(self, vocabulary: int) -> Elmo:
@@ -170,7 +173,7 @@ class Elmo(Encoder):
         return self.softmax.weight
 
     def parts(self) -> list[tuple[int, nn.Module]]:
-        """The softmax is no part of what a task learns from."""
+        """Without the softmax, which no task learns from."""
         above = self.config.layers
         return [(above, self.characters), *((above - 1 - j, layer) for j, layer in enumerate(self.layers))]
 
@@ -184,7 +187,7 @@ class Elmo(Encoder):
     def forward(
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
-        """As in `Encoder`. A compiled step leaves its graph here: an LSTM has a kernel of its own."""
+        """As in `Encoder`. A compiled step breaks its graph here: an LSTM has a kernel of its own."""
         top = self.config.layers
         wanted = [top] if layers is None else list(layers)
         layout = WordLayout.of(batch)

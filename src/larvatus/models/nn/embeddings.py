@@ -5,9 +5,9 @@
 Factorised (ALBERT, Lan et al. 2020, §3.1): all this in a smaller width E, then x_i ← P x_i + b, so a large vocabulary
 costs V × E + E × D weights instead of V × D.
 
-A model without learnt positions has max_positions = 0 here, one without segments has segments = 0; where there is a
-single segment, every token has it, whatever the batch says. `words` is also the output matrix of the masked-LM head
-(tied weights). N tokens, E width of the embeddings, D hidden size.
+A model without learned positions has max_positions = 0 here, one without segments has segments = 0; with a single
+segment, every token has it, whatever the batch contains. `words` is also the output matrix of the masked-LM head (tied
+weights). N tokens, E width of the embeddings, D hidden size.
 
     >>> import torch
     >>> from larvatus.core.batch import TokenBatch
@@ -47,7 +47,7 @@ class Embeddings(nn.Module):
         self.project = nn.Linear(width, hidden, bias=biases) if width != hidden else nn.Identity()
 
     def share(self, other: Embeddings) -> None:
-        """Have the same tables and norm as another; only the projection stays its own (ELECTRA's generator)."""
+        """Share the tables and the norm of another; only the projection stays separate (ELECTRA's generator)."""
         self.words, self.positions, self.segments, self.norm = other.words, other.positions, other.segments, other.norm
 
     def forward(self, batch: TokenBatch[Tensor]) -> Tensor:

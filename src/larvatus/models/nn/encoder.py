@@ -1,11 +1,11 @@
-"""The encoders there are: `[model]` of a recipe is one of these, told apart by its `type`.
+"""The available encoders: `[model]` of a recipe is one of these, selected by its `type`.
 
     [model]
-    type = "transformer"          # may be left out
+    type = "transformer"          # the default
     layers = 12
 
-An encoder is a module of its own (`encoder_base.py` says what it offers) with a config that builds it: one file, and
-its line in `EncoderConfig`.
+An encoder is a module (`encoder_base.py` defines its interface) with a config that builds it: one file, and its line in
+`EncoderConfig`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ENCODERS: dict[str, type[Any]] = {
 }
 """The members of the union by their type."""
 DEFAULT_TYPE = "transformer"
-"""Of settings that name none: recipes and directories of before there was a choice."""
+"""Type of settings that name none: recipes and directories from before there was a choice."""
 
 
 def with_type(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are read: the default type is said.
+    """Settings as they are read: the default type is filled in.
 
     >>> with_type({"layers": 2})
     {'type': 'transformer', 'layers': 2}
@@ -48,7 +48,7 @@ def with_type(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_default_type(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are written: the default type is left out, so that files and runs of before stay equal.
+    """Settings as they are written: the default type is omitted, so that older files and runs stay equal.
 
     >>> without_default_type({"type": "transformer", "layers": 2})
     {'layers': 2}

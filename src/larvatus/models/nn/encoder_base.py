@@ -1,20 +1,21 @@
-"""What every encoder is: a flat batch of tokens in, a vector for each token out, of whichever layers are asked for.
+"""The interface of every encoder: a flat batch of tokens in, a vector for each token out, from any of its layers.
 
     states = encoder(batch)                       # [N, D] of the last layer
     low, top = encoder(batch, layers=[0, 12])     # of the embeddings (layer 0) and of layer 12
     encoder.width, encoder.depth, encoder.reach   # D, layers, longest sequence
 
-Objectives, heads, embed, probe, cloze and bundle know this and no more; `encoder.py` names the encoders there are.
-What not every encoder can do (attention weights, shared embeddings) is refused by those that cannot, in one line.
-N tokens in the flat batch, D hidden size, V vocabulary, L layers, H heads.
+Objectives, heads, inference and bundles use only this; `encoder.py` lists the encoders. An encoder refuses what it
+cannot do (attention weights, shared embeddings). N tokens in the flat batch, D hidden size, V vocabulary, L layers, H
+heads.
 
-Activation checkpointing (Chen et al. 2016, *Training deep nets with sublinear memory cost*), a layer at a time.
+Encoders support activation checkpointing (Chen et al. 2016, *Training deep nets with sublinear memory cost*), a layer
+at a time:
 
-    set_recomputing(network, True)          # every encoder in it: what reads, what writes, a generator
-    states = encoder(batch)                 # a layer keeps its input alone; the backward pass computes the rest again
+    set_activation_checkpointing(network, True)     # in every encoder, decoder and generator of the network
+    states = encoder(batch)                         # a layer stores only its input; backward recomputes the rest
 
-The same numbers come out to the bit: dropout draws from torch's generators, whose states are kept with each layer's
-input and put back before it is computed again, and the graph that gradients flow through is that of the first pass.
+The results are equal bit for bit: dropout samples from torch's generators, whose states are stored with each layer's
+input and restored before it is recomputed, and gradients flow through the graph of the first pass.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ T = TypeVar("T")
 
 
 class ActivationCheckpointing(nn.Module):
-    """A module made of layers, which may be computed again in the backward pass."""
+    """A module made of layers that the backward pass may recompute."""
 
     recomputes: bool = False
-    """Whether they are, instead of keeping what they leave."""
+    """Whether activations are recomputed instead of stored."""
 
     def layer(self, apply: Callable[..., T], *inputs: Any, **more: Any) -> T:
-        """What a layer makes of its inputs; the first is a tensor."""
+        """Apply a layer to its inputs, checkpointed if set; the first input is a tensor."""
         if not (self.recomputes and torch.is_grad_enabled()):
             return apply(*inputs, **more)
         result: T = checkpoint(apply, *inputs, use_reentrant=False, **more)
@@ -49,14 +50,14 @@ class ActivationCheckpointing(nn.Module):
 
 
 def set_activation_checkpointing(module: nn.Module, recomputes: bool) -> None:
-    """Whether all that stands in a module keeps what its layers leave, or computes it again."""
+    """Switch activation checkpointing on or off in every part of a module."""
     for part in module.modules():
         if isinstance(part, ActivationCheckpointing):
             part.recomputes = recomputes
 
 
 class ModelConfig(Protocol):
-    """What the settings of an encoder say to those who build on it: fields or properties, as the encoder has them."""
+    """The interface of an encoder's settings: fields or properties, as the encoder has them."""
 
     @property
     def hidden(self) -> int:
@@ -76,7 +77,7 @@ class ModelConfig(Protocol):
 
     @property
     def segments(self) -> int:
-        """Kinds of segment told apart; 0 for none."""
+        """Kinds of segment; 0 for none."""
 
     @property
     def word_width(self) -> int:
@@ -100,20 +101,20 @@ class ModelConfig(Protocol):
 
     @property
     def enclosed(self) -> bool:
-        """Whether it counts on a special token before every text and one after it."""
+        """Whether it expects a special token before every text and one after it."""
 
     @property
     def kept_numbers(self) -> int:
-        """Numbers that a token leaves for the backward pass, at least."""
+        """Numbers that a token keeps for the backward pass, at least."""
 
     def least_weights(self, vocabulary: int) -> int:
         """Weights, at least."""
 
     def build(self, vocabulary: int) -> Encoder:
-        """The encoder, with weights as torch makes them."""
+        """The encoder, with torch's initial weights."""
 
     def narrowed(self, share: float) -> ModelConfig:
-        """A smaller one over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
+        """A narrower encoder over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
 
 
 class Encoder(ActivationCheckpointing, ABC):
@@ -147,37 +148,37 @@ class Encoder(ActivationCheckpointing, ABC):
     def forward(
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
-        """The last layer's vectors [N, D]; with `layers`, a list of those asked for, in that order.
+        """The last layer's vectors [N, D]; with `layers`, a list of those layers, in that order.
 
-        No layer above the highest one asked for is computed. `limit` promises that no sequence is longer, so that on
+        No layer above the highest requested one is computed. `limit` promises that no sequence is longer, so that on
         CUDA nothing has to wait for the lengths.
         """
 
     @abstractmethod
     def parts(self) -> list[tuple[int, nn.Module]]:
-        """All modules with weights from the bottom up, each with how many layers stand above it: 0 for the highest.
+        """All modules with weights from the bottom up, each with the number of layers above it: 0 for the highest.
 
-        Layers that are one and the same module come once.
+        Layers that share one module appear once.
         """
 
     @abstractmethod
     def flops(self, length: int) -> int:
-        """Floating-point operations that one token of a sequence costs in training, forward and backward."""
+        """Floating-point operations per token of a sequence in training, forward and backward."""
 
     def at(self, batch: TokenBatch[Tensor], places_B: Tensor, *, limit: int | None = None) -> Tensor:
-        """The last layer's vectors of some tokens, by their places in the flat batch: [B] → [B, D]."""
+        """The last layer's vectors of some tokens, by their positions in the flat batch: [B] → [B, D]."""
         states_ND: Tensor = self(batch, limit=limit)
         return states_ND.index_select(0, places_B)
 
-    # What an encoder may have besides
+    # Optional capabilities
 
     @property
     def heads(self) -> int:
-        """Attention heads of a layer. Refused, like the three below, where there is no attention."""
+        """Attention heads of a layer. Refused, like the three below, by encoders without attention."""
         raise self._no_attention()
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
-        """What every head looks at: for each layer, lowest first, α [H, L, L] of each sequence in the batch's order."""
+        """Attention weights: for each layer, lowest first, α [H, L, L] of each sequence in the batch's order."""
         raise self._no_attention()
 
     def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
@@ -189,12 +190,10 @@ class Encoder(ActivationCheckpointing, ABC):
         raise self._no_attention()
 
     def _no_attention(self) -> UsageError:
-        return UsageError(
-            f"{type(self).__name__} has no attention heads to look at; use a model with attention, such as bert"
-        )
+        return UsageError(f"{type(self).__name__} has no attention heads; use a model with attention, such as bert")
 
     def share_embeddings(self, other: Encoder) -> None:
-        """Have the embeddings of another: the same tensors, not copies."""
+        """Use the embeddings of another encoder: the same tensors, not copies."""
         raise RecipeError(
             f"{type(self).__name__} cannot share its embeddings with a generator; "
             "leave out replaced-tokens, or set objectives.replaced-tokens.generator = 0"

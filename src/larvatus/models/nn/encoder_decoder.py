@@ -1,17 +1,17 @@
-"""The encoder–decoder (Raffel et al. 2020, *T5*): one stack reads a text, another writes one, a token after the other.
+"""The encoder–decoder (Raffel et al. 2020, *T5*): one stack reads a text, another generates one, token by token.
 
     >>> from larvatus.core.batch import TokenBatch
     >>> model = EncoderDecoderConfig(layers=2, hidden=8, heads=2).build(vocabulary=10)
     >>> batch = TokenBatch.of([[7, 8, 9, 1], [9, 1]]).map(torch.from_numpy)
-    >>> memory = Memory(model(batch), batch.lengths)                    # `forward` reads: one vector a token
+    >>> memory = EncoderOutput(model(batch), batch.lengths)             # `forward` encodes: one vector a token
     >>> model.decode(torch.tensor([0, 5, 0]), torch.tensor([2, 1]), memory).shape      # two tokens, and one
     torch.Size([3, 8])
 
-A token of the decoder sees the tokens of its own sequence up to itself, and all that the encoder has read of that
-sequence. Both sides are flat batches, nothing is padded. Positions are known by the distance of two tokens alone
-(`relative.py`): the layers of a side share one bias. As an `Encoder` it is its encoding half, so that embed, classify
-and tag read it like any other.
-N tokens of the decoder, M tokens of the encoder, B sequences, D hidden size, V vocabulary.
+A decoder token attends to the tokens of its own sequence up to itself, and to the whole encoder output of that
+sequence. Both sides are flat batches, nothing is padded. Positions are known only by the distance of two tokens
+(`relative_bias.py`): the layers of a side share one bias. As an `Encoder` it is its encoding half, so that embed,
+classify and tag use it like any other. N tokens of the decoder, M tokens of the encoder, B sequences, D hidden size, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from larvatus.models.nn.encoder_decoder_layers import (
 __all__ = ["EncoderDecoder", "EncoderDecoderConfig", "EncoderOutput", "shift_right"]
 
 DECODED = 0.25
-"""Tokens that the decoder writes for each that the encoder reads, about: span corruption at 15% in spans of 3."""
+"""Decoder tokens for each encoder token, approximately: span corruption at 15% in spans of 3."""
 
 
 class EncoderDecoderConfig(EncoderDecoderSettings, tag_field="type", tag="encoder-decoder"):
-    """What a recipe says of an encoder–decoder (`encoder_decoder_settings.py`), and what it builds."""
+    """Settings of an encoder–decoder in a recipe, and how it is built."""
 
     def build(self, vocabulary: int) -> EncoderDecoder:
         if self.start >= vocabulary:
             raise RecipeError(
-                f"model.start = {self.start} is no id of a vocabulary of {vocabulary}; set model.start = 0"
+                f"model.start = {self.start} is not an id of a vocabulary of {vocabulary}; set model.start = 0"
             )
         return EncoderDecoder(self, vocabulary)
 
@@ -64,7 +64,7 @@ class EncoderDecoderConfig(EncoderDecoderSettings, tag_field="type", tag="encode
 class EncoderDecoder(Encoder):
     config: EncoderDecoderConfig
     closes_prompts = True
-    """A prompt is a finished text, which the encoder reads (`models/generation/generator.py`)."""
+    """A prompt is a complete text, which the encoder reads (`models/generation/generator.py`)."""
 
     def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class EncoderDecoder(Encoder):
     def forward(
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
-        """As every encoder's: what the encoder has read. A layer below the last is given before the final norm."""
+        """The encoder's output. A layer below the last is given before the final norm."""
         return self._forward(batch, layers=layers, limit=limit)
 
     def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class EncoderDecoder(Encoder):
         return [layout.restore(states[layer]) for layer in layers]
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
-        """Of the encoder's layers. A path of its own, beside `forward`: no fused kernel gives the weights."""
+        """Weights of the encoder's layers. Computed apart from `forward`: no fused kernel gives the weights."""
         layout: GroupedLayout = GroupedLayout.of(batch.lengths)
         itself = self_groups(layout)
         sight = AttentionMask(bias=self.relative.table(self._longest(batch.lengths, None)))
@@ -145,7 +145,7 @@ class EncoderDecoder(Encoder):
     # The decoder
 
     def decode(self, ids_N: Tensor, lengths_B: Tensor, memory: EncoderOutput) -> Tensor:
-        """The decoder's states [N, D], from which the word vectors say what comes after each token.
+        """The decoder's states [N, D], from which the word vectors predict the token after each.
 
         `ids` are the tokens that it reads, the start token first (`shift_right`).
         """
@@ -153,7 +153,7 @@ class EncoderDecoder(Encoder):
         return states_ND
 
     def both_sides(self) -> list[tuple[int, nn.Module]]:
-        """As `parts`, of encoder and decoder, each part counted below the last layer of its own side."""
+        """As `parts`, for encoder and decoder, each part counted below the last layer of its own side."""
         outputs = [] if self.output is None else [self.output]
         sides: list[tuple[list[nn.Module], nn.ModuleList, list[nn.Module]]] = [
             ([self.words, self.relative], self.blocks, [self.final_norm]),
@@ -172,7 +172,7 @@ class EncoderDecoder(Encoder):
     def continuing(
         self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
     ) -> DecoderGenerationState:
-        """The prompts read, the decoder at its start token (`models/generation/generator.py`)."""
+        """Encode the prompts and start the decoder at its start token (`models/generation/generator.py`)."""
         memory = EncoderOutput(cast(Tensor, self(prompts)), prompts.lengths)
         return DecoderGenerationState(self.decoder, self.words, memory, room=room, head=head)
 
@@ -189,20 +189,20 @@ class EncoderDecoder(Encoder):
         return self.decode(inputs_N, continuations.lengths, memory)
 
     def room_after(self, length: int) -> int:
-        """Tokens that the decoder may write, whatever was read; none where the prompt is too long to be read."""
+        """Tokens that the decoder may generate, whatever was read; none if the prompt is too long to be read."""
         reach = self.config.max_positions
         return reach if length <= reach else reach - length
 
-    # What is asked of every encoder
+    # The interface of every encoder
 
     def parts(self) -> list[tuple[int, nn.Module]]:
-        """The encoder's: heads of tasks read nothing else, so the decoder stays as it was when they learn."""
+        """The encoder's parts: heads of tasks read nothing else, so fine-tuning leaves the decoder unchanged."""
         count = len(self.blocks)
         blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
         return [(count, self.words), (count, self.relative), *blocks, (0, self.final_norm)]
 
     def flops(self, length: int) -> int:
-        """Of both sides, where the decoder writes `DECODED` tokens for each that is read."""
+        """Operations of both sides, if the decoder generates `DECODED` tokens for each that is read."""
         config = self.config
         encoder, decoder = (
             sum(p.numel() for p in blocks.parameters()) for blocks in (self.blocks, self.decoder.blocks)
@@ -213,7 +213,7 @@ class EncoderDecoder(Encoder):
         return round(6 * (encoder + DECODED * decoder) + 12 * inner * looks)
 
     def _longest(self, lengths: Tensor, limit: int | None) -> int:
-        """Of a batch; `limit` where it is promised, else the lengths are read."""
+        """The longest sequence of a batch; `limit` if given, else the lengths are read."""
         longest = limit if limit is not None else int(lengths.max()) if len(lengths) else 0
         if longest > self.config.max_positions:
             raise UsageError(
@@ -224,13 +224,13 @@ class EncoderDecoder(Encoder):
 
 
 def shift_right(ids_N: Tensor, lengths_B: Tensor, start: int) -> Tensor:
-    """What the decoder reads to predict these tokens: the start token, then all but the last of each sequence.
+    """The decoder's input for predicting these tokens: the start token, then all but the last of each sequence.
 
-    >>> started(torch.tensor([5, 6, 1, 7, 1]), torch.tensor([3, 2]), 0).tolist()
+    >>> shift_right(torch.tensor([5, 6, 1, 7, 1]), torch.tensor([3, 2]), 0).tolist()
     [0, 5, 6, 0, 7]
     """
     firsts_B = lengths_B.cumsum(0) - lengths_B
     firsts_N = firsts_B.repeat_interleave(lengths_B, output_size=len(ids_N))
-    before_N = ids_N.roll(1).clamp(min=0)  # targets that nobody counts are negative
+    before_N = ids_N.roll(1).clamp(min=0)  # ignored targets are negative
     places_N = torch.arange(len(ids_N), device=ids_N.device)
     return torch.where(places_N == firsts_N, start, before_N)

@@ -1,23 +1,22 @@
-"""One block of an encoder–decoder (Raffel et al. 2020, §2.1): each layer in a residual connection, normed before it.
+"""Settings, blocks and decoder of an encoder–decoder (Raffel et al. 2020, §2.1).
+
+    EncoderDecoderSettings(layers=6, hidden=512, heads=8)                      # the defaults are T5's base size
+    EncoderDecoderSettings(gated=True, activation="gelu-tanh", tied=False)     # T5 1.1 (Shazeer 2020; Roberts 2020)
+
+Each layer of a block is in a residual connection, with the norm before it:
 
     x ← x + dropout(attention(norm(x)))
-    x ← x + dropout(cross(norm(x), memory))           in the decoder alone: what the encoder has read
+    x ← x + dropout(cross(norm(x), memory))           in the decoder only: the encoder's output
     x ← x + dropout(feedforward(norm(x)))
 
-No layer has a bias, and norms are RMSNorms. N tokens, M tokens of the encoder, D hidden size.
+No layer has a bias, and norms are RMSNorms. The decoder is a stack of blocks that reads the tokens so far and the
+encoder's output:
 
-Settings of an encoder–decoder, checked. The defaults are T5's (Raffel et al. 2020) at its base size.
+    memory = EncoderOutput(states_MD, lengths_B)
+    z_ND = decoder(embedded_ND, lengths_B, memory)             # states that predict the next token
 
-EncoderDecoderSettings(layers=6, hidden=512, heads=8)
-EncoderDecoderSettings(gated=True, activation="gelu-tanh", tied=False)          # T5 1.1 (Shazeer 2020; Roberts 2020)
-
-The decoding half of an encoder–decoder: a stack of blocks that reads what is written so far, and the memory.
-
-    memory = Memory(states_MD, lengths_B)                      # what the encoder has read
-    z_ND = decoder(embedded_ND, lengths_B, memory)             # from which the word vectors say what comes next
-
-A token sees the tokens of its own sequence up to itself, and all that the encoder has read of that sequence; nothing of
-another. N tokens of the decoder, M tokens of the encoder, B sequences, D hidden size.
+A token attends to the tokens of its own sequence up to itself, and to the whole encoder output of that sequence. N
+tokens of the decoder, M tokens of the encoder, B sequences, D hidden size.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     heads: Size = 12
     """Attention heads of a layer."""
     head_size: SizeOrNone = 0
-    """Size of a head; 0 means that the heads share the hidden size equally."""
+    """Size of a head; 0 divides the hidden size equally between the heads."""
     feedforward: SizeOrNone = 0
     """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
     activation: Activation = "relu"
@@ -69,7 +68,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     norm_epsilon: Epsilon = 1e-6
     """Added to the mean square in norms."""
     relative_buckets: Size = 32
-    """Buckets of distances with a learnt bias on the scores of attention."""
+    """Buckets of distances with a learned bias on the attention scores."""
     relative_distance: Size = 128
     """From this distance on, all tokens share the last bucket."""
     max_positions: Size = 512
@@ -77,7 +76,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     dropout: DropoutRate = 0.1
     """Dropout on embeddings, attention weights, inside the feedforward layer, and on the output of each layer."""
     start: CountOrNone = 0
-    """Id of the token with which the decoder begins: padding, as T5 has it."""
+    """Id of the decoder's start token: padding, as in T5."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,8 +84,8 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; "
-                f"set model.heads = {near}, or model.head_size"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = "
+                f"{near}, or model.head_size"
             )
         if self.relative_buckets % 2 or self.relative_buckets < 4:
             raise RecipeError(
@@ -114,9 +113,11 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
 
     @property
     def inner(self) -> int:
-        """Inner size of the feedforward layer, in numbers."""
+        """Inner size of the feedforward layer, resolved."""
         if self.gated:
-            return self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64  # up to whole 64s, which kernels like
+            return (
+                self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64
+            )  # rounded up to multiples of 64, which kernels prefer
         return self.feedforward or 4 * self.hidden
 
     @property
@@ -125,7 +126,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
 
     @property
     def segments(self) -> int:
-        """None: texts of a pair are told apart by what they say."""
+        """None: the texts of a pair have no segment embeddings."""
         return 0
 
     @property
@@ -134,21 +135,21 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
 
     @property
     def init(self) -> float:
-        """Deviation of heads that are put on it; its own weights have those of T5's code."""
+        """Standard deviation of new heads; its own weights have those of T5's code."""
         return 0.02
 
     @property
     def enclosed(self) -> bool:
-        """A text is closed, but nothing opens it."""
+        """An end token follows a text, but nothing precedes it."""
         return False
 
     @property
     def kept_numbers(self) -> int:
-        """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
+        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
         return self.layers * (3 * self.heads * self.size_of_heads + self.hidden + self.inner)
 
     def least_weights(self, vocabulary: int) -> int:
-        """Weights without norms, biases by distance and heads."""
+        """Weights without norms, relative position biases and heads."""
         attention = 4 * self.hidden * self.heads * self.size_of_heads
         feedforward = (3 if self.gated else 2) * self.hidden * self.inner
         words = vocabulary * self.hidden * (1 if self.tied else 2)
@@ -183,7 +184,7 @@ class EncoderDecoderBlock(nn.Module):
 
 
 class DroppedFeedForward(FeedForward):
-    """With dropout inside as well, and the deviations of T5's code."""
+    """With dropout inside as well, and the initial deviations of T5's code."""
 
     def __init__(self, config: EncoderDecoderSettings) -> None:
         super().__init__(
@@ -202,7 +203,7 @@ class DroppedFeedForward(FeedForward):
 
 
 class ScaledEmbedding(nn.Embedding):
-    """A table of words whose numbers are drawn with a deviation of its own."""
+    """A word table with its own initial standard deviation."""
 
     def __init__(self, vocabulary: int, width: int, *, deviation: float) -> None:
         super().__init__(vocabulary, width)
@@ -214,7 +215,7 @@ class ScaledEmbedding(nn.Embedding):
 
 
 class SharedRelativeBias(RelativeBias):
-    """The bias by distance of one side, which all of its layers share."""
+    """The relative position bias of one side, which all of its layers share."""
 
     def __init__(self, config: EncoderDecoderSettings, *, bidirectional: bool) -> None:
         super().__init__(
@@ -235,7 +236,7 @@ def build_norm(config: EncoderDecoderSettings) -> RMSNorm:
 
 
 def fill_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
-    """Drawn on the CPU, so that a model starts the same on every device."""
+    """Sampled on the CPU, so that a model starts the same on every device."""
     weight.copy_(torch.empty(weight.shape, dtype=torch.float32).normal_(std=deviation, generator=generator))
 
 
@@ -244,7 +245,7 @@ def _attention(config: EncoderDecoderSettings) -> CrossAttention:
 
 
 class EncoderOutput(NamedTuple):
-    """What the encoder has read."""
+    """The encoder's states of a batch."""
 
     states_MD: Tensor
     lengths_B: Tensor
@@ -263,8 +264,8 @@ class DecoderStack(ActivationCheckpointing):
         pairs: DecoderLayout = DecoderLayout.of(lengths_B, memory.lengths_B)
         if pairs.longest > self.config.max_positions:
             raise UsageError(
-                f"a text of {pairs.longest} tokens is longer than the {self.config.max_positions} that the decoder "
-                "writes; give shorter ones"
+                f"a text of {pairs.longest} tokens is longer than the {self.config.max_positions} positions of the "
+                "decoder; give shorter texts"
             )
         read_MD = memory.states_MD.index_select(0, pairs.read)
         sight = AttentionMask(causal=True, bias=self.relative.table(pairs.longest))
@@ -274,6 +275,6 @@ class DecoderStack(ActivationCheckpointing):
         return self.finished(x_ND).index_select(0, pairs.inverse)
 
     def finished(self, x_ND: Tensor) -> Tensor:
-        """After the last block: as the word vectors want it. Tied ones are about √D long, which is divided by."""
+        """Final norm, scaled for the word vectors: tied ones have a norm of about √D, which is divided out."""
         z_ND: Tensor = self.dropout(self.final_norm(x_ND))
         return z_ND * self.config.hidden**-0.5 if self.config.tied else z_ND

@@ -1,12 +1,13 @@
-"""Kernels of the feedforward layer between its two products: bias and GELU, and their gradients, for NVIDIA GPUs.
+"""Triton kernels of the feedforward layer between its two products: bias and GELU, and their gradients, for NVIDIA
+GPUs.
 
     y = z Φ(z)        z = h + b        dz = dy (Φ(z) + z φ(z))        db = Σ dz over the rows
     y = z Φ(z) g      gated, without a bias: z and g are the two halves of h        dg = dy z Φ(z)
 
-Backward works y out again instead of having it kept, and adds up db on the way, so that neither is another pass over
-the wider space. Each number is added up by a single program in a fixed order: results repeat bit for bit.
+Backward recomputes y instead of storing it, and sums db at the same time, so that neither is another pass over the
+wider space. Each number is summed by a single program in a fixed order: results are equal bit for bit.
 
-N rows, F columns (the wider space). A program takes a block of columns, and of rows.
+N rows, F columns (the wider space). A program computes a block of columns and rows.
 """
 
 # Triton has no types, and its functions take plain numbers and addresses.
@@ -21,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def _normal(z):
-    """Φ(z) to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and exp(−z²/2), of which both it and the density are made."""
+    """Φ(z) to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and exp(−z²/2), from which it and the density are computed."""
     t = 1.0 / (1.0 + 0.23164190 * tl.abs(z))
     power = tl.exp2(-0.72134752 * z * z)
     tail = t * (0.127414796 + t * (-0.142248368 + t * (0.71070687 + t * (-0.726576014 + t * 0.530702715)))) * power
@@ -46,7 +47,7 @@ def backward(
     h_ptr, bias, dy_ptr, y_ptr, sums, rows, columns,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):
-    """dy [N, F] becomes dz in its place; y [N, F] again; sums [N / (ROWS · BLOCKS), F] of dz over so many rows."""
+    """dy [N, F] becomes dz in place; y [N, F] again; sums [N / (ROWS · BLOCKS), F] of dz over that many rows."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     there = (column < columns)[None, :]
     b = tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)

@@ -1,10 +1,10 @@
-"""The feedforward layer as one operation, on GPUs of the Hopper generation: what no compiler puts together for us.
+"""The feedforward layer as one operation on Hopper GPUs, which no compiler fuses for us.
 
     feed_fused(x_ND, up, down)         # the two linear layers of `FeedForward`: down(GELU(up(x)))
     gate_fused(x_ND, up, down)         # gated, without a bias: down(GELU(a) · b), where a, b are the halves of up(x)
 
-Between its products stands one kernel in each direction (`feedforward_kernels.py`). Of the wider space only what comes
-out of the first product is kept for the backward pass. Products run in autocast's precision.
+One kernel in each direction runs between its products (`feedforward_kernels.py`). Only the output of the first product
+is stored for the backward pass. Products run in autocast's precision.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from larvatus.models.nn.attention.fused import HOPPER, TRITON
 
 ROWS, COLUMNS, WARPS = 32, 128, 4
-"""Of a block."""
+"""Block size in the forward pass."""
 ROWS_BACK, BLOCKS = 4, 32
-"""Rows of a block backward, and how many of them one program goes through: the fastest of 16 on an H200."""
+"""Rows of a block backward, and blocks per program: the fastest of 16 on an H200."""
 ROWS_GATED = 16
 """Rows of a block backward, gated."""
 
 
 def supports_fused_feedforward(x_ND: Tensor, up: nn.Module, down: nn.Module, *, gated: bool = False) -> bool:
-    """Whether the operation may stand for two layers: in mixed precision, where nothing else was added to them."""
+    """Whether the operation may replace two layers: in mixed precision, if nothing else was added to them."""
     return (
         TRITON
         and x_ND.device.type == "cuda"
@@ -58,8 +58,8 @@ def gate_fused(x_ND: Tensor, up: nn.Linear, down: nn.Linear) -> Tensor:
 
 @torch.library.custom_op("larvatus::feedforward", mutates_args=())
 def _forward(x_ND: Tensor, up_FD: Tensor, bias_F: Tensor, down_DF: Tensor) -> tuple[Tensor, Tensor]:
-    """And what comes out of the first product, [N, F]."""
-    from larvatus.models.nn import feedforward_kernels as kernels  # wants Triton
+    """The output, and that of the first product, [N, F]."""
+    from larvatus.models.nn import feedforward_kernels as kernels  # needs Triton
 
     h_NF = x_ND @ up_FD.T
     inner_NF = torch.empty_like(h_NF)
@@ -80,7 +80,7 @@ def _backward(
     grad_ND: Tensor, x_ND: Tensor, h_NF: Tensor, up_FD: Tensor, bias_F: Tensor, down_DF: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, up, its bias (in 32 bits), and down."""
-    from larvatus.models.nn import feedforward_kernels as kernels  # wants Triton
+    from larvatus.models.nn import feedforward_kernels as kernels  # needs Triton
 
     rows, columns = h_NF.shape
     programs = -(-rows // (ROWS_BACK * BLOCKS))
@@ -120,8 +120,8 @@ _forward.register_autograd(_gradient, setup_context=_save)
 
 @torch.library.custom_op("larvatus::gated_feedforward", mutates_args=())
 def _gated(x_ND: Tensor, up_GD: Tensor, down_DF: Tensor) -> tuple[Tensor, Tensor]:
-    """And what comes out of the first product: [N, G], both halves of the wider space."""
-    from larvatus.models.nn import feedforward_kernels as kernels  # wants Triton
+    """The output, and that of the first product: [N, G], both halves of the wider space."""
+    from larvatus.models.nn import feedforward_kernels as kernels  # needs Triton
 
     h_NG = x_ND @ up_GD.T
     rows, columns = len(h_NG), h_NG.shape[1] // 2
@@ -142,7 +142,7 @@ def _gated_backward(
     grad_ND: Tensor, x_ND: Tensor, h_NG: Tensor, up_GD: Tensor, down_DF: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, up and down."""
-    from larvatus.models.nn import feedforward_kernels as kernels  # wants Triton
+    from larvatus.models.nn import feedforward_kernels as kernels  # needs Triton
 
     dy_NF = grad_ND @ down_DF
     dh_NG, inner_NF = torch.empty_like(h_NG), torch.empty_like(dy_NF)

@@ -1,13 +1,13 @@
 """Initialisation as published for BERT: weights from a normal distribution (σ = 0.02) cut at 2σ, biases 0, norms 1, 0.
 
-Every parameter has a generator of its own, f(seed, its name), so adding a head or a layer never changes the others.
-The numbers are drawn on CPU, so a model starts the same on every device. A module that is published otherwise (an LSTM,
-a mix of layers) has a method `initialise(generator)` of its own.
+Every parameter has a generator of its own, f(seed, its name), so adding a head or a layer never changes the others. The
+numbers are sampled on the CPU, so a model starts the same on every device. A module that is published otherwise (an
+LSTM, a mix of layers) has a method `initialise(generator)` of its own.
 
-Modules as shells: shapes without memory or values, for weights that come from elsewhere.
+`empty_weights` builds modules without memory or values, for weights that are loaded:
 
-with shells():
-    model = nn.Linear(768, 768)                # on the meta device
+    with empty_weights():
+        model = nn.Linear(768, 768)                # on the meta device
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from larvatus.core import rng
 
 @torch.no_grad()
 def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
-    """Fill all parameters of the module in place."""
+    """Initialise all parameters of the module in place."""
     special: list[str] = []
     for place, part in module.named_modules():
         if any(outer == "" or f"{place}.".startswith(f"{outer}.") for outer in special):  # "" is the module itself
@@ -47,7 +47,7 @@ def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
 
 
 class _SkipInit(TorchFunctionMode):
-    """Leaves out `torch.nn.init`: on the meta device it fills nothing, but has torch import its compiler for it."""
+    """Skips `torch.nn.init`: on the meta device it fills nothing, but makes torch import its compiler."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -60,6 +60,6 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def empty_weights() -> Iterator[None]:
-    """Inside, modules are made on the meta device, in a fraction of the time."""
+    """Build modules on the meta device, in a fraction of the time."""
     with torch.device("meta"), _SkipInit():
         yield

@@ -1,10 +1,10 @@
-"""A linear layer in whole numbers of 8 bits, for inference on a CPU.
+"""A linear layer in 8-bit integers, for inference on a CPU.
 
     y_o = a · w_o · Σ_i X_i W_oi + b_o        X = round(x / a), a = max |x| / 127 for each row of the input
                                               W = round(w / w_o), w_o = max |w_oi| / 127 for each output, once
 
-The product of whole numbers is exact (32 bits), so what is lost is the rounding of weights and inputs alone. A row has
-a scale of its own: what a text gives does not depend on the texts beside it. oneDNN computes the product.
+The integer product is exact (32 bits), so only the rounding of weights and inputs is lost. Each row has its own scale,
+so a text's result does not depend on other texts in the batch. oneDNN computes the product.
 
 >>> layer = Int8Linear(nn.Linear(64, 32))
 >>> layer(torch.ones(3, 64)).shape
@@ -23,38 +23,38 @@ from larvatus.models.nn.device import has_int8_products
 from larvatus.models.nn.linear import full_weight
 
 ROWS = 512
-"""Rows at a time: what is between input and output stays in the caches."""
+"""Rows at a time, so that intermediate results stay in the caches."""
 LEAST = 1e-30
-"""Of a row's largest number, so that rows of zeros have a scale."""
+"""Smallest maximum of a row, so that rows of zeros have a scale."""
 
 
 def check_int8() -> None:
-    """Refuse where torch has no such product."""
+    """Refuse if torch has no such product."""
     if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not torch.backends.mkldnn.is_available():
-        raise UsageError("int8 wants a torch with oneDNN, which this one lacks; leave out quantise")
+        raise UsageError("int8 needs a torch with oneDNN, which this one lacks; leave out quantise")
 
 
 class Int8Linear(nn.Module):
-    """What a linear layer gives, but for rounding. It has no weights to train or save."""
+    """The output of a linear layer, up to rounding. It has no weights to train or save."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight_OI = full_weight(linear).detach().float()
-        # without products of 8 bits in the processor, pairs of them are added in 16: 63 · 255 · 2 still fits
+        # without 8-bit products in the processor, pairs are added in 16 bits: 63 · 255 · 2 still fits
         largest = 127 if has_int8_products() else 63
         scale_O = weight_OI.abs().amax(1).clamp_min(LEAST) / largest
         whole_OI = (weight_OI / scale_O[:, None]).round().to(torch.int8)
-        # no buffers: these stay where they are, whatever is done to the model
+        # no buffers: these stay where they are when the model is moved
         self._weight = torch.ops.onednn.qlinear_prepack(whole_OI, None)
-        self._scale = scale_O / 127  # with the 127 of the rows
+        self._scale = scale_O / 127  # includes the 127 of the rows
         self._zero = torch.zeros(self.out_features, dtype=torch.int32)
         self._bias: Tensor | None = None if linear.bias is None else linear.bias.detach().float()
         self.training = False
 
     @property
     def weights(self) -> int:
-        """How many numbers it stands for."""
+        """Number of weights that it represents."""
         return self.in_features * self.out_features + (0 if self._bias is None else self.out_features)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Int8Linear(nn.Module):
         return y.view(*x.shape[:-1], self.out_features)
 
     def _product(self, x_NI: Tensor, out_NO: Tensor) -> None:
-        """Written into `out`."""
+        """Write the product into `out`."""
         largest_N1 = torch.maximum(x_NI.amax(1, keepdim=True), x_NI.amin(1, keepdim=True).neg_())
         largest_N1 = largest_N1.float().clamp_min_(LEAST)
         whole_NI = (x_NI * (127 / largest_N1)).round_().to(torch.int8)

@@ -1,15 +1,13 @@
-"""Layers for a task to read in place of the last: a learned mix of them, or one beside the other.
+"""Layers that a task reads instead of the last: a learned mix of them, or several concatenated.
 
-A learned mix (ELMo, Peters et al. 2018, eq. 1) says how much a task wants of each layer:
+A learned mix (ELMo, Peters et al. 2018, eq. 1) weights each layer:
 
     v = γ Σ_l softmax(s)_l h_l            s: a score for the embeddings and for every layer, γ: a scale
 
-Starts as the mean of all layers.
-
-Which layers, a word says (Devlin et al. 2019, table 7, compare these):
+It starts as the mean of all layers. A word selects the layers (Devlin et al. 2019, table 7, compare these):
 
     all         a mix of the embeddings and every layer          last4      a mix of the highest four
-    0, 5, -2    one layer by number: 0 is the embeddings         concat4    the highest four side by side
+    0, 5, -2    one layer by number: 0 is the embeddings         concat4    the highest four concatenated
 
     >>> read_layers("concat2", layers=6).layers
     (5, 6)
@@ -35,18 +33,18 @@ FORMS = "all, last4, concat4, or the number of a layer (0: the embeddings, -1: t
 
 @dataclass(frozen=True)
 class LearnedMix:
-    """What a task has learnt to want of each layer.
+    """The layer weights that a task has learned.
 
     >>> print(LearnedMix(shares=(0.2, 0.5, 0.3), scale=1.5))
     mix of layers: embeddings 0.200 · layer 1 0.500 · layer 2 0.300 (γ 1.500)
     """
 
     shares: tuple[float, ...]
-    """softmax(s), of the lowest layer first."""
+    """softmax(s), lowest layer first."""
     scale: float
     """γ."""
     layers: tuple[int, ...] = ()
-    """Those that are mixed, 0 for the embeddings; empty: all, from the embeddings on."""
+    """Layers that are mixed, 0 for the embeddings; empty: all, from the embeddings on."""
 
     def __str__(self) -> str:
         layers = " · ".join(f"{name} {share:.3f}" for name, share in self.by_layer.items())
@@ -54,7 +52,7 @@ class LearnedMix:
 
     @property
     def by_layer(self) -> dict[str, float]:
-        """By the name of the layer."""
+        """Shares by the name of the layer."""
         layers = self.layers or range(len(self.shares))
         return {
             f"layer {layer}" if layer else "embeddings": share for layer, share in zip(layers, self.shares, strict=True)
@@ -66,7 +64,7 @@ class LearnedMix:
 
 class LayerMix(nn.Module):
     wide = 1
-    """How many times as wide as a layer the result is."""
+    """Width of the result, in layers."""
 
     def __init__(self, layers: int, read: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -76,13 +74,13 @@ class LayerMix(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """All layers alike; there is nothing to draw."""
+        """All layers equal; nothing is sampled."""
         self.scores.zero_()
         self.scale.fill_(1.0)
 
     @property
     def learnt(self) -> LearnedMix:
-        """How much it takes of each layer it reads, the lowest first; they sum to 1."""
+        """The weight of each layer it reads, lowest first; they sum to 1."""
         shares = torch.softmax(self.scores.detach().double(), 0).tolist()
         return LearnedMix(shares=tuple(shares), scale=float(self.scale.detach()), layers=self.layers)
 
@@ -93,7 +91,7 @@ class LayerMix(nn.Module):
 
 
 class LayerConcat(nn.Module):
-    """Layers side by side, or one of them alone; nothing is learnt here."""
+    """Layers concatenated, or a single one; nothing is learned here."""
 
     def __init__(self, read: Sequence[int]) -> None:
         super().__init__()
@@ -106,7 +104,7 @@ class LayerConcat(nn.Module):
 
 
 def read_layers(word: bool | str, *, layers: int) -> LayerMix | LayerConcat | None:
-    """What a user asked for, in a model of so many layers; None: the last layer as it is."""
+    """The layers that a word selects, in a model with this many layers; None: only the last layer."""
     if isinstance(word, bool):
         return LayerMix(layers) if word else None
     if word == "all":

@@ -1,4 +1,4 @@
-"""A linear layer that may have a low-rank addition, and the matrix that it multiplies with in either case.
+"""A linear layer with an optional low-rank addition, and the full matrix it multiplies with.
 
 h = W x + (α / r) B A x            A [r, in], B [out, r]: LoRA (Hu et al. 2022), which `lora.py` adds and merges
 
@@ -35,19 +35,19 @@ class LowRank(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """A normal, as wide as the authors' code draws it (variance 1 / (3 in)); B zero. Drawn on the CPU."""
+        """A normal, with the variance of the authors' code (1 / (3 in)); B zero. Sampled on the CPU."""
         drawn = torch.empty(self.a.shape, dtype=torch.float32)
         self.a.copy_(drawn.normal_(std=1 / math.sqrt(3 * self.a.shape[1]), generator=generator))
         self.b.zero_()
 
 
 class LoRALinear(nn.Linear):
-    """A linear layer with low-rank additions; its weight and bias are those of the layer it stands for, not copies."""
+    """A linear layer with low-rank additions; its weight and bias are those of the layer it replaces, not copies."""
 
     def __init__(
         self, base: nn.Linear, parts: Mapping[str, slice], *, rank: int, alpha: float, dropout: float = 0.0
     ) -> None:
-        """`parts` names the pairs, and the rows of the matrix that each adds to."""
+        """`parts` names the pairs, with the rows of the matrix that each adds to."""
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
         self.weight, self.bias = base.weight, base.bias
         self.training = base.training
@@ -61,7 +61,7 @@ class LoRALinear(nn.Linear):
         )
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """All pairs as one: A [R, in], and (α / r) B [out, R], zero in rows that are not a pair's; R = pairs × r."""
+        """All pairs as one: A [R, in], and (α / r) B [out, R], zero in rows of other pairs; R = pairs × r."""
         pairs = [cast(LowRank, pair) for pair in self.lora.values()]
         rank = len(pairs[0].a)
         b = self.weight.new_zeros(self.out_features, len(pairs) * rank)
@@ -75,13 +75,13 @@ class LoRALinear(nn.Linear):
         return torch.addmm(F.linear(input, self.weight, self.bias), F.linear(self.lora_dropout(input), a), b.T)
 
     def full_weight(self) -> Tensor:
-        """W + (α / r) B A: what computes the same without dropout."""
+        """W + (α / r) B A, which computes the same without dropout."""
         a, b = self.factors()
         return torch.addmm(self.weight, b, a)
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """A plain layer, with this one's parameters, changed in place."""
+        """A plain layer with this one's parameters, changed in place."""
         self.weight.copy_(self.full_weight())
         plain = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         plain.weight, plain.bias = self.weight, self.bias
@@ -89,5 +89,5 @@ class LoRALinear(nn.Linear):
 
 
 def full_weight(linear: nn.Linear) -> Tensor:
-    """The matrix that a layer multiplies with, for those that take a part of it."""
+    """The full matrix of a layer, for callers that use a part of it."""
     return linear.full_weight() if isinstance(linear, LoRALinear) else linear.weight

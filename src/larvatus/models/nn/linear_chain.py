@@ -1,13 +1,14 @@
 """Exact inference on linear chains of tags: forward–backward and Viterbi, over the flat batch and without padding.
 
-Sequences are sorted by length, longest first, and their tokens laid step by step, so that the tokens of one step are a
-slice and the batch shrinks as sequences end (`ChainSteps`). Forward–backward runs in both directions in the same loop:
+Sequences are sorted by length, longest first, and their tokens are arranged step by step, so that the tokens of one
+step are a slice and the batch shrinks as sequences end (`ChainSteps`). Forward–backward runs in both directions in one
+loop:
 
     α_t(j) = e_t(j) + log Σ_i exp(α_{t−1}(i) + T_ij)            β_t(i) = e_t(i) + log Σ_j exp(T_ij + β_{t+1}(j))
 
 as one product with exp(T), shifted by the largest α of the token and the largest T of the column. That loses paths
-whose share is below the smallest float, which matters only where no larger one reaches a tag; where a sum comes out so
-small (forbidden transitions, emissions hundreds apart), the recursion is repeated with sums of logarithms, which lose
+whose share is below the smallest float, which matters only if no larger one reaches a tag; if a sum becomes so small
+(forbidden transitions, emissions hundreds apart), the recursion is repeated with sums of logarithms, which lose
 nothing.
 
 N tokens, B sequences, K tags. B is the batch of one step in shapes of steps.
@@ -29,14 +30,14 @@ from larvatus.core.batch import ranges
 
 @dataclass(frozen=True, eq=False)
 class ChainSteps:
-    """Where the tokens of each step lie."""
+    """The tokens of each step."""
 
     counts: tuple[int, ...]
     """Sequences that have a first, second, … token."""
     forward: Tensor
-    """[N] the token of the flat batch at each place; places of one step lie together, longest sequence first."""
+    """[N] the token of the flat batch at each place; places of one step are adjacent, longest sequence first."""
     backward: Tensor
-    """[N] the same with all sequences read from their end."""
+    """[N] the same with all sequences reversed."""
     place: Tensor
     """[N] place of each token of the flat batch, read forward, and below read backward."""
     place_backward: Tensor
@@ -48,11 +49,11 @@ class ChainSteps:
     filled: Tensor
     """[B'] the sequences that have any token."""
     batch: int
-    """All sequences, empty ones too."""
+    """All sequences, including empty ones."""
 
     @classmethod
     def of(cls, lengths: Tensor, device: torch.device) -> ChainSteps:
-        """Reads the lengths on the host: lengths that are there already spare a wait for the device."""
+        """From lengths, which are read on the host: lengths that are on the host avoid waiting for the device."""
         host = lengths.detach().cpu().numpy().astype(np.int64)
         starts = np.cumsum(host) - host
         order = np.argsort(-host, kind="stable")
@@ -87,7 +88,9 @@ class ChainSteps:
         )
 
     def split(self, x: Tensor, dim: int) -> list[tuple[Tensor, Tensor]]:
-        """Views of x, laid step by step: for each step but the first, its sequences' tokens before, and its own."""
+        """Views of x, arranged step by step: for each step but the first, the previous tokens of its sequences, and its
+        own.
+        """
         parts = x.split(self.counts, dim)
         befores = (a if a.shape[dim] == b.shape[dim] else a.narrow(dim, 0, b.shape[dim]) for a, b in pairwise(parts))
         return list(zip(befores, parts[1:], strict=True))
@@ -95,14 +98,14 @@ class ChainSteps:
 
 @dataclass(frozen=True, eq=False)
 class ChainSums:
-    """What forward–backward leaves, by token of the flat batch."""
+    """Results of forward–backward, by token of the flat batch."""
 
     alpha: Tensor
-    """[N, K] α less a shift of each token's own."""
+    """[N, K] α minus a shift for each token."""
     posterior: Tensor
     """[N, K] probability of each tag at each token."""
     log_partition: Tensor
-    """[B] log of the sum over all tag sequences, float64 where the device has it."""
+    """[B] log of the sum over all tag sequences, float64 if the device supports it."""
     exact: bool
     """Whether sums of logarithms were needed."""
 
@@ -116,8 +119,9 @@ def forward_backward(
     steps: ChainSteps,
     reachable_2K: Tensor | None,
 ) -> ChainSums:
-    """−inf in `transitions_KK`, `start_K`, `end_K` forbids; `reachable_2K`: tags that forbidding leaves any way to,
-    from the start and from the end. Some sequence of every length must be allowed."""
+    """−inf in `transitions_KK`, `start_K`, `end_K` forbids; `reachable_2K`: tags that allowed sequences can reach from
+    the start and from the end. Some sequence of every length must be allowed.
+    """
     if not steps.counts:
         return ChainSums(e_NK, e_NK, e_NK.new_zeros(steps.batch), exact=False)
     both_2NK = torch.stack([e_NK.index_select(0, steps.forward), e_NK.index_select(0, steps.backward)])
@@ -139,7 +143,7 @@ def forward_backward(
 
 
 def wide_float(x: Tensor) -> torch.dtype:
-    """For sums over hundreds of steps."""
+    """The type for sums over hundreds of steps."""
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
@@ -185,7 +189,7 @@ def pair_posteriors(sums: ChainSums, transitions_KK: Tensor, weight_N: Tensor, *
     alpha_PK = sums.alpha.index_select(0, right - 1)
     if sums.exact:
         score_PKK = alpha_PK[:, :, None] + transitions_KK
-        share_PKK = torch.softmax(score_PKK, dim=1).nan_to_num_(0.0)  # nothing leads to a tag: nothing to share
+        share_PKK = torch.softmax(score_PKK, dim=1).nan_to_num_(0.0)  # no tag leads to it: nothing to share
         return (share_PKK * mass_PK[:, None]).sum(0)
     largest_K = transitions_KK.amax(0)
     exp_KK = torch.exp(transitions_KK - torch.where(largest_K.isneginf(), 0.0, largest_K))
@@ -195,13 +199,13 @@ def pair_posteriors(sums: ChainSums, transitions_KK: Tensor, weight_N: Tensor, *
 
 
 def best_path(e_NK: Tensor, transitions_KK: Tensor, start_K: Tensor, end_K: Tensor, *, steps: ChainSteps) -> Tensor:
-    """[N] tags of the best sequence (Viterbi); of equally good ones that with the lower tags, from its end.
+    """[N] tags of the best sequence (Viterbi); among equally good ones, the one with the lower tags, from its end.
 
-    No back-pointers are kept: the best tag before a known one is found again on the way back, for one tag, not for K.
+    No back-pointers are stored: the best tag before a known one is recomputed on the way back, for one tag, not for K.
     """
     if not steps.counts:
         return torch.zeros(0, dtype=torch.int64, device=e_NK.device)
-    out_KN = e_NK.index_select(0, steps.forward).mT.contiguous()  # maxima over the first axis are the quickest
+    out_KN = e_NK.index_select(0, steps.forward).mT.contiguous()  # maxima over the first axis are the fastest
     out_KN[:, : steps.counts[0]] += start_K[:, None]
     for before_KB, here_KB in steps.split(out_KN, 1):
         here_KB.add_((before_KB[:, None] + transitions_KK[..., None]).amax(0))

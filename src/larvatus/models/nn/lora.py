@@ -1,9 +1,9 @@
-"""LoRA (Hu et al. 2022): the weights stay as they are, and beside some of them a product of two thin matrices learns.
+"""LoRA (Hu et al. 2022): the weights stay frozen, and a product of two thin matrices is trained next to some of them.
 
-    h = W x + (α / r) B A x            A [r, in] drawn at random, B [out, r] zero: training starts where the model was
+    h = W x + (α / r) B A x            A [r, in] random, B [out, r] zero: training starts at the pretrained model
 
 Queries, keys and values are one matrix here (`attention.qkv`), so a pair may belong to a third of its rows. Weights
-keep their names; the pairs come beside them (``attention.qkv.lora.query.a``), and merging leaves no trace but the sum:
+keep their names; the pairs are added (``attention.qkv.lora.query.a``), and merging leaves only the sum:
 
     >>> from larvatus.models.nn.transformer import TransformerConfig
     >>> encoder = TransformerConfig(layers=2, hidden=8, heads=2).build(vocabulary=10)
@@ -38,18 +38,20 @@ _PLACES: dict[Target, tuple[str, str, int | None]] = {
     "up": ("feedforward", "up", None),
     "down": ("feedforward", "down", None),
 }
-"""Where in a block: the layer, its matrix, and which third of its rows."""
+"""Location in a block: the layer, its matrix, and which third of its rows."""
 
 
 class LoRAConfig(Settings, path="LoRA: "):
     rank: Size = 8
-    """Rank r of what is added to a matrix."""
+    """Rank r of the addition to a matrix."""
     alpha: Factor = 16.0
-    """What is added is scaled by α / r, so that the rank can change and the learning rate stay."""
+    """The addition is scaled by α / r, so that the rank can change without changing the learning rate."""
     targets: tuple[Target, ...] = ("query", "value")
-    """Matrices of each block that learn: query, key, value, out (of attention), up, down (of the feedforward layer)."""
+    """Matrices of each block that are trained: query, key, value, out (of attention), up, down (of the feedforward
+    layer).
+    """
     dropout: DropoutRate = 0.0
-    """On what A reads."""
+    """Dropout on the input of A."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,19 +59,19 @@ class LoRAConfig(Settings, path="LoRA: "):
             if target not in TARGETS:
                 raise UsageError(f"LoRA has no target {target!r}{did_you_mean(target, TARGETS)}")
         if not self.targets or len(set(self.targets)) < len(self.targets):
-            raise UsageError(f"LoRA wants one target or more, each named once, not {list(self.targets)}")
+            raise UsageError(f"LoRA needs at least one target, each named once, not {list(self.targets)}")
 
 
 def add_lora(encoder: nn.Module, config: LoRAConfig, *, seed: int) -> None:
-    """In place: freeze all of the encoder, and give the targets of every block pairs that learn, on its device.
+    """In place: freeze the encoder, and add trainable pairs to the targets of every block, on its device.
 
-    A block that all layers share has one pair for all of them. The same numbers for the same seed.
+    A block that all layers share has one pair for all of them. Equal seeds give equal numbers.
     """
     if any(isinstance(module, LoRALinear) for module in encoder.modules()):
         raise UsageError("the model has LoRA already; merge it before adding another")
     blocks = [module for module in encoder.modules() if isinstance(module, Block | XLNetBlock)]
     if not blocks:
-        raise UsageError("the model has no transformer blocks for LoRA to be added to; train all or head")
+        raise UsageError("the model has no transformer blocks to add LoRA to; train all or head")
     encoder.requires_grad_(False)
     for number, block in enumerate(blocks):
         for (layer, name), parts in _rows_of_targets(block, config.targets).items():
@@ -82,7 +84,7 @@ def add_lora(encoder: nn.Module, config: LoRAConfig, *, seed: int) -> None:
 
 
 def _rows_of_targets(block: nn.Module, targets: tuple[Target, ...]) -> dict[tuple[str, str], dict[str, slice]]:
-    """The rows that each target means, by the matrix in which they are."""
+    """The rows of each target, by the matrix that contains them."""
     rows: dict[tuple[str, str], dict[str, slice]] = {}
     for target in targets:
         layer, name, third = _PLACES[target]
@@ -93,7 +95,7 @@ def _rows_of_targets(block: nn.Module, targets: tuple[Target, ...]) -> dict[tupl
 
 
 def merge_lora(encoder: nn.Module) -> None:
-    """In place: the plain encoder again, its weights what LoRA arrived at. Nothing happens where there is none."""
+    """In place: merge LoRA into the weights, giving a plain encoder again. Does nothing without LoRA."""
     for parent in list(encoder.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LoRALinear):
@@ -106,6 +108,6 @@ class ParameterCounts(NamedTuple):
 
 
 def parameter_counts(module: nn.Module) -> ParameterCounts:
-    """How many numbers learn, and how many there are; shared ones count once."""
+    """Trainable and total numbers; shared ones count once."""
     parameters = list(module.parameters())
     return ParameterCounts(sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters))

@@ -1,20 +1,20 @@
-"""A bidirectional LSTM over the words of each sequence, end to end in a flat batch; no padding outside the kernel.
+"""LSTMs over the words of each sequence, concatenated in a flat batch: nothing is padded outside the kernel.
+
+`BiLSTM` is the feature-based way to use an encoder (Devlin et al. 2019, §5.3), whose vectors are its frozen features:
 
     h_i = [LSTM→(x_1 … x_i); LSTM←(x_n … x_i)]
-
-The feature-based way to use an encoder (Devlin et al. 2019, §5.3): its vectors are frozen features, which this reads.
 
     >>> BiLSTM(size=8, hidden=6)(torch.zeros(5, 8), torch.tensor([3, 2])).shape
     torch.Size([5, 12])
 
-An LSTM whose state is projected to a smaller size (Sak et al. 2014), over packed sequences: nothing is padded.
+`ProjectedLSTM` projects its state to a smaller size (Sak et al. 2014), over packed sequences:
 
     i, f, o = σ(W x_t + U r_{t−1} + b)        g = tanh(W_g x_t + U_g r_{t−1} + b_g)
     c_t = clip(f c_{t−1} + i g)               r_t = clip(W_r (o tanh(c_t)))
 
-ELMo clips cells and projections at 3. The kernel of CUDA cannot: with a clip, steps are taken one by one. On a CPU they
-always are: the backward pass of torch's own LSTM, which adds up weights step by step, takes longer.
-W words in the order of a packed sequence, P size of input and output, H cells.
+ELMo clips cells and projections at 3. CUDA's kernel cannot: with a clip, steps are computed one by one. On a CPU they
+always are: the backward pass of torch's own LSTM, which sums weight gradients step by step, takes longer. W words in
+the order of a packed sequence, P size of input and output, H cells.
 
     >>> lstm = ProjectedLSTM(size=4, cells=8)
     >>> lstm(torch.zeros(5, 4), torch.tensor([2, 2, 1])).shape
@@ -38,7 +38,7 @@ class BiLSTM(nn.Module):
 
     @property
     def width(self) -> int:
-        """Of a word's vector: both directions."""
+        """Size of a word's vector: both directions."""
         return 2 * self.lstm.hidden_size
 
     @torch.no_grad()
@@ -49,7 +49,7 @@ class BiLSTM(nn.Module):
             parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x_WD: Tensor, counts_B: Tensor) -> Tensor:
-        """Words of all sequences end to end, and how many each has: [W, D] → [W, 2 × hidden]."""
+        """Words of all sequences concatenated, and the number of each: [W, D] → [W, 2 × hidden]."""
         if not len(x_WD):
             return x_WD.new_zeros(0, self.width)
         rows_W, sizes = _by_step(counts_B)
@@ -59,9 +59,9 @@ class BiLSTM(nn.Module):
 
 
 def _by_step(counts_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The order in which a packed sequence wants its rows: first words of all sequences, then second words, …
+    """The row order of a packed sequence: first words of all sequences, then second words, …
 
-    Longest sequence first; [W] rows of the flat batch and, on the CPU, how many sequences are still there at each step.
+    Longest sequence first; [W] rows of the flat batch and, on the CPU, the number of sequences left at each step.
     """
     counts = counts_B.cpu()
     starts = counts.cumsum(0) - counts
@@ -74,14 +74,14 @@ def _by_step(counts_B: Tensor) -> tuple[Tensor, Tensor]:
 
 class ProjectedLSTM(nn.Module):
     def __init__(self, *, size: int, cells: int, clip: float = 0.0) -> None:
-        """`clip`: the largest value of a cell and of a projection; 0: any."""
+        """`clip`: the largest value of a cell and of a projection; 0: no limit."""
         super().__init__()
         self.clip = clip
         self.lstm = nn.LSTM(size, cells, proj_size=size)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Uniform within 1 / √cells, as torch does; biases 0 but those of forget gates 1 (as released)."""
+        """Uniform within 1 / √cells, as torch does; biases 0, those of forget gates 1 (as released)."""
         cells = self.lstm.hidden_size
         bound = 1 / math.sqrt(cells)
         into, back, bias_in, bias_back, down = self.lstm.parameters()
@@ -89,16 +89,16 @@ class ProjectedLSTM(nn.Module):
             weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
         for bias in (bias_in, bias_back):
             bias.zero_()
-        bias_in[cells : 2 * cells] = 1.0  # gates stand in the order i, f, g, o
+        bias_in[cells : 2 * cells] = 1.0  # gates are in the order i, f, g, o
 
     def forward(self, x_WP: Tensor, sizes_T: Tensor) -> Tensor:
-        """[W, P] → [W, P]; `sizes` on the CPU says how many sequences have an i-th word, longest first."""
+        """[W, P] → [W, P]; `sizes` on the CPU: number of sequences with an i-th word, longest first."""
         if not len(x_WP):
             return x_WP
         if self.clip or x_WP.device.type == "cpu":
             return self._by_steps(x_WP, sizes_T.tolist(), self.clip or math.inf)
         self.lstm.flatten_parameters()
-        with torch.autocast(x_WP.device.type, enabled=False):  # the kernel wants weights and input of one kind
+        with torch.autocast(x_WP.device.type, enabled=False):  # the kernel needs weights and input of one type
             out: PackedSequence = self.lstm(PackedSequence(x_WP.to(next(self.lstm.parameters()).dtype), sizes_T))[0]
         return out.data
 

@@ -3,10 +3,9 @@
     score_ht = W_o relu(W_h s_h + W_t s_t + type_h + type_t + distance_ht + b) + b_o,    s = [z_i; z_j; mean] (11.22)
 
 The first layer over [s_h; s_t] is linear, so each span is projected twice, as a head and as a tail, and pairs only add
-these sides up: n spans take n · 6D · H products, not n² of them. What the two spans are (Zhong & Chen 2021) and how far
-the one is from the other, before or after it, are learned vectors beside. The sides of a span are all that scoring
-needs, so spans of different windows can be paired.
-W words, D hidden size, n spans, P pairs, H size of the hidden layer, K scores of a pair.
+these: n spans take n · 6D · H products, not n². The types of the two spans (Zhong & Chen 2021) and their distance and
+direction are learned vectors that are added. Scoring needs only the two projections of a span, so spans of different
+windows can be paired. W words, D hidden size, n spans, P pairs, H size of the hidden layer, K scores of a pair.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 STEPS = 10
 DISTANCES = 1 + 2 * STEPS
-"""Spans that share a word; the tail 1, 2 to 3, 4 to 7 … words after the head's end; the same before its beginning."""
+"""Spans that share a word; the tail 1, 2 to 3, 4 to 7 … words after the head's end; the same before its start."""
 
 
 class RelationScorer(nn.Module):
@@ -31,14 +30,14 @@ class RelationScorer(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Matrices keep the scale of what they read (σ = 1 / √inputs); what stands beside begins as 0."""
+        """Matrices keep the scale of their input (σ = 1 / √inputs); embeddings and biases start at 0."""
         for parameter in self.parameters():
             parameter.zero_()
         for part in (self.sides, self.output):
             part.weight.copy_(torch.empty(part.weight.shape).normal_(0, part.in_features**-0.5, generator=generator))
 
     def project(self, z_WD: Tensor, first_n: Tensor, last_n: Tensor, types_n: Tensor) -> Tensor:
-        """Each span as a head and as a tail, side by side: [n, 2H]. Words first … last, itself in it."""
+        """Each span as a head and as a tail, concatenated: [n, 2H]. Words first … last, inclusive."""
         s_nC = torch.cat([z_WD[first_n], z_WD[last_n], span_means(z_WD, first_n, last_n)], -1)
         sides_nH: Tensor = self.sides(s_nC) + self.types(types_n)
         return _wide(sides_nH)
@@ -63,12 +62,12 @@ def span_means(z_WD: Tensor, first_n: Tensor, last_n: Tensor) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Sums want more than 8 bits."""
+    """Sums need more than 8 bits."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def gaps(first_n: Tensor, last_n: Tensor, heads_P: Tensor, tails_P: Tensor) -> Tensor:
-    """How many words after the head's last the tail begins; less than 0 where it comes before; 0: they share a word.
+    """Words from the head's last to the tail's first; below 0 if the tail comes before; 0: they share a word.
 
     >>> first, last = torch.tensor([0, 2, 0]), torch.tensor([0, 3, 2])
     >>> gaps(first, last, torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1])).tolist()

@@ -2,9 +2,9 @@
 
     score_ij = q_i · k_j / √K + bias[bucket(j − i)]        one number a head, shared by all layers
 
-Near distances have a bucket each, farther ones share wider and wider ones (by the logarithm), and all from
-`distance` on share the last. Seen from both sides, half of the buckets are for tokens behind and half for those ahead.
-H heads, L tokens of a sequence.
+Near distances have a bucket each, farther ones share wider and wider ones (logarithmically), and all from `distance` on
+share the last. If bidirectional, half of the buckets are for tokens behind and half for those ahead. H heads, L tokens
+of a sequence.
 
     >>> bucket(torch.tensor([-200, -9, -1, 0, 1, 9, 200]), buckets=32, distance=128).tolist()
     [15, 8, 1, 0, 17, 24, 31]
@@ -19,18 +19,18 @@ from torch import Tensor, nn
 
 
 def bucket(offsets: Tensor, *, buckets: int, distance: int, bidirectional: bool = True) -> Tensor:
-    """The bucket of each offset j − i of a key from its query; one-sided, all that is ahead is at distance 0."""
+    """The bucket of each offset j − i of a key from its query; one-sided, everything ahead is at distance 0."""
     half = buckets // 2 if bidirectional else buckets
     ahead = (offsets > 0).long() * half if bidirectional else torch.zeros_like(offsets)
     far = offsets.abs() if bidirectional else (-offsets).clamp(min=0)
     exact = half // 2
-    # in float32, as released models have it: at a power of two the logarithm decides by its last digit
+    # in float32, as in released models: at a power of two the last digit of the logarithm decides
     wide = torch.log(far.clamp(min=1).float() / exact) / math.log(distance / exact) * (half - exact)
     return ahead + torch.where(far < exact, far, (exact + wide.long()).clamp(max=half - 1))
 
 
 class RelativeBias(nn.Embedding):
-    """What is learnt: [buckets, H]."""
+    """The learned biases: [buckets, H]."""
 
     def __init__(self, *, buckets: int, distance: int, heads: int, bidirectional: bool = True) -> None:
         super().__init__(buckets, heads)

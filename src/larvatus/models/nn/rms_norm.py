@@ -1,4 +1,4 @@
-"""RMSNorm (Zhang & Sennrich 2019): x / √(mean(x²) + ε) · g. No mean is taken away and no bias added.
+"""RMSNorm (Zhang & Sennrich 2019): x / √(mean(x²) + ε) · g. It subtracts no mean and adds no bias.
 
 >>> RMSNorm(2, eps=0.0)(torch.tensor([[2.0, -2.0]])).tolist()
 [[1.0, -1.0]]
@@ -22,7 +22,7 @@ class RMSNorm(nn.Module):
         self.weight.fill_(1.0)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        """The mean of squares in float32, or wider, whatever the precision in force."""
+        """The mean of squares is computed in float32, or wider, whatever the precision in force."""
         wide = x_ND.to(torch.promote_types(x_ND.dtype, torch.float32))
         y_ND: Tensor = self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))
         return y_ND

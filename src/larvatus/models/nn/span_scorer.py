@@ -9,25 +9,25 @@
 | attention | FFN_start(z_i), FFN_end(z_j) | Σ softmax(a_i … a_j)_k z_k, with a_k = w · z_k (Lee et al. 2017) |
 | self-attention | FFN_start(z_i), FFN_end(z_j) | mean of SelfAttention(z_i … z_j), with W^Q, W^K and W^V (11.26) |
 
-Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span alone; g is
+Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span only; g is
 their mean. `content` is the product of W_c and W^V: two linear maps in a row are one. The scores q · k of the words
 near each start are computed once, and the spans that begin there are the corners of that L × L square.
 
 The first layer is linear in the concatenation, so W = [W_s W_e W_c] is applied to words, not to spans, and its three
-parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run
-from each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions in
-place of W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a
-block's hidden layer is made anew for the gradient.
-W words, M spans, L longest span, D hidden size, H size of the scorer's hidden layer, K scores of a span.
+parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run from
+each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions instead of
+W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a block's
+hidden layer is recomputed for the gradient.
 
-All spans of up to L words of each sequence of a flat batch: S(x) of the chapter (§11.5.2), with j − i < L.
+`SpanIndex` lists all spans of up to L words of each sequence of a flat batch: S(x) of the chapter, with j − i < L.
 
     >>> index = SpanIndex.of(torch.tensor([3, 1]), longest=2)       # two sequences, of three words and of one
     >>> index.first_M.tolist(), index.last_M.tolist()
     ([0, 0, 1, 1, 2, 3], [0, 1, 1, 2, 2, 3])
 
-Spans stand in the order of their first words, short ones first. A sequence may hold words, at its end, that only end
-spans and begin none: those of a window, which begin theirs in the next. W words, M spans, B sequences.
+Spans are in the order of their first words, short ones first. A sequence may end with words that only end spans and
+begin none: those of a window, whose spans begin in the next window. W words, M spans, B sequences, L longest span, D
+hidden size, H size of the scorer's hidden layer, K scores of a span.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class SpanIndex:
     before_W: Tensor
     """Spans that begin at an earlier word."""
     count: int
-    """Spans in all (M)."""
+    """Number of spans (M)."""
     longest: int
-    """Words of the longest span that there is; at most L."""
+    """Words of the longest existing span; at most L."""
 
     @classmethod
     def of(cls, counts_B: Tensor, *, longest: int, starts_B: Tensor | None = None) -> SpanIndex:
-        """From the words of each sequence, and how many of them, its first, begin spans (all where nothing is said)."""
+        """From the words of each sequence, and how many of them, from the first, begin spans (default: all)."""
         ends_B = counts_B.cumsum(0)
         first_B = ends_B - counts_B
         ends_W = torch.repeat_interleave(ends_B, counts_B)
@@ -81,20 +81,20 @@ class SpanIndex:
 
     @property
     def last_M(self) -> Tensor:
-        """Last word of each span, itself in it."""
+        """Last word of each span, inclusive."""
         first_M = self.first_M
         spans = torch.arange(self.count, device=first_M.device)
         return first_M + spans - self.before_W[first_M]
 
     def number(self, first: Tensor, last: Tensor) -> Tensor:
-        """Which of the spans these are; −1 where they are none of them."""
+        """The numbers of these spans; −1 if they are not in the index."""
         inside = (last >= first) & (last - first < self.each_W[first])
         return torch.where(inside, self.before_W[first] + last - first, -1)
 
 
 Representation = Literal["mean", "boundaries", "attention", "self-attention"]
 BUDGET = {"cpu": 1 << 19, "cuda": 1 << 25}
-"""Numbers of a block's hidden layer: on a CPU few, so that they stay near its cache."""
+"""Numbers of a block's hidden layer: few on a CPU, so that they stay in its cache."""
 
 
 class SpanScorer(nn.Module):
@@ -119,7 +119,7 @@ class SpanScorer(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Matrices keep the scale of what they read (σ = 1 / √inputs); attention begins as the mean; the rest is 0."""
+        """Matrices keep the scale of their input (σ = 1 / √inputs); attention starts as the mean; the rest is 0."""
         for part in self.modules():
             for name, parameter in part.named_parameters(recurse=False):
                 if name == "weight" and isinstance(part, nn.Linear) and part is not self.attention:
@@ -146,7 +146,7 @@ class SpanScorer(nn.Module):
         budget = budget or BUDGET.get(z_WD.device.type, BUDGET["cpu"])
         each = index.longest * self.start.out_features * (1 if self.query is None else index.longest)
         block = max(1, budget // max(1, each))
-        with torch.autocast(z_WD.device.type, enabled=False):  # sums of many words want more than 8 bits
+        with torch.autocast(z_WD.device.type, enabled=False):  # sums over many words need more than 8 bits
             scores_MK: Tensor = _Scores.apply(index, block, *parts)  # type: ignore[no-untyped-call]
         return scores_MK
 
@@ -160,7 +160,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 class _Parts(NamedTuple):
-    """What scores are made of; of words W, or of the words of a block."""
+    """The inputs of the scores; of all words W, or of the words of a block."""
 
     start: Tensor  # [W, H]
     end: Tensor  # [W, H]
@@ -174,7 +174,7 @@ class _Parts(NamedTuple):
 
 
 PER_WORD = 6
-"""So many parts have a row for each word, of which a block takes its own."""
+"""This many parts have a row for each word, of which a block takes its own."""
 
 
 class _Block(NamedTuple):
@@ -186,7 +186,7 @@ class _Block(NamedTuple):
     rows: slice
     """Its spans."""
     valid: Tensor
-    """[last − first, lengths] which lengths there are from each word."""
+    """[last − first, lengths] which lengths exist from each word."""
 
 
 def _blocks(index: SpanIndex, size: int) -> Iterator[_Block]:
@@ -205,7 +205,7 @@ def _blocks(index: SpanIndex, size: int) -> Iterator[_Block]:
 
 
 def _cut(parts: _Parts, block: _Block) -> _Parts:
-    """What the scores of a block are made of."""
+    """The inputs of a block's scores."""
     start = parts.start[block.first : block.last]
     rest = [None if part is None else part[block.first : block.reach] for part in parts[1:PER_WORD]]
     return _Parts(start, *rest, *parts[PER_WORD:])  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ def _block_scores(parts: _Parts, block: _Block) -> Tensor:
     """Scores of the spans of a block: [spans, K]."""
     by_length = []
     for length, content_nH in enumerate(_contents(parts, lengths=block.valid.shape[1])):
-        count = len(content_nH)  # fewer than the block's words where the batch ends
+        count = len(content_nH)  # fewer than the block's words at the end of the batch
         hidden_nH = content_nH + parts.start[:count]
         hidden_nH += parts.end[length : length + count]
         if parts.width is not None:
@@ -274,7 +274,7 @@ def _self_attention_contents(
 
 
 class _Scores(torch.autograd.Function):
-    """Block by block. Kept for the gradient are the parts, of which each block's hidden layer is made again."""
+    """Block by block. Only the inputs are kept for the gradient; each block's hidden layer is recomputed."""
 
     @staticmethod
     def forward(ctx: Any, index: SpanIndex, size: int, *given: Tensor | None) -> Tensor:

@@ -1,9 +1,9 @@
-"""Bring a batch to fixed totals, so that a compiled training step sees the same shapes every time and never recompiles.
+"""Pad a batch to fixed totals, so that a compiled training step always sees the same shapes and never recompiles.
 
-Filler tokens form sequences of their own at the end, filler sequences are empty, filler targets are labelled −100,
-which every objective leaves out of its sums and counts: losses and gradients are those of the batch itself.
+Filler tokens form sequences of their own at the end, filler sequences are empty, and filler targets are labelled −100,
+which every objective excludes from its sums and counts: losses and gradients are those of the batch itself.
 
-    step = fill(batch, tokens=32_768, sequences=512, targets=5_120, limit=128, pad_id=0)
+    step = fill_batch(batch, tokens=32_768, sequences=512, targets=5_120, limit=128, pad_id=0)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fill_batch(
 ) -> TrainingBatch[Ints]:
     """The batch with exactly these totals: tokens (N), sequences (B), predicted tokens (M).
 
-    How a kind of target is filled up it says itself (`Targets.filled`).
+    Each kind of target defines its own filling (`Targets.filled`).
     """
     old = batch.tokens
     lengths = filler_lengths(old.lengths, tokens=tokens, sequences=sequences, limit=limit)

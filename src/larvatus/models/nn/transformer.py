@@ -9,14 +9,9 @@
     >>> len(encoder(batch, layers=[0, 2]))                        # of the embeddings and of the second layer
     2
 
-N tokens in the flat batch, D hidden size.
-
-Settings of the transformer encoder, checked. The defaults are BERT's.
-
-    TransformerSettings(layers=6, hidden=384, heads=12)
-
-ModernBERT (Warner et al. 2024) is: pre-norm, rotary positions, a gated feedforward layer, no biases, and local
-attention but in every third layer. `transformer.py` builds what they describe.
+The defaults of the settings are BERT's. ModernBERT (Warner et al. 2024) is: pre-norm, rotary positions, a gated
+feedforward layer, no biases, and local attention except in every third layer. N tokens in the flat batch, D hidden
+size.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
     norm_epsilon: Epsilon = 1e-12
     """Added to the variance in norms."""
     positions: Literal["learned", "rotary"] = "learned"
-    """How a token knows its place: an embedding is added (learned), or queries and keys are turned (rotary)."""
+    """Positions: an added embedding (learned), or rotated queries and keys (rotary)."""
     max_positions: Size = 512
     """Longest sequence, in tokens."""
     segments: SizeOrNone = 2
@@ -76,17 +71,18 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
     biases: bool = True
     """Biases in linear layers and norms; each word of the masked-lm head keeps its own in any case."""
     local_attention: SizeOrNone = 0
-    """Tokens in the window of local layers, half on either side; 0: every layer sees the whole sequence."""
+    """Tokens in the window of local layers, half on either side; 0: every layer attends to the whole sequence."""
     global_every: Layers = 1
     """With local attention, layers 0, n, 2n … are global."""
     first_norm: bool = True
-    """With pre-norm: false leaves out the norm before the first attention, which follows that of the embeddings."""
+    """With pre-norm: false omits the norm before the first attention, which follows that of the embeddings."""
     embedding: SizeOrNone = 0
-    """Size of the input embeddings, where they are smaller and projected to `hidden` (factorised); 0 means `hidden`."""
+    """Size of the input embeddings, if they are smaller and projected to `hidden` (factorised); 0 means `hidden`."""
     shared: bool = False
-    """All layers have the same weights (ALBERT)."""
+    """All layers share their weights (ALBERT)."""
     relative_buckets: SizeOrNone = 0
-    """Buckets of distances with a learnt bias on the scores of attention, besides positions (MPNet: 32); 0: none."""
+    """Buckets of distances with a learned bias on the attention scores, in addition to positions (MPNet: 32); 0: none.
+    """
     relative_distance: Size = 128
     """From this distance on, all tokens share the last bucket."""
 
@@ -101,7 +97,7 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
             )
         _check_positions(self)
         _check_windows(self)
@@ -109,18 +105,20 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
         if self.norm == "post" and not self.first_norm:
             raise RecipeError('model.first_norm = false needs pre-norm; set model.norm = "pre"')
         if self.shared and not self.first_norm:
-            raise RecipeError("model.shared = true needs layers that are all alike; set model.first_norm = true")
+            raise RecipeError("model.shared = true needs layers that are all equal; set model.first_norm = true")
 
     @property
     def inner(self) -> int:
-        """Inner size of the feedforward layer, in numbers."""
+        """Inner size of the feedforward layer, resolved."""
         if self.gated:
-            return self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64  # up to whole 64s, which kernels like
+            return (
+                self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64
+            )  # rounded up to multiples of 64, which kernels prefer
         return self.feedforward or 4 * self.hidden
 
     @property
     def word_width(self) -> int:
-        """Size of the word vectors, in numbers; heads that are tied to them end in it."""
+        """Size of the word vectors, resolved; tied heads end in it."""
         return self.embedding or self.hidden
 
     @property
@@ -136,19 +134,19 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
 
     @property
     def kept_numbers(self) -> int:
-        """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
+        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
         return self.layers * (4 * self.hidden + self.inner)
 
     def window(self, layer: int) -> int:
-        """How many tokens a layer sees on either side; 0: all of them."""
+        """Tokens that a layer attends to on either side; 0: all of them."""
         return self.local_attention // 2 if layer % self.global_every else 0
 
 
 def _check_positions(config: TransformerSettings) -> None:
     if config.positions == "rotary" and (config.hidden // config.heads) % 2:
         raise RecipeError(
-            f"rotary positions turn pairs, but model.hidden = {config.hidden} over model.heads = {config.heads} gives "
-            f"heads of {config.hidden // config.heads} numbers; set model.hidden = {2 * config.hidden}"
+            f"rotary positions rotate pairs, but model.hidden = {config.hidden} over model.heads = {config.heads} "
+            f"gives heads of {config.hidden // config.heads} numbers; set model.hidden = {2 * config.hidden}"
         )
 
 
@@ -189,13 +187,13 @@ def _check_relative(config: TransformerSettings) -> None:
 
 
 class TransformerConfig(TransformerSettings, tag_field="type", tag="transformer"):
-    """What a recipe says of a transformer (`transformer_settings.py`), and what it builds."""
+    """Settings of a transformer in a recipe, and how it is built."""
 
     def build(self, vocabulary: int) -> Transformer:
         return Transformer(self, vocabulary)
 
     def narrowed(self, share: float) -> TransformerConfig:
-        """The same transformer, narrower: hidden and feedforward sizes shrink, heads become fewer and stay as large.
+        """The same transformer, narrower: hidden and feedforward sizes shrink; there are fewer heads of the same size.
 
         The embeddings keep their size, so that both can share them. That is ELECTRA's release, whose heads always have
         64 numbers; a generator narrower than a head has one.
@@ -229,19 +227,19 @@ class Transformer(BlockStack):
             biases=config.biases,
         )
         self.blocks = nn.ModuleList(_block(config, layer) for layer in range(config.blocks))
-        # the residual stream of pre-norm blocks is never normed inside them
+        # pre-norm blocks do not normalise the residual stream
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
         self.relative = _relative(config)
 
     def share_embeddings(self, other: Encoder) -> None:
-        """All but the projection, where embeddings are factorised."""
+        """All but the projection of factorised embeddings."""
         if not isinstance(other, Transformer):
             raise RecipeError("a transformer shares its embeddings with another transformer only")
         self.embeddings.share(other.embeddings)
 
     def parts(self) -> list[tuple[int, nn.Module]]:
         embeddings, *above = super().parts()
-        relative = [(len(self.blocks), self.relative)] if self.relative is not None else []  # read by every layer
+        relative = [(len(self.blocks), self.relative)] if self.relative is not None else []  # used by every layer
         return [embeddings, *relative, *above]
 
     def flops(self, length: int) -> int:
@@ -256,7 +254,7 @@ class Transformer(BlockStack):
         return self.relative is not None
 
     def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
-        """Global and local layers, each kind with its angles."""
+        """Global and local layers, each kind with its rotary angles."""
         config = self.config
         bases = {0: config.rotary_base}
         if config.local_attention:

@@ -1,4 +1,4 @@
-"""A decorator for functions that a compiled model steps out of its graph for.
+"""A decorator that excludes a function from compilation: a compiled model breaks its graph there.
 
     @uncompiled
     def attend_grouped(…): …
@@ -22,6 +22,6 @@ if TYPE_CHECKING:
     def uncompiled(function: Callable[P, T]) -> Callable[P, T]: ...
 else:
     try:
-        from torch._compile import _disable_dynamo as uncompiled  # what torch itself uses in its optimizers
+        from torch._compile import _disable_dynamo as uncompiled  # torch uses it in its optimizers
     except ImportError:
         uncompiled = torch.compiler.disable

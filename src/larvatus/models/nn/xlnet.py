@@ -1,11 +1,11 @@
 """XLNet (Yang et al. 2019): a transformer that predicts tokens in any order, and is bidirectional through that.
 
     z           an order of the tokens: z_1 is predicted first, z_T last, each from those before it in z
-    content     h_t, as in any transformer, but sees only what comes no later than t in z
-    query       g_t, knows its place and what comes earlier in z, but not its own token: predicts x_t
+    content     h_t, as in any transformer, but attends only to what comes no later than t in z
+    query       g_t, knows its position and what comes earlier in z, but not its own token: predicts x_t
 
-Fine-tuned and used as an encoder, it has no order: the content stream sees everything (`forward`). Places are told by
-distance alone (`attention/relative.py`), so no position is embedded.
+Fine-tuned and used as an encoder, it has no order: the content stream attends to everything (`forward`). Only distances
+matter (`attention/relative_attention.py`), so no position is embedded.
 
     >>> from larvatus.core.batch import TokenBatch
     >>> encoder = XLNetConfig(layers=2, hidden=8, heads=2).build(vocabulary=10)
@@ -16,7 +16,7 @@ distance alone (`attention/relative.py`), so no position is embedded.
     >>> encoder.two_streams(batch, order, places).shape           # one vector a predicted token
     torch.Size([2, 8])
 
-N tokens in the flat batch, M predicted places, D hidden size, V vocabulary.
+N tokens in the flat batch, M predicted positions, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
     norm_epsilon: Epsilon = 1e-12
     """Added to the variance in norms."""
     max_positions: Size = 512
-    """Longest sequence, in tokens. Distances have no limit of their own; this is what it is trained and used for."""
+    """Longest sequence, in tokens. Distances have no limit; this is what the model is trained and used for."""
     memory: SizeOrNone = 0
-    """States remembered of the segment before; 0: none. In pretraining the second half of each sequence then remembers
-    the first."""
+    """States remembered from the previous segment; 0: none. In pretraining the second half of each sequence then
+    remembers the first.
+    """
     dropout: DropoutRate = 0.1
     """Dropout on embeddings, distances, attention weights and the output of each layer."""
     init: Deviation = 0.02
@@ -70,27 +71,27 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
             raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
+                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
             )
         if self.hidden % 2:
             raise RecipeError(
-                f"model.hidden = {self.hidden} must be even: distances are sines and cosines; "
-                f"set model.hidden = {self.hidden + 1}"
+                f"model.hidden = {self.hidden} must be even, since distances are sines and cosines; set model.hidden "
+                f"= {self.hidden + 1}"
             )
 
     @property
     def inner(self) -> int:
-        """Inner size of the feedforward layer, in numbers."""
+        """Inner size of the feedforward layer, resolved."""
         return self.feedforward or 4 * self.hidden
 
     @property
     def segments(self) -> int:
-        """As many as its vocabularies number (two texts, <cls>, <sep>, padding): it only asks whether two are equal."""
+        """As many as its vocabularies number (two texts, <cls>, <sep>, padding); it only compares two for equality."""
         return 5
 
     @property
     def enclosed(self) -> bool:
-        """Its vocabularies put nothing before a text."""
+        """Its vocabularies add nothing before a text."""
         return False
 
     @property
@@ -99,7 +100,7 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
 
     @property
     def biases(self) -> bool:
-        """Of heads."""
+        """Whether heads have biases."""
         return True
 
     @property
@@ -136,7 +137,7 @@ class XLNetEmbeddings(nn.Module):
 
 
 class Query(nn.Module):
-    """What the query stream begins with: all that it knows of the token at its place."""
+    """The initial query vector: the same for every position, since the token there is unknown."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -190,9 +191,9 @@ class XLNet(Encoder):
     def with_memory(
         self, batch: TokenBatch[Tensor], memory: SegmentMemory | None = None, *, limit: int | None = None
     ) -> tuple[Tensor, SegmentMemory]:
-        """The last layer's vectors of segments that go on from those before, and what the next ones may remember.
+        """The last layer's vectors of segments that continue the previous ones, and the memory for the next ones.
 
-        As many states are remembered as the settings say (`memory`), or as a sequence may have where they say none.
+        The setting `memory` limits the remembered states; without it, the longest sequence does.
         """
         around = self._around(batch, memory=memory, limit=limit)
         states = self._content(batch, around, range(self.depth + 1), memory=memory)
@@ -202,7 +203,7 @@ class XLNet(Encoder):
 
     @property
     def _keeps(self) -> int:
-        """States that are remembered at most."""
+        """Most states that are remembered."""
         return self.config.memory or self.config.max_positions
 
     def _content(
@@ -214,7 +215,7 @@ class XLNet(Encoder):
         memory: SegmentMemory | None = None,
         kept_LH: Tensor | None = None,
     ) -> dict[int, Tensor]:
-        """The states of the layers asked for, in the order of the groups."""
+        """The states of the requested layers, in the order of the groups."""
         x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
         states = {0: x_ND} if 0 in wanted else {}
         for layer in range(max(wanted, default=0)):
@@ -229,17 +230,20 @@ class XLNet(Encoder):
     def two_streams(
         self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
     ) -> Tensor:
-        """What the query stream makes of each place, to predict its token from those before it in the order: [M, D].
+        """The query stream's vector of each position, which predicts its token from those before it in the order: [M,
+        D].
 
-        `order` says when each token is predicted (equal numbers see each other), `places` [M], ascending, which are.
+        `order` is when each token is predicted (equal numbers attend to each other), `places` [M], ascending, which
+        are.
         """
         return self._queries(batch, order_N, places_M, limit=limit)[0]
 
     def in_training(
         self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
     ) -> Tensor:
-        """The same where settings have no memory. With one, a sequence is read in two segments, each in the order of
-        its own tokens, and the second sees what is remembered of the first, the predicted tokens too."""
+        """The same without a memory. With one, a sequence is read in two segments, each in the order of its own tokens,
+        and the second attends to what is remembered of the first, including predicted tokens.
+        """
         if not self.config.memory:
             return self.two_streams(batch, order_N, places_M, limit=limit)
         halves = SequenceHalves.of(batch, order_N, places_M)
@@ -260,7 +264,7 @@ class XLNet(Encoder):
         limit: int | None = None,
         content: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Of each place, [M, D]; and, where `content` asks, what each layer read of the tokens, [N, D]."""
+        """The vector of each position, [M, D]; and, with `content`, the input of each layer, [N, D]."""
         around = self._around(batch, order_N=order_N, places_M=places_M, memory=memory, limit=limit)
         streams = around.streams
         h_ND: Tensor = self.embeddings(streams.tokens.arrange(batch.ids))
@@ -286,7 +290,7 @@ class XLNet(Encoder):
         limit: int | None = None,
         padded: bool | None = None,
     ) -> RelativeContext:
-        """What all layers are told of the tokens."""
+        """The context that all layers share."""
         if memory is not None and (len(memory.lengths) != batch.count or len(memory.states) != self.depth):
             raise UsageError(
                 f"the memory is of {len(memory.lengths)} sequences and {len(memory.states)} layers, but {batch.count} "
@@ -300,7 +304,7 @@ class XLNet(Encoder):
                 f"a sequence of {longest} tokens is longer than the model's {self.config.max_positions} positions; "
                 f"cut the text into windows of {self.config.max_positions}"
             )
-        reach = max(0, longest - 1 + (0 if memory is None else self._keeps))  # the same for all batches of a run
+        reach = max(0, longest - 1 + (0 if memory is None else self._keeps))  # equal for all batches of a run
         return RelativeContext(
             streams=streams,
             distances_ED=self.embeddings.dropout(sinusoids(reach, -longest, self.width, batch.ids.device)),
@@ -310,11 +314,11 @@ class XLNet(Encoder):
         )
 
     def _last_dropout(self, x: Tensor) -> Tensor:
-        """On what the last layer gives."""
+        """Dropout on the output of the last layer."""
         dropped: Tensor = cast(XLNetBlock, self.blocks[-1]).dropout(x)
         return dropped
 
-    # ── what an encoder may have besides
+    # ── optional capabilities
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         around = self._around(batch, padded=False)
@@ -340,22 +344,24 @@ class XLNet(Encoder):
 
     def share_embeddings(self, other: Encoder) -> None:
         if not isinstance(other, XLNet) or other.width != self.width:
-            raise RecipeError("an xlnet shares its word vectors with another as wide only; leave out replaced-tokens")
+            raise RecipeError(
+                "an xlnet shares its word vectors only with another of the same width; leave out replaced-tokens"
+            )
         self.embeddings.words = other.embeddings.words
 
     def parts(self) -> list[tuple[int, nn.Module]]:
-        """Those of the content stream: no task asks at a place without having seen it."""
+        """The content stream's parts: no task uses the query stream."""
         count = len(self.blocks)
         blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
         return [(count, self.embeddings), *blocks]
 
     def flops(self, length: int) -> int:
-        """Of the content stream; what queries add depends on how many tokens are predicted."""
+        """Operations of the content stream; those of queries depend on how many tokens are predicted."""
         blocks = sum(parameter.numel() for parameter in self.blocks.parameters())
         seen = 2 * length  # keys and values, and as much again for distances, of which there are twice as many
         return 6 * blocks + 12 * self.config.hidden * seen * self.config.layers
 
 
 def _past(memory: SegmentMemory | None, layer: int, around: RelativeContext) -> Tensor | None:
-    """What a layer remembers, in the order of the groups."""
+    """The memory of a layer, in the order of the groups."""
     return None if memory is None else around.streams.memory.arrange(memory.states[layer])

@@ -1,19 +1,17 @@
-"""One block of XLNet (Yang et al. 2019, §2.3): relative attention, then the feedforward layer, in two streams.
+"""The block of XLNet (Yang et al. 2019, §2.3) and the segment memory of Transformer-XL (Dai et al. 2019, §3.2).
 
     content   h ← norm(h + attention(q of h, keys and values of h)),   then h ← norm(h + feedforward(h))
     query     g ← norm(g + attention(q of g, keys and values of h)),   then g ← norm(g + feedforward(g))
 
-Both use the same weights, and the same keys and values, which are computed once.
-N tokens, M places asked at, T remembered states, D hidden size.
-
-Segment memory (Transformer-XL, Dai et al. 2019, §3.2): states of a segment are kept, and read by the next one.
+Both streams use the same weights, and the same keys and values, which are computed once. States of a segment are kept
+and read by the next segment:
 
     segment 1   states of every layer → the last `keep` of each sequence, without gradient
-    segment 2   its tokens see them beside each other, in every layer those of the layer below
+    segment 2   its tokens attend to them as well, in every layer to those of the layer below
 
-Sequence b of a batch goes on from sequence b of the batch before. Nothing is padded: sequences may remember different
-numbers of states. A sequence can also be cut into two segments by itself (`SequenceHalves`): then the second
-remembers the first, whatever order sequences come in. N tokens, T remembered states, B sequences, D hidden size.
+Sequence b of a batch continues sequence b of the previous batch. Nothing is padded: sequences may remember different
+numbers of states. A sequence can also be cut into two segments itself (`SequenceHalves`): then the second remembers the
+first, whatever the order of sequences. N tokens, M queried positions, T remembered states, B sequences, D hidden size.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class XLNetBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
-        """The content stream alone."""
+        """Only the content stream."""
         mixed_ND, _ = self.attention.content(h_ND, memory_TD, around)
         return self._rest(h_ND, mixed_ND)
 
@@ -57,12 +55,12 @@ class XLNetBlock(nn.Module):
         return self._rest(h_ND, mixed_ND), self._rest(g_MD, self.attention.query(g_MD, keys, around))
 
     def query(self, h_ND: Tensor, g_MD: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
-        """The query stream alone: of the content no layer above reads, only keys and values are needed."""
+        """Only the query stream: no layer above reads the content, so only keys and values are needed."""
         keys = self.attention.keys_of(h_ND, memory_TD, around)
         return self._rest(g_MD, self.attention.query(g_MD, keys, around))
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows attention, of either stream."""
+        """Everything after attention, for either stream."""
         y = self.attention_norm(x + self.dropout(mixed))
         inner = self.dropout(self.feedforward.activation(self.feedforward.up(y)))
         z: Tensor = self.feedforward_norm(y + self.dropout(self.feedforward.down(inner)))
@@ -72,7 +70,7 @@ class XLNetBlock(nn.Module):
 @dataclass(frozen=True, eq=False)
 class SegmentMemory:
     states: tuple[Tensor, ...]
-    """For each layer, what it read: [T, D], sequences end to end as in the batch."""
+    """The input of each layer: [T, D], sequences concatenated as in the batch."""
     lengths: Tensor
     """[B] states of each sequence."""
 
@@ -81,7 +79,7 @@ class SegmentMemory:
     def of(
         cls, read: Sequence[Tensor], lengths: Tensor, *, keep: int, before: SegmentMemory | None = None
     ) -> SegmentMemory:
-        """The last `keep` states of each sequence, those remembered `before` included. `read` [N, D] of each layer."""
+        """The last `keep` states of each sequence, including those remembered `before`. `read` [N, D] of each layer."""
         length_B = lengths.detach().cpu().numpy()
         past_B = np.zeros_like(length_B) if before is None else before.lengths.detach().cpu().numpy()
         kept_B = np.minimum(past_B + length_B, keep)
@@ -102,7 +100,7 @@ class SegmentMemory:
 class SequenceHalf:
     tokens: TokenBatch[Tensor]
     order: Tensor  # of its tokens
-    places: Tensor  # of this half, ascending
+    places: Tensor  # in this half, ascending
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +110,7 @@ class SequenceHalves:
     first: SequenceHalf
     second: SequenceHalf
     back: Tensor
-    """[M] which of the predictions, the first half's before the second's, each of the batch's is."""
+    """[M] the index of each prediction of the batch among those of the first half, then the second."""
 
     @classmethod
     @uncompiled

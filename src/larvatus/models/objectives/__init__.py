@@ -1,4 +1,4 @@
-"""One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
+"""One file per pretraining objective: the targets it needs, its head, its loss."""
 
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig

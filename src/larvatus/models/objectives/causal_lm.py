@@ -2,10 +2,9 @@
 
     y_i = softmax(E z_i)        L = −1/|M| Σ_i log y_i[x_{i+1}]
 
-E is the word embedding matrix (tied weights); the head is nothing else, no layer and no bias, so it has no weights of
-its own. The last token of a sequence predicts nothing, and does not reach it: of the M × V logits only a chunk is made
-at a time. An encoder that sees both sides would be given the answer, and is refused.
-N tokens in the flat batch, M predictions, D hidden size, V vocabulary.
+E is the word embedding matrix (tied weights); the head has no layer, no bias and no weights of its own. The last token
+of a sequence predicts nothing. The M × V logits are computed a chunk at a time. An encoder that reads both sides would
+see the answer, and is refused. N tokens in the flat batch, M predictions, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class CausalLM(nn.Module):
         self.config = config
 
     def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
-        """Scores of every word that may follow, for vectors already chosen: [M, D] → [M, V]."""
+        """Scores of every next word, for vectors already chosen: [M, D] → [M, V]."""
         return F.linear(z_MD, words_VD)
 
     def forward(self, z_ND: Tensor, targets: NextTokens[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:

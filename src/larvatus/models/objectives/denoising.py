@@ -1,11 +1,10 @@
-"""Denoising (T5, Raffel et al. 2020, §3.1.4): the encoder reads text with holes, the decoder writes what is missing.
+"""Denoising (T5, Raffel et al. 2020, §3.1.4): the encoder reads text with holes, the decoder generates what is missing.
 
     y_i = softmax(E z_i)        L = −1/M Σ_i log y_i[x_i]        z_i from what was read, and x_1 … x_{i−1}
 
-The decoder is given the right tokens before each that it predicts (teacher forcing), its start token first. E are the
+The decoder gets the correct tokens before each that it predicts (teacher forcing), its start token first. E are the
 output word vectors of the encoder–decoder; there is no other head and no bias. Fine-tuning from text to text is the
-same objective with other texts.
-M tokens to write, D hidden size, V vocabulary.
+same objective with other texts. M target tokens, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class DenoisingConfig(Settings, path="denoising: ", error=RecipeError, tag_field
     """Share of this objective in the loss."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
-        """Sentinels and what they stand for, against what is left to read."""
+        """Sentinels and the tokens they replace, relative to what is left to read."""
         if not isinstance(corruption, SentinelsConfig):
             return 0.0
         spans = corruption.rate / corruption.mean
@@ -44,7 +43,7 @@ class DenoisingConfig(Settings, path="denoising: ", error=RecipeError, tag_field
     def check(self, model: EncoderConfig) -> None:
         """Refuse an encoder without a decoder."""
         if not isinstance(model, EncoderDecoderConfig):
-            raise RecipeError('denoising writes text, which an encoder cannot; set model.type = "encoder-decoder"')
+            raise RecipeError('denoising generates text, which an encoder cannot; set model.type = "encoder-decoder"')
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Denoising:
         self.check(model)

@@ -2,25 +2,24 @@
 
     L = Σ_i −log softmax(W h_i + b)[x_i]          ∂L/∂logits_i = softmax(W h_i + b) − onehot(x_i)
 
-The gradient of a sum of losses depends on what follows by one factor only, so it is made in the forward pass, a chunk
-of rows at a time (Hsu et al. 2024, *Liger Kernel*; Wijmans et al. 2024, *Cut your losses*): memory is chunk × V, not
-three times M × V. Products run in autocast's precision, the softmax in float32. On CPU this is 1.6 × as fast as
+The gradient of a sum of losses depends on later operations by one factor only, so it is computed in the forward pass, a
+chunk of rows at a time (Hsu et al. 2024, *Liger Kernel*; Wijmans et al. 2024, *Cut your losses*): memory is chunk × V,
+not three times M × V. Products run in autocast's precision, the softmax in float32. On CPU this is 1.6 × as fast as
 `F.cross_entropy(F.linear(…))`, whose M × V logits outgrow every cache.
 
-The chunk's softmax can serve a sampler too (ELECTRA's generator): the logits are computed once for both.
-
-M predictions, D hidden size, V vocabulary, C rows of a chunk. Labels of −100 count nowhere.
-
-Sampling from a softmax with numbers drawn beforehand: the inverse of the cumulative distribution.
+The chunk's softmax can also serve a sampler (ELECTRA's generator): the logits are computed once for both. Samples come
+from the inverse of the cumulative distribution:
 
     v = min { v : p_1 + … + p_v > u }        u uniform in [0, 1)
 
-One draw a row, made by the corruption and part of the batch, so a sample has no hidden state: it is a function of the
-distribution and the draw. Two runs whose logits differ by rounding differ in a sample only where u falls that close to
-a border. C rows, V outcomes.
+There is one random number a row, which the corruption adds to the batch, so a sample has no hidden state: it is a
+function of the distribution and that number. Two runs whose logits differ by rounding differ in a sample only if u is
+that close to a boundary.
 
     >>> inverse_cdf(torch.tensor([[1.0, 1.0, 2.0]]), torch.tensor([1 << 31]))      # u = 1/2: where the last one begins
     tensor([2])
+
+M predictions, D hidden size, V vocabulary, C rows of a chunk. Labels of −100 are ignored.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ def inverse_cdf(weights_CV: Tensor, bits_C: Tensor) -> Tensor:
     sums_CV = weights_CV.cumsum(-1)
     u_C1 = (bits_C[:, None] >> 8).to(sums_CV.dtype) / _LEVELS
     index_C1 = torch.searchsorted(sums_CV, u_C1 * sums_CV[:, -1:], right=True)
-    return index_C1.squeeze(-1).clamp(max=weights_CV.shape[-1] - 1)  # where rounding lifted the product to the sum
+    return index_C1.squeeze(-1).clamp(max=weights_CV.shape[-1] - 1)  # if rounding raised the product to the sum
 
 
 _NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 26}
-"""Logits held at once: what stays near the caches of a CPU, what fills a GPU."""
+"""Logits held at once: few enough for a CPU's caches, many enough to fill a GPU."""
 
 
 @dataclass(frozen=True)
 class _Sums:
     total: Tensor
     correct: Tensor
-    samples: Tensor  # [M], or [0] where no bits are given
+    samples: Tensor  # [M], or [0] without bits
     h_MD: Tensor | None  # gradients
     w_VD: Tensor | None
     b_V: Tensor | None
@@ -125,14 +124,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def linear_cross_entropy(
     h_MD: Tensor, w_VD: Tensor, b_V: Tensor, ids_M: Tensor, *, accuracy: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Sum of the losses, and how many rows have their label as the largest logit (0 unless asked for)."""
+    """Sum of the losses, and how many rows have their label as the largest logit (0 unless `accuracy`)."""
     return _forward(h_MD, w_VD, b_V, ids_M, None, accuracy=accuracy)[:2]
 
 
 def linear_cross_entropy_and_samples(
     h_MD: Tensor, w_VD: Tensor, b_V: Tensor, ids_M: Tensor, bits_M: Tensor, *, accuracy: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, and one sample of each row's softmax [M], decided by 32 random bits each; no gradient goes there."""
+    """The same, and one sample of each row's softmax [M], decided by 32 random bits each; without gradient."""
     return _forward(h_MD, w_VD, b_V, ids_M, bits_M, accuracy=accuracy)
 
 

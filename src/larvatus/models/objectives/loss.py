@@ -1,9 +1,9 @@
-"""What an objective returns: sums and counts, never means, so that microbatches, ranks and evaluations simply add up.
+"""The result of an objective: sums and counts, never means, so that microbatches, ranks and evaluations simply add up.
 
 total objective = Σ over objectives   weight × Σ losses / number of predictions in the WHOLE step
 
 >>> halves = Loss(total=torch.tensor(6.0), count=torch.tensor(2)), Loss(total=torch.tensor(3.0), count=torch.tensor(1))
->>> float(halves[0].mean), float(combine({"masked-lm": halves[0]}, {"masked-lm": 3}))
+>>> float(halves[0].mean), float(weighted_sum({"masked-lm": halves[0]}, {"masked-lm": 3}))
 (3.0, 2.0)
 """
 
@@ -23,15 +23,15 @@ from larvatus.models.nn.encoder import Encoder, EncoderConfig
 
 @runtime_checkable
 class WordObjective(Protocol):
-    """Settings of an objective that predicts words of the vocabulary: how many are to be expected."""
+    """Settings of an objective that predicts words of the vocabulary."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
-        """For each token of text, on average: what a compiled step makes room for, and what a head costs."""
+        """Expected predictions per token of text: for the size of a compiled step and the cost of the head."""
 
 
 @runtime_checkable
 class RestrictsModel(Protocol):
-    """Settings of an objective that not every encoder can be trained on."""
+    """Settings of an objective that only some encoders can be trained on."""
 
     def check(self, model: EncoderConfig) -> None:
         """Refuse an encoder that it cannot be trained on."""
@@ -39,10 +39,10 @@ class RestrictsModel(Protocol):
 
 @runtime_checkable
 class CustomForward(Protocol):
-    """An objective that reads the batch in its own way, not from the encoder's layers: by a decoder, say."""
+    """An objective that computes its own states instead of reading the layers: with a decoder, for example."""
 
     def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
-        """What its `loss` is computed from; `limit` as in `Encoder`."""
+        """The states from which its `loss` is computed; `limit` as in `Encoder`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,11 @@ class Loss:
     total: Tensor
     """Sum of the losses of all predictions."""
     count: Tensor
-    """How many predictions; those labelled −100 are in neither."""
+    """Number of predictions; those labelled −100 are in neither."""
     correct: Tensor | None = None
-    """How many were right, where that was asked for."""
+    """Number of correct predictions, if requested."""
     positive: Tensor | None = None
-    """Of a yes-or-no objective, how often the answer was yes, where accuracy was asked for."""
+    """For a binary objective, how often the answer was yes, if accuracy was requested."""
     weight: float = 1.0
     """Share of this objective in the step's loss."""
 
@@ -69,6 +69,6 @@ class Loss:
 
 
 def weighted_sum(losses: Mapping[str, Loss], counts: Mapping[str, float]) -> Tensor:
-    """The number to call `backward` on, for one microbatch of a step in which `counts` predictions are made in all."""
+    """The number to call `backward` on, for one microbatch of a step with `counts` predictions in total."""
     parts = [loss.total * (loss.weight / max(counts[name], 1.0)) for name, loss in losses.items()]
     return torch.stack(parts).sum()

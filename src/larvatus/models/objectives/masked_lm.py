@@ -3,9 +3,8 @@
     h_i = norm(GELU(W z_i + b))        y_i = softmax(E h_i + c)        L = −1/|M| Σ_{i ∈ M} log y_i[x_i]
 
 E is the word embedding matrix (tied weights), c a bias for each word. Only hidden tokens reach the head: no N × V
-matrix exists, and of the M × V logits only a chunk at a time.
-N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings (D unless they are factorised),
-V vocabulary.
+matrix exists, and the M × V logits are computed a chunk at a time. N tokens in the flat batch, M hidden tokens, D
+hidden size, E width of the embeddings (D unless they are factorised), V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class MaskedLMConfig(Settings, path="masked-lm: ", error=RecipeError, tag_field=
     """Share of this objective in the loss."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
-        """Those that are hidden."""
+        """The masked share."""
         return 0.0 if corruption is None else corruption.rate
 
     def build(self, model: EncoderConfig, vocabulary: int) -> MaskedLM:
@@ -77,7 +76,7 @@ class MaskedLM(nn.Module):
     def loss_and_samples(
         self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False
     ) -> tuple[Loss, Tensor]:
-        """The loss, and what the model puts in place of each hidden token [M] by the batch's draws (ELECTRA)."""
+        """The loss, and the model's sample for each hidden token [M] by the batch's random bits (ELECTRA)."""
         targets = batch.targets[MaskedTokens]
         bits_M = batch.targets[ReplacedTokens].draws.index_select(0, targets.places)
         h_ME = self.transform(z_ND.index_select(0, targets.places))

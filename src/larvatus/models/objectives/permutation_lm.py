@@ -2,11 +2,10 @@
 
     p(x_{z_t} | x_{z_<t}) = softmax(E g_t + c)[x_{z_t}]        L = −1/M Σ over the last tokens of z of log p
 
-g_t is what the query stream makes of the place z_t, which does not know the token there (`models/nn/xlnet.py`). E is
-the word
-embedding matrix (tied weights), c a bias for each word; there is no layer between. Only predicted places have a query:
-no N × V matrix exists, and of the M × V logits only a chunk at a time.
-N tokens in the flat batch, M predicted tokens, D hidden size, V vocabulary.
+g_t is the query stream's vector of position z_t, which does not know the token there (`models/nn/xlnet.py`). E is the
+word embedding matrix (tied weights), c a bias for each word; there is no layer between. Only predicted positions have a
+query: no N × V matrix exists, and the M × V logits are computed a chunk at a time. N tokens in the flat batch, M
+predicted tokens, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from larvatus.models.objectives.loss import Loss
 
 @runtime_checkable
 class HasTwoStreams(Protocol):
-    """An encoder that can say what stands at a place without having seen it."""
+    """An encoder that can predict the token at a position without having seen it."""
 
     def two_streams(
         self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
     ) -> Tensor:
-        """[M, D] of each place, from the tokens before it in the order."""
+        """[M, D] of each position, from the tokens before it in the order."""
 
     def in_training(
         self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
     ) -> Tensor:
-        """The same, sequences read in segments where the model has a memory of them."""
+        """The same, with sequences read in segments if the model has a memory of them."""
 
 
 class PermutationLMConfig(Settings, path="permutation-lm: ", error=RecipeError, tag_field="type", tag="permutation-lm"):
@@ -52,11 +51,11 @@ class PermutationLMConfig(Settings, path="permutation-lm: ", error=RecipeError, 
     """Share of this objective in the loss."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
-        """Those that are predicted."""
+        """The predicted share."""
         return 0.0 if corruption is None else corruption.rate
 
     def check(self, model: EncoderConfig) -> None:
-        """Refuse an encoder that cannot ask at a place without having seen it."""
+        """Refuse an encoder without a query stream."""
         if not isinstance(model, XLNetConfig):
             raise RecipeError(
                 f'permutation-lm needs an encoder with two streams, but model.type is "{model.__struct_config__.tag}"; '
@@ -77,13 +76,13 @@ class PermutationLM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
-        """What the query stream makes of each predicted place: [M, D]."""
+        """The query stream's vector of each predicted position: [M, D]."""
         targets: PermutedTokens[Tensor] = batch.targets[PermutedTokens]
         assert isinstance(encoder, HasTwoStreams)
         return encoder.in_training(batch.tokens, targets.order, targets.places, limit=limit)
 
     def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
-        """Scores of every word for vectors of places: [M, D] → [M, V]."""
+        """Scores of every word for vectors of positions: [M, D] → [M, V]."""
         return F.linear(z_MD, words_VD, self.bias)
 
     def loss(self, z_MD: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:

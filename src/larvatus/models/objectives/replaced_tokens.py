@@ -1,12 +1,12 @@
-"""Replaced-token detection (ELECTRA, Clark et al. 2020, §2): is each token the one that stood there, or a replacement?
+"""Replaced-token detection (ELECTRA, Clark et al. 2020, §2): is each token the original, or a replacement?
 
     x̂_i ~ softmax of a small generator, for i ∈ M; elsewhere x̂_i = x_i
     D(x̂, i) = σ(wᵀ f(W z_i + b) + c)            L = −1/N Σ_i [x̂_i ≠ x_i] log D(x̂, i) + [x̂_i = x_i] log(1 − D(x̂, i))
 
-All tokens are predicted, those that frame a sequence too; a sample that hits the original counts as original. The loss
-of a recipe is masked-lm (the generator's) + 50 × this. No gradient passes through the samples. The generator is the
-same encoder, narrower, over the same embeddings; it is trained by masked-lm alone, and goes when training is done.
-N tokens in the flat batch, M hidden tokens, D hidden size.
+All tokens are predicted, including special tokens; a sample that equals the original counts as original. The loss of a
+recipe is masked-lm (the generator's) + 50 × this. No gradient passes through the samples. The generator is the same
+encoder, narrower, over the same embeddings; it is trained only by masked-lm, and dropped after training. N tokens in
+the flat batch, M hidden tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ReplacedTokensHead(nn.Module):
         self.score = nn.Linear(model.hidden, 1, bias=model.biases)
 
     def logits(self, z_ND: Tensor) -> Tensor:
-        """Above 0 where a token looks replaced: [N, D] → [N]."""
+        """Above 0 if a token looks replaced: [N, D] → [N]."""
         scores_N1: Tensor = self.score(self.activation(self.dense(z_ND)))
         return scores_N1.squeeze(-1)
 
@@ -79,10 +79,10 @@ class ReplacedTokensHead(nn.Module):
 
 
 def replace_tokens(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:
-    """The text with a sample for each hidden token, and which tokens are now others than before."""
+    """The text with a sample for each hidden token, and labels of the tokens that changed."""
     masked, targets = batch.targets[MaskedTokens], batch.targets[ReplacedTokens]
     size = batch.tokens.size
-    places_M = masked.places.where(masked.ids != IGNORE, size)  # those of fillers are written beyond the end
+    places_M = masked.places.where(masked.ids != IGNORE, size)  # those of fillers are written past the end
 
     def put(array_N: Tensor, values_M: Tensor) -> Tensor:
         return torch.cat([array_N, array_N[:1]]).scatter(0, places_M, values_M)[:size]

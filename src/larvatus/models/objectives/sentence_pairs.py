@@ -1,21 +1,15 @@
-"""Two classes for a sequence of two segments, told from its [CLS] vector: what next-sentence and sentence-order share.
+"""Two classes for a sequence of two segments, from its [CLS] vector: next-sentence and sentence-order prediction.
 
-    y = softmax(W h)            h = z_CLS, or tanh(W z_CLS + b), the pooler of released models
+    y = softmax(W h)            h = z_CLS as in the chapter, or tanh(W z_CLS + b), the pooler of released models
+
+Next-sentence prediction (Devlin et al. 2019; chapter §11.2.2): does the second segment really follow the first? Label
+0: it follows; 1: it was sampled at random.
+
+Sentence-order prediction (ALBERT, Lan et al. 2020, §3.1): are the two segments in the order of the text? Label 0: in
+order; 1: swapped, as in the released code. Both segments are neighbours in one document, so topic, which answers most
+of next-sentence prediction, does not help.
 
 The first token of each sequence is [CLS]. N tokens, B sequences, D hidden size.
-
-Next-sentence prediction (Devlin et al. 2019; chapter §11.2.2): does the second segment really follow the first?
-
-    y = softmax(W_NSP h)        h = z_CLS as the chapter writes it, or tanh(W z_CLS + b), the pooler of released models
-
-Label 0: it follows; 1: it was drawn at random.
-
-Sentence-order prediction (ALBERT, Lan et al. 2020, §3.1): do the two segments stand in the order of the text?
-
-    y = softmax(W_SOP h)        h = tanh(W z_CLS + b), the pooler of released models
-
-Label 0: in order; 1: swapped, as in the released code. Both segments are neighbours in one document, so that topic
-alone, which answers most of next-sentence prediction, says nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Span-boundary objective (SpanBERT, Joshi et al. 2020, §3.2; chapter eq. 11.18 to 11.20).
 
-A hidden token is predicted from the two tokens just outside its span and from its place inside the span:
+A hidden token is predicted from the two tokens just outside its span and from its position inside the span:
 
     s_i = FFN([z_{s-1}; z_{e+1}; p_{i-s+1}])        L = -mean_i log softmax(E s_i + c)[x_i]
 
     FFN(x) = norm(GELU(W₂ norm(GELU(W₁ x + b₁)) + b₂))
 
-E is the word embedding matrix (tied weights), c a bias for each word. Beside masked-lm in a recipe, it is added to that
-loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings
-(D unless they are factorised), P size of a place, V vocabulary.
+E is the word embedding matrix (tied weights), c a bias for each word. With masked-lm in a recipe, it is added to that
+loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings (D unless they
+are factorised), P size of a position, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class SpanBoundaryConfig(Settings, path="span-boundary: ", error=RecipeError, ta
     needs: ClassVar = SpanTargets
 
     place_size: Size = 200
-    """Size of the embedding that says which token of the span is meant."""
+    """Size of the embedding of a token's position in the span."""
     places: Size = 64
-    """Places told apart, in tokens; those of a longer span share the last."""
+    """Positions with an embedding, in tokens; those beyond share the last."""
     weight: Weight = 1.0
     """Share of this objective in the loss."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
-        """Those that are hidden."""
+        """The masked share."""
         return 0.0 if corruption is None else corruption.rate
 
     def build(self, model: EncoderConfig, vocabulary: int) -> SpanBoundary:

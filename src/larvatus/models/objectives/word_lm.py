@@ -1,22 +1,20 @@
-"""The two language models of ELMo (Peters et al. 2018, §3.1): the next word from those before, and the other way round.
+"""The two language models of ELMo (Peters et al. 2018, §3.1): the next word from those before, and the previous word.
 
     L = −Σ_k  log p(t_k | t_1 … t_{k−1})  +  log p(t_k | t_{k+1} … t_n)
 
-forward-lm reads the half of a word's vector that has seen what stands to the left, backward-lm the other. One softmax
-over words belongs to both; it is the encoder's (`models/nn/elmo.py`). With `samples` it is estimated while training
-(`sampled_softmax.py`); evaluation is always exact. M predictions, P size of a direction, V vocabulary.
-
-Cross-entropy over a vocabulary too large for each step: its normaliser is estimated from a sample of words.
+forward-lm reads the half of a word's vector that has seen the words to the left, backward-lm the other. Both share one
+softmax over words, which is the encoder's (`models/nn/elmo.py`). With `samples` its normaliser is estimated in training
+from a sample of words; evaluation is always exact:
 
     Z = Σ_v exp s_v  ≈  Σ_{v < H} exp s_v  +  exp s_t  +  1/K Σ_{j = 1 … K, n_j ≠ t}  exp s_{n_j} / q(n_j)
 
-The first H rows, which hold the commonest marks, are always there, and so is the target t; K words n_j are drawn from q
-for the whole batch (importance sampling, Bengio & Senécal 2003; Jean et al. 2015). The estimate of Z has the mean Z.
-q falls with the rank of a word, as Zipf's law says, and is the log-uniform one of released code:
+The first H rows, which hold the commonest marks, are always included, and so is the target t; K words n_j are sampled
+from q for the whole batch (importance sampling, Bengio & Senécal 2003; Jean et al. 2015). The estimate of Z is
+unbiased. q falls with the rank of a word, as in Zipf's law, and is the log-uniform one of released code:
 
     q(H + r) = log((r + 2) / (r + 1)) / log(V − H + 1)            r = 0 … V − H − 1
 
-Draws come from torch's generator, as dropout's do. M predictions, P size of a vector, V vocabulary.
+Random numbers come from torch's generator, as for dropout. M predictions, P size of a direction, V vocabulary.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from larvatus.models.objectives.loss import Loss
 
 
 def log_uniform(count: int, ranks: int, device: torch.device) -> Tensor:
-    """Ranks drawn with replacement: [K]. P(r) = log((r + 2) / (r + 1)) / log(ranks + 1)."""
+    """Ranks sampled with replacement: [K]. P(r) = log((r + 2) / (r + 1)) / log(ranks + 1)."""
     u_K = torch.rand(count, device=device, dtype=torch.float64)
     return (torch.exp(u_K * math.log(ranks + 1)).long() - 1).clamp(0, ranks - 1)
 
@@ -68,16 +66,16 @@ def log_normalisers(
 
 
 def sampled_cross_entropy(h_MP: Tensor, w_VP: Tensor, b_V: Tensor, ids_M: Tensor, *, head: int, samples: int) -> Tensor:
-    """Sum of the losses, estimated; labels of −100 count nowhere."""
+    """Sum of the losses, estimated; labels of −100 are ignored."""
     target_M, log_z_M = log_normalisers(h_MP, w_VP, b_V, ids_M.clamp(min=0), head=head, samples=samples)
     return (log_z_M - target_M).masked_fill(ids_M == IGNORE, 0.0).sum()
 
 
 class WordLMConfig(Settings):
-    """What both have."""
+    """Settings of both."""
 
     samples: SizeOrNone = 0
-    """Words drawn to estimate the softmax of a training step (ELMo: 8,192); 0: all words, exactly."""
+    """Words sampled to estimate the softmax of a training step (ELMo: 8,192); 0: all words, exactly."""
     weight: Weight = 1.0
     """Share of this objective in the loss."""
 
@@ -89,7 +87,7 @@ class WordLMConfig(Settings):
         return 1 / CHARACTERS_PER_WORD
 
     def check(self, model: EncoderConfig) -> None:
-        """Refuse an encoder that has no two directions."""
+        """Refuse an encoder without two directions."""
         if not isinstance(model, ElmoConfig):
             raise RecipeError(
                 f"{self.__struct_config__.tag} reads one of two directions, which model.type = "

@@ -1,15 +1,13 @@
-"""Reading recipes: TOML in, `Recipe` out, with one clear line when something is misspelt or cannot work.
+"""Recipe files: TOML in, `Recipe` out, with one clear line if something is misspelt or cannot work; and back to TOML.
 
 read_recipe("bert")                                      a published system, packaged with the toolkit
 read_recipe("mine.toml")                                 one of your own; `base = "bert"` states only the difference
 read_recipe("bert", size="tiny", settings=["model.layers=6", "objectives.next-sentence.pooler=false"])
 
-A whole recipe as a TOML file that `read_recipe` reads back: what `larvatus recipes show` prints.
-
 print(recipe_toml(read_recipe("bert", size="tiny")))     # > mine.toml; larvatus pretrain mine.toml …
 
-Recipes hold tables, lists of tables or of plain values, strings, numbers and truth values: no more is written here.
-A field without a value (None) is left out, which means the same.
+Recipes hold tables, lists of tables or of plain values, strings, numbers and booleans; nothing else is written. A field
+without a value (None) is omitted, which means the same.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from larvatus.models.recipes.recipe import SIZES, Recipe
 
 Table = dict[str, Any]
 NOT_TEXT = re.compile("[\ud800-\udfff]")
-"""What bytes of a command line become that are not UTF-8."""
+"""Surrogates that stand for bytes of a command line that are not UTF-8."""
 
 
 def recipe_names() -> list[str]:
@@ -41,7 +39,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_text(name: str) -> str:
-    """The packaged TOML file itself, comments and all."""
+    """The packaged TOML file itself, including comments."""
     if name not in recipe_names():
         raise RecipeError(f"there is no recipe {name!r}{did_you_mean(name, recipe_names())}")
     return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
@@ -87,13 +85,13 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
 
 
 def _sized(model: Table, **size: int) -> Table:
-    """Of a size's settings, those that this type of model has: not all have heads."""
+    """The settings of a size that this type of model has: not all have heads."""
     config = ENCODERS.get(str(model.get("type", DEFAULT_TYPE)))
     return {name: value for name, value in size.items() if config is None or name in config.__struct_fields__}
 
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:
-    """What the recipe's sizes set besides layers, hidden and heads; taken out of the table."""
+    """What the recipe's sizes set in addition to layers, hidden and heads; removed from the table."""
     by_size = _settings_by_size(table.pop("sizes", {}), where=where)
     for size in by_size:
         if size not in SIZES:
@@ -109,8 +107,8 @@ def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
 
 
 def parse_recipe(table: Table, *, where: str) -> Recipe:
-    """Check a table against the schema; errors are said in the user's words."""
-    if table.get("corruption") == "none":  # TOML has no null by which to take a base's away
+    """Check a table against the schema; errors name the field and the fix."""
+    if table.get("corruption") == "none":  # TOML has no null to remove a base's corruption
         table = {**table, "corruption": None}
     table = _with_model_type(table)
     try:
@@ -118,29 +116,29 @@ def parse_recipe(table: Table, *, where: str) -> Recipe:
     except msgspec.ValidationError as fault:
         raise RecipeError(f"{where}: {_explain(str(fault), table)}") from None
     except RecursionError as fault:
-        raise RecipeError(f"{where}: tables within tables, thousands deep, are no recipe") from fault
+        raise RecipeError(f"{where}: tables nested thousands deep are not a recipe") from fault
     except RecipeError as fault:
         raise RecipeError(f"{where}: {fault}") from None
 
 
 def _with_model_type(table: Table) -> Table:
-    """The same with the type of its model said, whose fields are of that type."""
+    """The same with the type of its model filled in, which decides its fields."""
     return {**table, "model": with_type(table["model"])} if isinstance(table.get("model"), dict) else table
 
 
 def recipe_table(recipe: Recipe) -> Table:
     """The whole recipe as plain data: for manifests, cards and comparison."""
-    table: Table = msgspec.json.decode(msgspec.json.encode(recipe))  # lists, as a JSON file would give them
+    table: Table = msgspec.json.decode(msgspec.json.encode(recipe))  # lists, as in a JSON file
     return {**table, "model": without_default_type(table["model"])}
 
 
 def _table(name: str, seen: tuple[str, ...]) -> Table:
-    """The recipe's table with its bases folded in."""
+    """The recipe's table merged with its bases."""
     if name in seen:
         raise RecipeError(f"recipes build on each other in a circle: {' → '.join([*seen, name])}")
     if name.endswith(".toml"):
         path = Path(name)
-        text = read_text(path if seen else named(path), RecipeError)  # a base was not named by the user himself
+        text = read_text(path if seen else named(path), RecipeError)  # the user did not name a base himself
     else:
         text = recipe_text(name)
     try:
@@ -168,7 +166,7 @@ def _inherited_sizes(merged: Table, table: Table, *, where: str) -> Table:
 
 
 def _merge(base: Table, over: Table) -> Table:
-    """`over` over `base`; a table of another type replaces the base's, since its fields mean something else."""
+    """`over` merged over `base`; a table of another type replaces the base's, since its fields mean something else."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -180,11 +178,11 @@ def _merge(base: Table, over: Table) -> Table:
 
 
 def _set(table: Table, setting: str, *, word: str = "--set") -> None:
-    """Carry out one ``--set path.to.field=value``; a list is entered by number or by the type of its element."""
+    """Apply one ``--set path.to.field=value``; a list element is named by number or by its type."""
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys) or NOT_TEXT.search(setting):
-        raise RecipeError(f"{word} wants field=value, such as model.layers=6, not {setting!r}")
+        raise RecipeError(f"{word} needs field=value, such as model.layers=6, not {setting!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -202,14 +200,14 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
 
 
 def _has_element(table: Table, setting: str) -> bool:
-    """Whether the element of a list that a setting names is there; settings outside lists have nothing to miss."""
+    """Whether the list element that a setting names exists; settings outside lists always apply."""
     first, _, rest = setting.partition("=")[0].strip().partition(".")
     inner = table.get(first)
     return not isinstance(inner, list) or _element(inner, rest.partition(".")[0]) is not None
 
 
 def _element(place: list[Any], key: str) -> Any:
-    """The element of a list by its number or its type; None where there is none."""
+    """The element of a list by its number or its type; None if there is none."""
     kinds = [element.get("type") if isinstance(element, dict) else None for element in place]
     return next((place[number] for number, kind in enumerate(kinds) if key in (str(number), kind)), None)
 
@@ -219,7 +217,7 @@ def _enter(place: Any, key: str, path: str) -> Any:
         if not isinstance(element := _element(place, key), dict):
             raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
         return element
-    if place.get(key) is None:  # absent, or a part that the recipe goes without
+    if place.get(key) is None:  # absent, or a part that the recipe does not have
         place[key] = {}
     inner = place[key]
     if not isinstance(inner, dict | list):
@@ -233,7 +231,7 @@ _AT = re.compile(r" - at `\$?\.?(.*?)`$")
 
 
 def _explain(message: str, table: Table) -> str:
-    """A schema error in the user's words: the field by its path, and the nearest field or type that exists."""
+    """A schema error in plain words: the field by its path, and the nearest existing field or type."""
     at = _AT.search(message)
     path = re.sub(r"\[(\d+|\.\.\.)\]", r".\1", at.group(1)) if at else ""
     what = _AT.sub("", message)
@@ -252,7 +250,7 @@ def _explain(message: str, table: Table) -> str:
 
 
 def _options(path: str) -> list[Any]:
-    """The structs that may stand at a path such as ``corruption`` or ``objectives.0``."""
+    """The structs that may be at a path such as ``corruption`` or ``objectives.0``."""
     if not path:
         return [Recipe]
     annotation: Any = next(f.type for f in msgspec.structs.fields(Recipe) if f.name == path.split(".")[0])
@@ -262,7 +260,7 @@ def _options(path: str) -> list[Any]:
 
 
 def _fields(path: str, table: Table) -> list[str]:
-    """Names of the fields of whichever struct the table chose at this path."""
+    """Names of the fields of the struct that the table selects at this path."""
     options = _options(path)
     place: Any = table
     for key in path.split(".") if path else []:
@@ -279,7 +277,7 @@ def recipe_toml(recipe: Recipe) -> str:
 
 
 def _sections(table: dict[str, Any], path: str = "", head: str = "") -> list[str]:
-    """The plain fields of a table under its header, then its tables: TOML wants them in that order."""
+    """The plain fields of a table under its header, then its tables: TOML requires this order."""
     plain = {key: value for key, value in table.items() if value is not None and not _is_tables(value)}
     lines = [*([head] if head else []), *(f"{key} = {_value(value)}" for key, value in plain.items())]
     sections = ["\n".join(lines)] if lines else []
@@ -301,5 +299,5 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, but one
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, except one
     return str(value).lower() if isinstance(value, bool) else repr(value)

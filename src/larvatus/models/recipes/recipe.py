@@ -49,7 +49,7 @@ from larvatus.models.objectives.loss import RestrictsModel, WordObjective
 
 
 class MuonSettings(NamedTuple):
-    """How Muon moves the matrices of blocks, where the recipe does not say otherwise (Jordan et al. 2024)."""
+    """Muon's settings for the matrices of blocks, unless the recipe sets others (Jordan et al. 2024)."""
 
     rate: float = 0.02
     decay: float = 0.05
@@ -62,9 +62,9 @@ class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):
     rate: LearningRate = 1e-4
     """Peak learning rate."""
     beta1: Beta = 0.9
-    """How much of the mean gradient stays at each step; 0: none, the gradient alone."""
+    """Decay of the mean gradient; 0: only the current gradient."""
     beta2: Beta = 0.999
-    """The same of the mean square."""
+    """Decay of the mean square."""
     epsilon: PositiveEpsilon = 1e-6
     """Added to the root of the mean square; above 0, or a weight without gradients would be divided by 0."""
     decay: Decay = 0.01
@@ -74,55 +74,57 @@ class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):
     type: Literal["adamw", "lamb", "adafactor", "muon"] = "adamw"
     """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences. adafactor: second
     moments by rows and columns, steps in proportion to the size of the weights (T5); beta2 and epsilon are then as
-    published, whatever is set. muon: the matrices of blocks take orthogonal steps, with a rate and a decay of their own
-    (below); embeddings, heads, norms and biases are AdamW's, as all that is said above."""
+    published. muon: the matrices of blocks take orthogonal steps, with a rate and a decay of their own (below);
+    embeddings, heads, norms and biases use AdamW with the settings above.
+    """
     muon_rate: LearningRate | UnsetType = UNSET
     """Peak rate of muon's matrices, over the same schedule; unset: 0.02."""
     muon_decay: Decay | UnsetType = UNSET
     """Their decay, times their rate; unset: 0.05."""
     momentum: Beta | UnsetType = UNSET
-    """How much of their mean gradient stays at each step, looked ahead by (Nesterov); unset: 0.95."""
+    """Decay of their mean gradient, with Nesterov's look-ahead; unset: 0.95."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.type == "muon":  # said in full, so that a saved recipe tells what a model was trained with
+        if self.type == "muon":  # filled in, so that a saved recipe records what a model was trained with
             for name, value in zip(("muon_rate", "muon_decay", "momentum"), self.hidden, strict=True):
                 force_setattr(self, name, value)
 
     @property
     def hidden(self) -> MuonSettings:
-        """What Muon does, with what is unset filled in."""
+        """Muon's settings, with unset ones filled in."""
         given = {"rate": self.muon_rate, "decay": self.muon_decay, "momentum": self.momentum}
         return MuonSettings(**{name: value for name, value in given.items() if value is not UNSET})
 
 
 class ScheduleConfig(Settings, path="schedule.", error=RecipeError):
-    """Warm-up to the peak rate, then a way down."""
+    """Warm-up to the peak rate, then decay."""
 
     type: Literal["linear", "cosine", "trapezoid", "constant", "inverse-square-root"] = "linear"
     """inverse-square-root: the peak until the warm-up is over, then peak × √(warm-up / step) (T5)."""
     warmup: Share = 0.01
     """Share of all steps over which the rate rises from 0 (BERT: 10,000 of 1,000,000)."""
     warmup_floor: CountOrNone = 0
-    """At least so many steps of warm-up in a short run, though never more than a quarter of it. A share alone leaves a
-    run of 300 steps with six, after which the moments of Adam are still noise. No warm-up at all stays none."""
+    """Fewest steps of warm-up in a short run, but never more than a quarter of it. A share alone leaves a run of 300
+    steps with six, after which the moments of Adam are still noise. No warm-up stays none.
+    """
     cooldown: Share = 0.1
-    """Share of all steps over which a trapezoid comes down."""
+    """Share of all steps over which a trapezoid decays."""
     floor: Share = 0.0
-    """Where the rate ends, as a share of the peak."""
+    """Final rate, as a share of the peak."""
     steps: Steps = 1_000_000
-    """Steps as published; `--steps`, `--minutes` or `--epochs` say otherwise."""
+    """Steps as published; `--steps`, `--minutes` or `--epochs` override it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.type == "trapezoid" and self.warmup + self.cooldown > 1:
             raise RecipeError(
-                f"schedule.warmup = {self.warmup:g} and schedule.cooldown = {self.cooldown:g} are more than the whole "
-                "run; lower one of them"
+                f"schedule.warmup = {self.warmup:g} and schedule.cooldown = {self.cooldown:g} exceed the whole run; "
+                "lower one of them"
             )
 
     def warmup_steps(self, steps: int) -> int:
-        """Steps of warm-up in a run of so many.
+        """Steps of warm-up in a run of this many steps.
 
         >>> ScheduleConfig(warmup=0.02, warmup_floor=100).warmup_steps(300)
         75
@@ -133,16 +135,16 @@ class ScheduleConfig(Settings, path="schedule.", error=RecipeError):
 
 
 class Phase(Settings, path="phases.", error=RecipeError):
-    """A stretch of training at one sequence length."""
+    """A part of training at one sequence length."""
 
     length: Length = 512
-    """Longest sequence, special tokens included."""
+    """Longest sequence, including special tokens."""
     share: PositiveShare = 1.0
     """Share of all steps."""
 
 
 def steps_of_phases(phases: tuple[Phase, ...], steps: int) -> list[int]:
-    """Whole steps for each phase, summing to `steps`: borders are rounded, so no step is lost.
+    """Whole steps for each phase, summing to `steps`: boundaries are rounded, so no step is lost.
 
     >>> steps_of_phases((Phase(length=128, share=0.9), Phase(length=512, share=0.1)), 15)
     [14, 1]
@@ -166,21 +168,21 @@ SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
 
 
 class Recipe(Settings, error=RecipeError):
-    """A whole system, checked: what is here can be trained."""
+    """A complete system, checked: a valid recipe can be trained."""
 
     name: str
     about: str = ""
     """One line: the idea and the paper."""
     batch: Size = 256
-    """Sequences a step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
+    """Sequences per step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
     tokenizer: TokenizerConfig
     packing: PackingConfig
     corruption: CorruptionConfig | None = None
-    """What is hidden of the text; a recipe without it trains on text as it is (`corruption = "none"` over a base's)."""
+    """How text is corrupted; a recipe without it trains on unchanged text (`corruption = "none"` removes a base's)."""
     model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     mixture: MixtureConfig = MixtureConfig()
-    """How often each language comes, where there are several; it drives vocabulary and training alike."""
+    """How often each language is sampled, if there are several; used for vocabulary and training alike."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     phases: tuple[Phase, ...] = (Phase(),)
@@ -194,17 +196,17 @@ class Recipe(Settings, error=RecipeError):
 
     @property
     def from_text(self) -> tuple[type[FromText], ...]:
-        """The targets that the loader makes from the text itself."""
+        """The targets that the loader derives from the text itself."""
         return from_text_of(self.objectives)
 
     @property
     def words_per_token(self) -> float:
-        """How many words an objective is expected to predict for each token of text; of several, the most."""
-        return self._words_per_token(0.5)  # half way: the mean, where the share changes over a run
+        """Words that an objective is expected to predict per token of text; the largest of several."""
+        return self._words_per_token(0.5)  # half way: the mean, if the share changes over a run
 
     @property
     def most_words_per_token(self) -> float:
-        """The same at that end of a run at which more is hidden."""
+        """The same at the end of a run at which more is hidden."""
         return max(self._words_per_token(0.0), self._words_per_token(1.0))
 
     def _words_per_token(self, place: float) -> float:
@@ -221,7 +223,7 @@ def _check_objectives(recipe: Recipe) -> None:
     if len(set(tags)) < len(tags):
         raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
     if not any(objective.weight for objective in recipe.objectives):
-        raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
+        raise RecipeError("all objectives have weight 0, so nothing would be learned; set the weight of one above 0")
     given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
         if isinstance(objective, RestrictsModel):
@@ -232,10 +234,8 @@ def _check_objectives(recipe: Recipe) -> None:
             raise RecipeError(_missing_targets(recipe, objective))
     needed = {objective.needs for objective in recipe.objectives}
     if generator_config(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
-        raise RecipeError(
-            "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
-        )
-    highest = _dress(recipe).highest_segment  # a pair of RoBERTa's is told apart by its two separators alone
+        raise RecipeError("replaced-tokens needs a generator; set objectives.replaced-tokens.generator = 0.25")
+    highest = _dress(recipe).highest_segment  # RoBERTa separates a pair only by its two separators
     if highest > 0 and recipe.model.segments <= highest:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
@@ -244,7 +244,7 @@ def _check_objectives(recipe: Recipe) -> None:
 
 
 def _check_characters(recipe: Recipe) -> None:
-    """What reads words by their characters needs a vocabulary of characters."""
+    """An encoder that reads words by their characters needs a vocabulary of characters."""
     if isinstance(recipe.model, ElmoConfig) and not isinstance(recipe.tokenizer, CharactersConfig):
         raise RecipeError(
             f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '
@@ -253,7 +253,7 @@ def _check_characters(recipe: Recipe) -> None:
 
 
 def _check_optimizer(recipe: Recipe) -> None:
-    """What moves the matrices of blocks needs blocks."""
+    """An optimizer of the matrices of blocks needs blocks."""
     if recipe.optimizer.type == "muon" and isinstance(recipe.model, ElmoConfig):
         raise RecipeError(
             'optimizer.type = "muon" is for the matrices of blocks, and model.type = "elmo" has none; '
@@ -270,7 +270,7 @@ def _reject_corruption(recipe: Recipe, objective: ObjectiveConfig) -> None:
 
 
 def _missing_targets(recipe: Recipe, objective: ObjectiveConfig) -> str:
-    """One line: what the objective needs, who does not give it, and which setting would."""
+    """What the objective needs, which part does not give it, and which setting would."""
     needs: Any = objective.needs
     for part, union in (("packing", PackingConfig), ("corruption", CorruptionConfig)):
         for option in get_args(union):
@@ -285,7 +285,7 @@ def _missing_targets(recipe: Recipe, objective: ObjectiveConfig) -> str:
 
 
 def _dress(recipe: Recipe) -> Dress:
-    """How the recipe's own vocabulary dresses what its packing makes."""
+    """The template of the recipe's vocabulary for the units of its packing."""
     return dress_of(recipe.packing, frame_of(recipe.tokenizer))
 
 

@@ -1,7 +1,7 @@
-"""Layouts of model directories, by the `model_type` of their config.json. The only place that looks at a model's name.
+"""Layouts of model directories, by the `model_type` of their config.json. The only place that checks a model's name.
 
-Another family is another file beside `bert.py` and a line in `LAYOUTS`. A model is written in the first layout that can
-express it; our own, which can express all, comes last.
+Another family is a table over an existing layout, or a file of its own, and a line in `LAYOUTS`. A model is written in
+the first layout that can express it; our own, which can express all models, is last.
 """
 
 from __future__ import annotations
@@ -10,35 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
-from larvatus.models.bundle.huggingface.albert import Albert
-from larvatus.models.bundle.huggingface.bert import Bert
-from larvatus.models.bundle.huggingface.distilbert import DistilBert
-from larvatus.models.bundle.huggingface.electra import Electra
-from larvatus.models.bundle.huggingface.gpt2 import GPT2
-from larvatus.models.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
+from larvatus.models.bundle.huggingface.bert_like import BertLike, MPNet, Roberta
+from larvatus.models.bundle.huggingface.bert_variants import Albert, DistilBert, Electra
+from larvatus.models.bundle.huggingface.gpt import GPT, GPT2
+from larvatus.models.bundle.huggingface.layout import (
+    Architecture,
+    ModelLayout,
+    from_huggingface,
+    huggingface_shapes,
+    to_huggingface,
+)
 from larvatus.models.bundle.huggingface.modernbert import ModernBert
-from larvatus.models.bundle.huggingface.mpnet import MPNet
 from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.huggingface.openai_gpt import OpenAIGPT
-from larvatus.models.bundle.huggingface.roberta import Roberta
 from larvatus.models.bundle.huggingface.t5 import T5
-from larvatus.models.bundle.huggingface.xlnet import XLNet
+from larvatus.models.bundle.huggingface.xlnet import XLNetLayout
 
 __all__ = [
     "LAYOUTS",
     "Architecture",
-    "Layout",
+    "ModelLayout",
+    "from_huggingface",
+    "get_layout",
+    "huggingface_shapes",
     "layout_for",
-    "layout_named",
     "layout_of",
-    "refusal",
-    "their_shapes",
-    "to_ours",
-    "to_theirs",
+    "to_huggingface",
+    "unsupported_reason",
 ]
 
-LAYOUTS: tuple[Layout, ...] = (
-    Bert(),
+LAYOUTS: tuple[ModelLayout, ...] = (
+    BertLike(),
     Roberta("roberta", "Roberta"),
     Roberta("xlm-roberta", "XLMRoberta", vocabulary="unigram"),
     ModernBert(),
@@ -46,22 +47,22 @@ LAYOUTS: tuple[Layout, ...] = (
     MPNet(),
     Albert(),
     Electra(),
-    OpenAIGPT(),
+    GPT(),
     GPT2(),
-    XLNet(),
+    XLNetLayout(),
     T5(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture, *, pad: int | None, vocabulary: str = "", family: str = "") -> Layout:
+def layout_for(architecture: Architecture, *, pad: int | None, vocabulary: str = "", family: str = "") -> ModelLayout:
     """The layout in which to write a model whose vocabulary has the padding id `pad`, or none.
 
-    That of its `family` (a `model_type`) where it can express the model. Of families that differ in nothing but their
-    kind of vocabulary, the one that has this kind.
+    It is the layout of the model's `family` (a `model_type`) if that can express it. Among families that differ only in
+    their kind of vocabulary, it is the one with this kind.
     """
-    able = [layout for layout in LAYOUTS if refusal(layout, architecture, pad=pad) is None]
+    able = [layout for layout in LAYOUTS if unsupported_reason(layout, architecture, pad=pad) is None]
     for layout in able:
         if layout.model_type == family and not isinstance(layout, Native):
             return layout
@@ -69,29 +70,29 @@ def layout_for(architecture: Architecture, *, pad: int | None, vocabulary: str =
     return next(same_vocabulary, able[0])
 
 
-def layout_named(name: str) -> Layout:
-    """The layout of a `model_type`, as a user asks for it."""
+def get_layout(name: str) -> ModelLayout:
+    """The layout with this `model_type`; an unknown name is refused with the nearest one."""
     for layout in LAYOUTS:
         if layout.model_type == name:
             return layout
     raise UsageError(f"there is no layout {name!r}{did_you_mean(name, [layout.model_type for layout in LAYOUTS])}")
 
 
-def refusal(layout: Layout, architecture: Architecture, *, pad: int | None) -> str | None:
+def unsupported_reason(layout: ModelLayout, architecture: Architecture, *, pad: int | None) -> str | None:
     """Why a layout cannot express a model whose vocabulary has the padding id `pad`; None if it can."""
-    if isinstance(layout, Recast) and layout.pad not in (None, pad):
-        return f"{layout.model_type} counts on the padding id {layout.pad}, and this vocabulary's is {pad}"
-    return layout.refusal(architecture)
+    if layout.pad not in (None, pad):
+        return f"{layout.model_type} relies on the padding id {layout.pad}, but this vocabulary has {pad}"
+    return layout.unsupported(architecture)
 
 
-def layout_of(config: Any, source: Path) -> Layout:
-    """The layout in which a config.json is written."""
+def layout_of(config: Any, source: Path) -> ModelLayout:
+    """The layout in which a config.json was written."""
     if not isinstance(config, dict):
         raise ArtefactError(f"{source} is not the configuration of a model: expected an object with a model_type")
     _refuse_code(config, source)
     name = config.get("model_type")
     if not isinstance(name, str):
-        raise ArtefactError(f"{source} does not say its model_type, so it cannot be told what model this is")
+        raise ArtefactError(f"{source} has no model_type, so the kind of model is unknown")
     for layout in LAYOUTS:
         if layout.model_type == name:
             return layout
@@ -100,7 +101,7 @@ def layout_of(config: Any, source: Path) -> Layout:
 
 
 def _refuse_code(value: Any, source: Path) -> None:
-    """A field that names Python code is refused wherever it stands; nothing is imported to find out."""
+    """Refuse a field that names Python code, at any depth; nothing is imported to check it."""
     waiting = [value]
     while waiting:
         part = waiting.pop()

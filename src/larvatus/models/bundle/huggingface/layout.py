@@ -1,137 +1,141 @@
-"""What a layout is: how one family of models is written down in `config.json` and in the names of tensors.
+"""What a layout is: how one family of models is stored, in `config.json` and in the names of tensors.
 
-A layout is one file: tables of names, and the settings both ways. It knows no tensor and opens no file. Where they keep
-several tensors for one of ours (query, key and value), ours is those end to end:
+A layout is tables of names plus the config table of its family (`config_table.py`). It opens no file. Where a family
+stores several tensors for one of ours (query, key and value), ours is their concatenation:
 
-    theirs("encoder.blocks.0.attention.qkv.bias") = ("….query.bias", "….key.bias", "….value.bias")
+    tensor_names("encoder.blocks.0.attention.qkv.bias") = ("….query.bias", "….key.bias", "….value.bias")
 
-Where the tensors themselves differ (RoBERTa's positions begin at row 2), the layout is a `Recast` too.
+Where the tensors themselves differ (RoBERTa's positions begin at row 2), the layout overrides `export_tensors` and
+`import_tensors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.core.ranges import Size
 from larvatus.core.settings import Settings
-from larvatus.models.bundle.huggingface.settings import convert as convert
 from larvatus.models.bundle.huggingface.task_heads import TaskHeads
 from larvatus.models.bundle.weights import Shape
-from larvatus.models.network import ObjectiveConfig
+from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.transformer import TransformerConfig
+
+OWN_TOKENS = {"bos_token_id": None, "eos_token_id": None}
+"""The defaults of `transformers` are ids of the published vocabulary; the saved tokenizer has its own."""
 
 
 class Architecture(Settings, error=RecipeError):
-    """All that is needed to build a model before its weights are read."""
+    """Everything needed to build a model before its weights are read."""
 
     model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     vocabulary: Size
 
 
-class Layout(Protocol):
+class ModelLayout(ABC):
     model_type: str
     """The `model_type` of config.json that it reads and writes."""
+    family: str
+    """Name of the family in messages: BERT."""
+    tasks: TaskHeads
+    """The heads of fine-tuned models in this family."""
+    architectures: Mapping[str, tuple[str, ...]]
+    """Classes of `transformers`, and the heads of each by our names."""
+    aliases: Mapping[str, str] = {}
+    """Tensors that are only copies of others (tied weights): alias → original, both in canonical names."""
+    optional: frozenset[str] = frozenset()
+    """Tensors of theirs that may be unused."""
+    pad: int | None = None
+    """Padding id that the family's code relies on; a model with another is not written in this layout. None: any."""
 
-    def refusal(self, architecture: Architecture) -> str | None:
+    @abstractmethod
+    def unsupported(self, architecture: Architecture) -> str | None:
         """Why this layout cannot express the architecture; None if it can."""
 
+    @abstractmethod
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         """The contents of config.json."""
 
+    @abstractmethod
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
-        """The opposite. `names` are the tensors in the file: they show heads that the config does not name."""
+        """The inverse of `config`. `names` are the tensors in the file: they show heads that config.json omits."""
 
-    def theirs(self, ours: str) -> tuple[str, ...]:
-        """Their names for one parameter of ours, several where ours is those joined along the first axis."""
+    @abstractmethod
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        """Their names for one parameter of ours; several where ours concatenates them along the first axis."""
 
-    def canonical(self, name: str) -> str | None:
-        """The name by which the tables know a tensor: old spellings made new, None for a buffer without weights."""
+    def canonical_name(self, name: str) -> str | None:
+        """The name by which the tables know a tensor: old spellings replaced; None for a buffer without weights."""
+        return name
 
-    aliases: Mapping[str, str]
-    """Tensors that are only copies of others (tied weights): alias → original, both in canonical names."""
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Our tensors, under canonical names, as their file has them. Also works on the meta device, for shapes."""
+        return dict(tensors)
 
-    spare: frozenset[str]
-    """Tensors of theirs that may stay unused when the table does not ask for them."""
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inverse of `export_tensors`."""
+        return dict(tensors)
 
-    tasks: TaskHeads
-    """The heads of fine-tuned models in this family."""
+    def unsupported_heads(self, architecture: Architecture) -> str | None:
+        """Why the family has no model with these heads; None if it has one."""
+        if refused := self.tasks.unsupported(architecture.objectives):
+            return refused
+        heads = [tag(config) for config in architecture.objectives]
+        known = {head for heads in self.architectures.values() for head in heads}
+        if unknown := sorted(set(heads) - known):
+            return f"{self.family} has no head for {unknown[0]}"
+        if not any(set(heads) == set(tags) for tags in self.architectures.values()):
+            return f"{self.family} has no model with the heads {' and '.join(heads)}"
+        return None
 
+    def class_names(self, architecture: Architecture) -> list[str]:
+        """The `architectures` field of config.json."""
+        heads = {tag(config) for config in architecture.objectives}
+        return [next(name for name, tags in self.architectures.items() if set(tags) == heads)]
 
-@runtime_checkable
-class Recast(Protocol):
-    """What a layout has besides, where renaming and splitting is not enough. Both ways under canonical names."""
-
-    pad: int | None
-    """The padding id on which their form rests: a model with another is not written in this layout. None: any."""
-
-    def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Our tensors as their file has them. Works on tensors without memory, which show the shapes."""
-
-    def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The opposite."""
-
-
-def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | None = None) -> str:
-    """The settings that a layout has no field for: all but the `free` must be as `fixed`, or else by default."""
-    if not isinstance(model, TransformerConfig):
-        return f'model.type = "{model.__struct_config__.tag}"'
-    usual = TransformerConfig()
-    wanted = {name: getattr(usual, name) for name in model.__struct_fields__ if name not in free} | dict(fixed or {})
-    misfit = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
-    return ", ".join(f"model.{name} = {value!r}" for name, value in misfit.items())
-
-
-def transformer_of(architecture: Architecture) -> TransformerConfig:
-    """The settings of a model that a layout with `misfits` can express."""
-    assert isinstance(architecture.model, TransformerConfig), "asked before: refusal()"
-    return architecture.model
-
-
-def promised_heads(
-    architectures: Sequence[str] | None, known: Mapping[str, Sequence[str]], source: Path
-) -> frozenset[str]:
-    """The heads that the `architectures` of config.json name; one that is not known is refused."""
-    for name in architectures or ():
-        if name not in known:
-            raise ArtefactError(
-                f"{source}: architecture {name!r} is not one of {', '.join(known)}, and its head is not read; to take "
-                "its encoder alone, save that with transformers: AutoModel.from_pretrained(…).save_pretrained(…)"
-            )
-    return frozenset(head for name in architectures or () for head in known[name])
+    def promised_heads(self, names: Sequence[str] | None, source: Path) -> frozenset[str]:
+        """The heads that the `architectures` field of config.json names; an unknown class is refused."""
+        for name in names or ():
+            if name not in self.architectures:
+                raise ArtefactError(
+                    f"{source}: architecture {name!r} is not one of {', '.join(self.architectures)}, so its head "
+                    "cannot be read; to use only its encoder, save that with transformers: "
+                    "AutoModel.from_pretrained(…).save_pretrained(…)"
+                )
+        return frozenset(head for name in names or () for head in self.architectures[name])
 
 
-def to_theirs(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our parameters under their names, split where they keep several."""
+def to_huggingface(layout: ModelLayout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters under their names, split where they store several."""
     split: dict[str, Tensor] = {}
     for ours, tensor in tensors.items():
-        names = layout.theirs(ours)
+        names = layout.tensor_names(ours)
         split.update(zip(names, tensor.chunk(len(names)) if len(names) > 1 else [tensor], strict=True))
-    return layout.recast(split) if isinstance(layout, Recast) else split
+    return layout.export_tensors(split)
 
 
-def to_ours(layout: Layout, tensors: Mapping[str, Tensor], parameters: Iterable[str]) -> dict[str, Tensor]:
-    """Their tensors under our names, in float32: always copies, so that the file may go away."""
-    if isinstance(layout, Recast):
-        tensors = layout.restored(tensors)
-    return {ours: _joined([tensors[name] for name in layout.theirs(ours)]) for ours in parameters}
+def from_huggingface(
+    layout: ModelLayout, tensors: Mapping[str, Tensor], parameters: Iterable[str]
+) -> dict[str, Tensor]:
+    """Their tensors under our names, in float32; always copies, so that the file may be closed."""
+    tensors = layout.import_tensors(tensors)
+    return {ours: _concatenated([tensors[name] for name in layout.tensor_names(ours)]) for ours in parameters}
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    if len(parts) == 1:  # a single number cannot be joined to anything
+def _concatenated(parts: Sequence[Tensor]) -> Tensor:
+    if len(parts) == 1:  # a scalar cannot be concatenated
         return parts[0].to(torch.float32, copy=True)
     return torch.cat([part.to(torch.float32) for part in parts])
 
 
-def their_shapes(layout: Layout, parameters: Mapping[str, Shape]) -> dict[str, Shape]:
+def huggingface_shapes(layout: ModelLayout, parameters: Mapping[str, Shape]) -> dict[str, Shape]:
     """The shapes that their tensors must have, from those of our parameters."""
-    shells = {name: torch.empty(shape, device="meta") for name, shape in parameters.items()}
-    return {name: tuple(tensor.shape) for name, tensor in to_theirs(layout, shells).items()}
+    empty = {name: torch.empty(shape, device="meta") for name, shape in parameters.items()}
+    return {name: tuple(tensor.shape) for name, tensor in to_huggingface(layout, empty).items()}

@@ -1,8 +1,8 @@
-"""ModernBERT as `transformers` writes it (Warner et al. 2024): `ModernBertForMaskedLM`, `ModernBertModel`.
+"""ModernBERT as `transformers` stores it (Warner et al. 2024): `ModernBertForMaskedLM`, `ModernBertModel`.
 
-Pre-norm, rotary positions, a gated feedforward layer, no segments. Query, key and value stand in one matrix in our
-order, and so do the two halves of the feedforward layer, so every tensor is one of ours. The output matrix is tied to
-the word embeddings. Older files name the layers of global attention and the bases of the angles in other fields
+Pre-norm, rotary positions, a gated feedforward layer, no segments. Query, key and value are one matrix in our order,
+and so are the two halves of the feedforward layer, so every tensor is one of ours. The output matrix is tied to the
+word embeddings. Older files state the layers with global attention and the rotary bases in other fields
 (`global_attn_every_n_layers`, `global_rope_theta`): both forms are read, and the layers are written in both.
 """
 
@@ -16,52 +16,17 @@ import msgspec
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, check_ranges
-from larvatus.models.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads, transformer_of
+from larvatus.models.bundle.huggingface.bert_like import BertLike
+from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, size
+from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture
 from larvatus.models.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskHeads
-from larvatus.models.network import ObjectiveConfig, tag
+from larvatus.models.network import tag
 from larvatus.models.nn.transformer import TransformerConfig
-from larvatus.models.objectives import MaskedLMConfig
 
-BLOCK = {
-    "attention.qkv": "attn.Wqkv",
-    "attention.out": "attn.Wo",
-    "attention_norm": "attn_norm",
-    "feedforward.up": "mlp.Wi",
-    "feedforward.down": "mlp.Wo",
-    "feedforward_norm": "mlp_norm",
-}
-EMBEDDINGS = {"words": "tok_embeddings", "norm": "norm"}
-HEAD = {"dense": "head.dense", "norm": "head.norm", "": "decoder"}
 DENSE = {"dense": "gelu", "dense_norm": True}  # in all heads
 HEAD_NAMES = {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"}
-TASKS = TaskHeads(
-    "ModernBert",
-    {
-        "classification": TaskHead(
-            names=HEAD_NAMES,
-            fixed={**DENSE, "mix": False},
-            fields={"dropout": "classifier_dropout", "pool": "classifier_pooling"},
-            dropout=0.0,
-        ),
-        "tagging": TaskHead(
-            names=HEAD_NAMES, fixed=TOKENS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
-        ),
-        "answering": TaskHead(
-            names=HEAD_NAMES, fixed=ENDS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
-        ),
-    },
-)
-ARCHITECTURES = {"ModernBertForMaskedLM": ("masked-lm",), "ModernBertModel": (), **TASKS.architectures}
 ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu-tanh", "gelu_new": "gelu-tanh", "relu": "relu"}
-FIXED = {"norm": "pre", "positions": "rotary", "segments": 0, "gated": True, "first_norm": False} | {
-    "dropout": 0.0,  # theirs stands in other places: inside the feedforward layer, and twice in attention
-    "attention_dropout": 0.0,
-}
-"""Settings of our transformer that their config.json has no field for."""
-FREE = frozenset(
-    {"layers", "hidden", "heads", "feedforward", "activation", "norm_epsilon", "max_positions", "init", "biases"}
-    | {"rotary_base", "rotary_base_local", "local_attention", "global_every"}
-)
+LOCAL_ATTENTION = 128
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 DROPOUTS = ("attention_dropout", "embedding_dropout", "mlp_dropout")
 WIDE, NARROW = "full_attention", "sliding_attention"
@@ -77,7 +42,7 @@ class Rope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModernBertSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
+    """Fields of config.json that change the computation, with their defaults; other fields are ignored."""
 
     vocab_size: Size = 50368
     hidden_size: Size = 768
@@ -97,7 +62,7 @@ class ModernBertSettings(msgspec.Struct, frozen=True, kw_only=True):
     attention_dropout: DropoutRate = 0.0
     embedding_dropout: DropoutRate = 0.0
     mlp_dropout: DropoutRate = 0.0
-    local_attention: Size = 128
+    local_attention: Size = LOCAL_ATTENTION
     global_attn_every_n_layers: Layers = 3
     layer_types: tuple[Literal["full_attention", "sliding_attention"], ...] | None = None
     rope_parameters: dict[str, Rope | None] | None = None
@@ -109,106 +74,111 @@ class ModernBertSettings(msgspec.Struct, frozen=True, kw_only=True):
     architectures: tuple[str, ...] | None = ()
 
 
-class ModernBert:
-    model_type = "modernbert"
+class ModernBert(BertLike):
+    model_type, family = "modernbert", "ModernBERT"
+    settings = ModernBertSettings
+    table = ConfigTable(
+        TransformerConfig,
+        {
+            "hidden_size": "hidden",
+            "num_hidden_layers": "layers",
+            "num_attention_heads": "heads",
+            "intermediate_size": size("feedforward", "inner"),
+            "hidden_activation": choice("activation", ACTIVATIONS),
+            "max_position_embeddings": "max_positions",
+            "initializer_range": "init",
+            "norm_eps": "norm_epsilon",
+            "norm_bias": "biases",
+            "local_attention": ConfigField(
+                "local_attention", lambda value: value, lambda model: model.local_attention or LOCAL_ATTENTION
+            ),
+            "global_attn_every_n_layers": "global_every",
+            "global_rope_theta": "rotary_base",
+            "local_rope_theta": "rotary_base_local",
+        },
+        fixed={"norm": "pre", "positions": "rotary", "segments": 0, "gated": True, "first_norm": False}
+        | {"dropout": 0.0, "attention_dropout": 0.0},  # theirs is inside the feedforward layer, and twice in attention
+        constants={"decoder_bias": True, "tie_word_embeddings": True, **dict.fromkeys(DROPOUTS, 0.0)}
+        | dict.fromkeys((*OWN_TOKENS, "cls_token_id", "sep_token_id")),
+    )
+    prefix, layer = "model", "model.layers.{}"
+    embeddings: Mapping[str, str] = {"words": "tok_embeddings", "norm": "norm"}
+    block: Mapping[str, tuple[str, ...]] = {
+        "attention.qkv": ("attn.Wqkv",),
+        "attention.out": ("attn.Wo",),
+        "attention_norm": ("attn_norm",),
+        "feedforward.up": ("mlp.Wi",),
+        "feedforward.down": ("mlp.Wo",),
+        "feedforward_norm": ("mlp_norm",),
+    }
+    modules: Mapping[str, str] = {"encoder.final_norm": "model.final_norm"}
+    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": {"dense": "head.dense", "norm": "head.norm", "": "decoder"}}
+    tasks = TaskHeads(
+        "ModernBert",
+        {
+            "classification": TaskHead(
+                names=HEAD_NAMES,
+                fixed={**DENSE, "mix": False},
+                fields={"dropout": "classifier_dropout", "pool": "classifier_pooling"},
+                dropout=0.0,
+            ),
+            "tagging": TaskHead(
+                names=HEAD_NAMES, fixed=TOKENS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
+            ),
+            "answering": TaskHead(
+                names=HEAD_NAMES, fixed=ENDS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
+            ),
+        },
+    )
+    pretraining: Mapping[str, tuple[str, ...]] = {"ModernBertForMaskedLM": ("masked-lm",), "ModernBertModel": ()}
     aliases: Mapping[str, str] = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
-    spare: frozenset[str] = frozenset()
-    tasks = TASKS
+    optional: frozenset[str] = frozenset()
+    roots = ("embeddings.", "layers.", "final_norm.")
+    buffers = ("inv_freq",)
 
-    def refusal(self, architecture: Architecture) -> str | None:
-        if misfit := misfits(architecture.model, FREE, FIXED):
-            return f"ModernBERT has no {misfit}"
-        if refused := TASKS.refusal(architecture.objectives):
+    def unsupported(self, architecture: Architecture) -> str | None:
+        activation = architecture.model.activation
+        if refused := super().unsupported(architecture):
             return refused
-        heads = {tag(config) for config in architecture.objectives}
-        if unknown := sorted(heads - {"masked-lm", *TASKS.heads}):
-            return f"ModernBERT has no head for {unknown[0]}"
-        if heads & TASKS.heads.keys() and architecture.model.activation != "gelu":
-            return (
-                f"ModernBERT's classifier has a GELU only if model.activation, {architecture.model.activation}, is one"
-            )
+        if activation != "gelu" and any(tag(config) in self.tasks.heads for config in architecture.objectives):
+            return f"ModernBERT's classifier has the activation of its layers, and ours needs a GELU, not {activation}"
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model, heads = transformer_of(architecture), tuple(tag(config) for config in architecture.objectives)
-        activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
-        bases = {WIDE: model.rotary_base, NARROW: model.rotary_base_local}
-        return {
-            "model_type": self.model_type,
-            "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
-            "vocab_size": architecture.vocabulary,
-            "hidden_size": model.hidden,
-            "num_hidden_layers": model.layers,
-            "num_attention_heads": model.heads,
-            "intermediate_size": model.inner,
-            "hidden_activation": activation,
-            "classifier_activation": activation,
-            "max_position_embeddings": model.max_positions,
-            "initializer_range": model.init,
-            "norm_eps": model.norm_epsilon,
-            **dict.fromkeys(BIASES, model.biases),
-            "decoder_bias": True,
-            **dict.fromkeys(DROPOUTS, 0.0),
-            "local_attention": model.local_attention or ModernBertSettings().local_attention,
-            "global_attn_every_n_layers": model.global_every,
-            "layer_types": [NARROW if model.window(layer) else WIDE for layer in range(model.layers)],
+        config, model = super().config(architecture, pad=pad), architecture.model
+        bases = {WIDE: config.pop("global_rope_theta"), NARROW: config.pop("local_rope_theta")}
+        return config | {
+            "classifier_activation": config["hidden_activation"],
+            **dict.fromkeys(BIASES, config["norm_bias"]),
+            "layer_types": list(_layer_types(model.layers, config["global_attn_every_n_layers"])),
             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
-            "tie_word_embeddings": True,
-            "pad_token_id": pad,
-            # theirs are ids of the published vocabulary; the tokenizer beside the model knows its own
-            **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
-            "dtype": "float32",
-            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
-        theirs: ModernBertSettings = convert(config, ModernBertSettings, source)
+        architecture = super().architecture(config, source=source, names=names)
+        classifier = config.get("classifier_activation", "gelu")
+        if classifier != "gelu" and any(tag(each) in self.tasks.heads for each in architecture.objectives):
+            raise ArtefactError(
+                f"{source}: classifier_activation = {classifier!r} is not supported in a head that classifies; gelu is"
+            )
+        return architecture
+
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> ModernBertSettings:
+        """Windows and rotary bases are resolved to the fields that the table reads."""
+        theirs: ModernBertSettings = super().read_settings(config, source)
         _check(theirs, source)
-        model = FIXED | {
-            "layers": theirs.num_hidden_layers,
-            "hidden": theirs.hidden_size,
-            "heads": theirs.num_attention_heads,
-            "feedforward": theirs.intermediate_size,
-            "activation": ACTIVATIONS[theirs.hidden_activation],
-            "norm_epsilon": theirs.norm_eps,
-            "max_positions": theirs.max_position_embeddings,
-            "init": theirs.initializer_range,
-            "biases": theirs.norm_bias,
-            "rotary_base": _base(theirs, WIDE),
-            "rotary_base_local": _base(theirs, NARROW),
-            **_windows(theirs, source),
-        }
-        settings: TransformerConfig = convert(model, TransformerConfig, source)
-        usual = msgspec.structs.replace(settings, feedforward=0)
-        return Architecture(
-            model=usual if usual.inner == settings.inner else settings,
-            objectives=_objectives(theirs, config, source=source, names=names),
-            vocabulary=theirs.vocab_size,
+        every, window = _windows(theirs, source)
+        return msgspec.structs.replace(
+            theirs,
+            local_attention=window,
+            global_attn_every_n_layers=every,
+            global_rope_theta=_base(theirs, WIDE),
+            local_rope_theta=_base(theirs, NARROW),
         )
-
-    def theirs(self, ours: str) -> tuple[str, ...]:
-        place, _, kind = ours.rpartition(".")
-        match place.split("."):
-            case ["encoder", "embeddings", part]:
-                return (f"model.embeddings.{EMBEDDINGS[part]}.{kind}",)
-            case ["encoder", "blocks", i, *part]:
-                return (f"model.layers.{i}.{BLOCK['.'.join(part)]}.{kind}",)
-            case ["encoder", "final_norm"]:
-                return (f"model.final_norm.{kind}",)
-            case ["objectives", head, *part] if head in TASKS.heads:
-                return TASKS.theirs(head, ".".join([*part, kind]))
-            case ["objectives", "masked-lm", *part]:
-                return (f"{HEAD['.'.join(part)]}.{kind}",)
-        raise KeyError(ours)
-
-    def canonical(self, name: str) -> str | None:
-        if name.endswith("inv_freq"):  # constants that may be saved as buffers
-            return None
-        return f"model.{name}" if name.startswith(("embeddings.", "layers.", "final_norm.")) else name
 
 
 def _check(theirs: ModernBertSettings, source: Path) -> None:
-    """Refuse what their fields can say and our transformer cannot."""
+    """Refuse what their fields can state and our transformer cannot express."""
     if len({getattr(theirs, name) for name in BIASES}) > 1:
         raise ArtefactError(f"{source}: {', '.join(BIASES)} differ, and biases in some layers only are not supported")
     for name in DROPOUTS:
@@ -218,8 +188,8 @@ def _check(theirs: ModernBertSettings, source: Path) -> None:
         raise ArtefactError(f"{source}: hidden_activation and classifier_activation differ, which is not supported")
 
 
-def _windows(theirs: ModernBertSettings, source: Path) -> dict[str, int]:
-    """`local_attention` and `global_every`, from the list of layers where there is one."""
+def _windows(theirs: ModernBertSettings, source: Path) -> tuple[int, int]:
+    """Every how many layers attention is global, and the window of the others; `layer_types` decides if it is there."""
     layers, every = theirs.num_hidden_layers, theirs.global_attn_every_n_layers
     if theirs.layer_types is not None and len(theirs.layer_types) != layers:
         raise ArtefactError(f"{source}: layer_types has {len(theirs.layer_types)} entries for {layers} layers")
@@ -228,17 +198,17 @@ def _windows(theirs: ModernBertSettings, source: Path) -> dict[str, int]:
     if theirs.layer_types is not None:
         kinds = theirs.layer_types
         second = kinds.index(WIDE, 1) if WIDE in kinds[1:] else max(layers, 2)
-        every = next((n for n in (every, second) if kinds == _kinds(layers, n)), 0)
+        every = next((n for n in (every, second) if kinds == _layer_types(layers, n)), 0)
         if not every:
             raise ArtefactError(f"{source}: layer_types must be {WIDE} in layers 0, n, 2n … and {NARROW} in the others")
     if every == 1:
-        return {"local_attention": 0, "global_every": 1}
+        return 1, 0
     if theirs.local_attention < 2:
         raise ArtefactError(f"{source}: local_attention = {theirs.local_attention} must be at least 2")
-    return {"local_attention": theirs.local_attention // 2 * 2, "global_every": every}
+    return every, theirs.local_attention // 2 * 2
 
 
-def _kinds(layers: int, every: int) -> tuple[str, ...]:
+def _layer_types(layers: int, every: int) -> tuple[str, ...]:
     return tuple(NARROW if layer % every else WIDE for layer in range(layers))
 
 
@@ -246,20 +216,5 @@ def _base(theirs: ModernBertSettings, kind: str) -> float:
     rope = (theirs.rope_parameters or {}).get(kind)
     if rope is not None and rope.rope_theta is not None:
         return rope.rope_theta
-    # older configs say null where local layers have the base of the others
+    # older configs have null where local layers have the base of the others
     return theirs.global_rope_theta if kind == WIDE or theirs.local_rope_theta is None else theirs.local_rope_theta
-
-
-def _objectives(
-    theirs: ModernBertSettings, config: Mapping[str, Any], *, source: Path, names: frozenset[str]
-) -> tuple[ObjectiveConfig, ...]:
-    """The head that the config promises, or that the file holds."""
-    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
-    tasks = TASKS.objectives(config, promised, dropout=0.0, source=source)
-    if tasks and theirs.classifier_activation != "gelu":
-        raise ArtefactError(
-            f"{source}: classifier_activation = {theirs.classifier_activation!r} is not supported in a head that "
-            "classifies; gelu is"
-        )
-    fills = "masked-lm" in promised or "head.dense.weight" in names
-    return tasks or ((MaskedLMConfig(),) if fills else ())

@@ -1,7 +1,7 @@
 """Our own layout, for models that no Hugging Face layout can express (pre-norm, a next-sentence head without a pooler).
 
-config.json then says `"model_type": "larvatus"` and holds our settings as they are; tensors keep our names. It loads
-here and nowhere else, and the card says so.
+config.json has `"model_type": "larvatus"` and our settings unchanged; tensors keep our names. Only Larvatus loads it,
+and the model card says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from larvatus.models.bundle.huggingface.layout import Architecture, convert
+from larvatus.models.bundle.huggingface.config_table import convert
+from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
 from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.models.nn.encoder import EncoderConfig, with_type, without_default_type
 
@@ -22,10 +23,9 @@ class NativeSettings(Architecture):
     architectures: tuple[str, ...]
 
 
-class Native:
+class Native(ModelLayout):
     model_type = "larvatus"
-    aliases: Mapping[str, str] = {}
-    spare: frozenset[str] = frozenset()
+    family = "Larvatus"
     tasks = TaskHeads(
         "Larvatus",
         {
@@ -33,10 +33,11 @@ class Native:
             "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
             "answering": TaskHead(names={}, fixed=ENDS, fields={}),
         },
-        beside=(),
+        separate=(),
     )
+    architectures: Mapping[str, tuple[str, ...]] = {"Larvatus": ()}
 
-    def refusal(self, architecture: Architecture) -> str | None:
+    def unsupported(self, architecture: Architecture) -> str | None:
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
@@ -51,8 +52,5 @@ class Native:
         settings: NativeSettings = convert(config, NativeSettings, source)
         return Architecture(model=settings.model, objectives=settings.objectives, vocabulary=settings.vocabulary)
 
-    def theirs(self, ours: str) -> tuple[str, ...]:
-        return (ours,)
-
-    def canonical(self, name: str) -> str | None:
-        return name
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        return (parameter,)

@@ -1,8 +1,8 @@
-"""T5 as `transformers` writes it (Raffel et al. 2020): `T5ForConditionalGeneration`.
+"""T5 as `transformers` stores it (Raffel et al. 2020): `T5ForConditionalGeneration`.
 
-Version 1.0 has ReLUs and scores words by the vectors that embed them; version 1.1 has gated GELUs and a table of its
-own for the output. Which it is, `feed_forward_proj` says, and of the output `scale_decoder_outputs`, before there was
-that field `tie_word_embeddings`.
+Version 1.0 has ReLUs and scores words by the vectors that embed them; version 1.1 has gated GELUs and an output table
+of its own. `feed_forward_proj` states the first; `scale_decoder_outputs` the second, or `tie_word_embeddings` in files
+that are older than that field.
 
     {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "feed_forward_proj": "relu", …}
 """
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import CountOrNone, DropoutRate, Epsilon, Layers, Size
-from larvatus.models.bundle.huggingface.layout import Architecture, convert, promised_heads
+from larvatus.models.bundle.huggingface.config_table import ConfigTable, convert
+from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
 from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, OWN, TOKENS, TaskHead, TaskHeads
 from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import ObjectiveConfig, tag
@@ -33,27 +34,13 @@ PROJECTIONS: dict[str, tuple[Activation, bool]] = {
     "gated-gelu": ("gelu-tanh", True),
     "gated-relu": ("relu", True),
 }
-"""Their names for the feedforward layer: our activation, and whether it is gated."""
+"""`feed_forward_proj` → our activation, and whether the feedforward layer is gated."""
 ATTENTION = {"q": ("q",), "kv": ("k", "v"), "out": ("o",)}
 BLOCK = {"attention": (0, "SelfAttention"), "cross": (1, "EncDecAttention")}
 OUTPUT = "lm_head.weight"
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "T5ForConditionalGeneration": ("denoising",),
-    "T5WithLMHeadModel": ("denoising",),
-    "T5Model": (),
-}
-WRITES = frozenset({"denoising", "writing"})
-"""Heads of ours that are theirs as it is: the decoder, and the vectors that score words."""
-TASKS = TaskHeads(
-    "T5",
-    {
-        "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
-        "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
-        "answering": TaskHead(names={}, fixed=ENDS, fields={}),
-    },
-    beside=(),
-)
+GENERATIVE = frozenset({"denoising", "writing"})
+"""Heads of ours that are theirs unchanged: the decoder, and the vectors that score words."""
 
 
 class T5Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,66 +65,81 @@ class T5Settings(msgspec.Struct, frozen=True, kw_only=True):
     larvatus_head: TextToTextConfig | None = None
 
 
-class T5:
-    model_type = "t5"
+class T5(ModelLayout):
+    model_type, family = "t5", "T5"
+    table = ConfigTable(
+        EncoderDecoderConfig,
+        {
+            "d_model": "hidden",
+            "num_layers": "layers",
+            "num_heads": "heads",
+            "relative_attention_num_buckets": "relative_buckets",
+            "relative_attention_max_distance": "relative_distance",
+            "dropout_rate": "dropout",
+            "layer_norm_epsilon": "norm_epsilon",
+            "n_positions": "max_positions",
+        },
+        constants={"is_encoder_decoder": True, "initializer_factor": 1.0, "eos_token_id": 1, "dtype": "float32"},
+    )
+    """The plain fields; those that depend on each other are in `config` and `architecture`."""
+    tasks = TaskHeads(
+        "T5",
+        {
+            "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
+            "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
+            "answering": TaskHead(names={}, fixed=ENDS, fields={}),
+        },
+        separate=(),
+    )
+    architectures: Mapping[str, tuple[str, ...]] = {
+        "T5ForConditionalGeneration": ("denoising",),
+        "T5WithLMHeadModel": ("denoising",),
+        "T5Model": (),
+    }
     aliases: Mapping[str, str] = {
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
     }
-    spare = frozenset({OUTPUT})  # of tied models, a copy of the word vectors
-    tasks = TASKS
-    pad = None
+    optional = frozenset({OUTPUT})  # in tied models, a copy of the word vectors
 
-    def refusal(self, architecture: Architecture) -> str | None:
+    def unsupported(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
         if not isinstance(model, EncoderDecoderConfig):
-            return f'T5 has no model.type = "{tag(model)}"'
+            return f"T5 has no {self.table.misfits(model)}"
         if (model.activation, model.gated) not in PROJECTIONS.values():
             return f"T5 has no model.activation = {model.activation!r} with model.gated = {str(model.gated).lower()}"
-        if unknown := sorted(heads - WRITES):
+        if unknown := sorted(heads - GENERATIVE):
             return f"T5 has no head for {unknown[0]}"
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         model = architecture.model
         assert isinstance(model, EncoderDecoderConfig)
-        named = "T5ForConditionalGeneration" if architecture.objectives else "T5Model"
-        shape = (model.activation, model.gated)
+        projection = (model.activation, model.gated)
         return {
             "model_type": self.model_type,
-            "architectures": [named],
-            "is_encoder_decoder": True,
+            "architectures": ["T5ForConditionalGeneration" if architecture.objectives else "T5Model"],
             "vocab_size": architecture.vocabulary,
-            "d_model": model.hidden,
+            **self.table.write(model),
             "d_kv": model.size_of_heads,
             "d_ff": model.inner,
-            "num_layers": model.layers,
             "num_decoder_layers": model.decoder_blocks,
-            "num_heads": model.heads,
-            "relative_attention_num_buckets": model.relative_buckets,
-            "relative_attention_max_distance": model.relative_distance,
-            "dropout_rate": model.dropout,
-            "layer_norm_epsilon": model.norm_epsilon,
-            "initializer_factor": 1.0,
-            "feed_forward_proj": next(name for name, ours in PROJECTIONS.items() if ours == shape),
+            "feed_forward_proj": next(name for name, ours in PROJECTIONS.items() if ours == projection),
             "tie_word_embeddings": model.tied,
             "scale_decoder_outputs": model.tied,
-            "n_positions": model.max_positions,
             "pad_token_id": pad,
-            "eos_token_id": 1,
             "decoder_start_token_id": model.start,
-            "dtype": "float32",
-            **self._own(architecture.objectives),
+            **self._head_config(architecture.objectives),
         }
 
-    def _own(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
-        """How a model that was fine-tuned from text to text reads: a field of our own, which they keep."""
+    def _head_config(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
+        """How a model fine-tuned from text to text reads: a field of our own, which `transformers` keeps."""
         tuned = [config for config in objectives if tag(config) == "writing"]
         return {OWN: msgspec.to_builtins(tuned[0])} if tuned else {}
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: T5Settings = convert(config, T5Settings, source)
-        promised_heads(theirs.architectures, ARCHITECTURES, source)
+        self.promised_heads(theirs.architectures, source)
         activation, gated = PROJECTIONS[theirs.feed_forward_proj]
         scaled = theirs.scale_decoder_outputs
         tied = theirs.tie_word_embeddings if scaled is None else scaled
@@ -149,42 +151,33 @@ class T5:
         decoder_layers = theirs.num_decoder_layers or theirs.num_layers
         whole = theirs.d_kv * theirs.num_heads == theirs.d_model
         model = {
-            "type": "encoder-decoder",
-            "layers": theirs.num_layers,
             "decoder_layers": 0 if decoder_layers == theirs.num_layers else decoder_layers,
-            "hidden": theirs.d_model,
-            "heads": theirs.num_heads,
             "head_size": 0 if whole else theirs.d_kv,
             "feedforward": 0 if theirs.d_ff == 4 * theirs.d_model and not gated else theirs.d_ff,
             "activation": activation,
             "gated": gated,
             "tied": tied,
-            "norm_epsilon": theirs.layer_norm_epsilon,
-            "relative_buckets": theirs.relative_attention_num_buckets,
-            "relative_distance": theirs.relative_attention_max_distance,
-            "max_positions": theirs.n_positions,
-            "dropout": theirs.dropout_rate,
             "start": theirs.decoder_start_token_id or 0,
         }
         return Architecture(
-            model=convert(model, EncoderDecoderConfig, source),
+            model=self.table.read(theirs, source, model),
             objectives=(DenoisingConfig() if theirs.larvatus_head is None else theirs.larvatus_head,),
             vocabulary=theirs.vocab_size,
         )
 
-    def theirs(self, ours: str) -> tuple[str, ...]:
-        match ours.split("."):
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        match parameter.split("."):
             case ["encoder", "words", _]:
                 return ("shared.weight",)
             case ["encoder", "output", _]:
                 return (OUTPUT,)
             case ["encoder", "decoder", *part]:
-                return self._of_stack("decoder", part)
+                return self._stack_names("decoder", part)
             case ["encoder", *part]:
-                return self._of_stack("encoder", part)
-        raise KeyError(ours)
+                return self._stack_names("encoder", part)
+        raise KeyError(parameter)
 
-    def _of_stack(self, side: str, part: list[str]) -> tuple[str, ...]:
+    def _stack_names(self, side: str, part: list[str]) -> tuple[str, ...]:
         match part:
             case ["relative", kind]:
                 return (f"{side}.{BIAS}.{kind}",)
@@ -198,22 +191,19 @@ class T5:
             case ["blocks", number, ("attention_norm" | "cross_norm") as kind, _]:
                 return (f"{side}.block.{number}.layer.{BLOCK[kind.removesuffix('_norm')][0]}.layer_norm.weight",)
             case ["blocks", number, "feedforward_norm", _]:
-                return (f"{side}.block.{number}.layer.{self._last(side)}.layer_norm.weight",)
+                return (f"{side}.block.{number}.layer.{self._feedforward_layer(side)}.layer_norm.weight",)
             case ["blocks", number, "feedforward", matrix, _]:
-                place = f"{side}.block.{number}.layer.{self._last(side)}.DenseReluDense"
+                place = f"{side}.block.{number}.layer.{self._feedforward_layer(side)}.DenseReluDense"
                 names = {"up": ("wi",), "down": ("wo",)}[matrix]
                 return tuple(f"{place}.{name}.weight" for name in names)
         raise KeyError(".".join(part))
 
-    def _last(self, side: str) -> int:
-        """The number of the feedforward layer in a block."""
+    def _feedforward_layer(self, side: str) -> int:
+        """Number of the feedforward layer in a block."""
         return 2 if side == "decoder" else 1
 
-    def canonical(self, name: str) -> str | None:
-        return name
-
-    def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A gated layer is two matrices of theirs: `wi_0`, and the gate `wi_1`."""
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """They store a gated layer as two matrices: `wi_0`, and the gate `wi_1`."""
         theirs: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             place = name.removesuffix(".wi.weight")
@@ -223,7 +213,7 @@ class T5:
                 theirs[name] = tensor
         return theirs
 
-    def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         ours = {name: tensor for name, tensor in tensors.items() if ".wi_" not in name}
         for name, tensor in tensors.items():
             if name.endswith(".wi_0.weight"):

@@ -1,8 +1,8 @@
-"""XLNet as `transformers` writes it (Yang et al. 2019): `XLNetLMHeadModel`, `XLNetModel`, …
+"""XLNet as `transformers` stores it (Yang et al. 2019): `XLNetLMHeadModel`, `XLNetModel`, …
 
-Differences of form, none of substance: they keep query, key, value, output and distance matrices as [D, heads, size of
-a head], and vectors by head. They have one dropout for everything, and so has ours. Distances have no limit there; how
-long sequences may be, ours says in a field of its own, `larvatus_max_positions`. `mem_len` is our `memory`.
+They store query, key, value, output and distance matrices as [D, heads, size of a head], and vectors by head. They have
+one dropout for everything, and so has ours. Distances have no limit there; the longest sequence is in a field of ours,
+`larvatus_max_positions`. `mem_len` is our `memory`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
-from larvatus.models.bundle.huggingface.bert import ACTIVATIONS
-from larvatus.models.bundle.huggingface.layout import Architecture, convert, promised_heads
+from larvatus.models.bundle.huggingface.bert_like import ACTIVATIONS, ActivationName
+from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, convert, or_none, size
+from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
 from larvatus.models.bundle.huggingface.task_heads import LAST, TOKENS, TaskHead, TaskHeads
-from larvatus.models.network import tag
 from larvatus.models.nn.xlnet import XLNetConfig
 from larvatus.models.objectives import PermutationLMConfig
 
@@ -41,26 +41,13 @@ BLOCK = {
     "feedforward_norm.bias": ("ff.layer_norm.bias",),
 }
 WORDS, UNKNOWN, BIAS = "transformer.word_embedding.weight", "transformer.mask_emb", "lm_loss.bias"
-TURNED = ("q", "k", "v", "r")
-"""Theirs are multiplied from the left, so ours are these transposed."""
+TRANSPOSED = ("q", "k", "v", "r")
+"""Theirs multiply from the left, so ours are the transposes."""
 VECTORS = ("r_w_bias", "r_r_bias", "r_s_bias")
-TASKS = TaskHeads(
-    "XLNet",
-    {
-        "classification": TaskHead(
-            names={"dense": "sequence_summary.summary", "classifier": "logits_proj"},
-            fixed=LAST | {"dense": "tanh"},
-            fields={"dropout": "summary_last_dropout"},
-            dropout=0.1,
-        ),
-        "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
-    },
-)
-ARCHITECTURES = {"XLNetLMHeadModel": ("permutation-lm",), "XLNetModel": (), **TASKS.architectures}
 
 
 class XLNetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
+    """Fields of config.json that change the computation, with their defaults; other fields are ignored."""
 
     vocab_size: Size = 32000
     d_model: Size = 1024
@@ -68,7 +55,7 @@ class XLNetSettings(msgspec.Struct, frozen=True, kw_only=True):
     n_head: Size = 16
     d_inner: Size = 4096
     d_head: Size | None = None
-    ff_activation: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "gelu"
+    ff_activation: ActivationName = "gelu"
     attn_type: Literal["bi"] = "bi"
     initializer_range: Deviation = 0.02
     layer_norm_eps: Epsilon = 1e-12
@@ -86,49 +73,64 @@ class XLNetSettings(msgspec.Struct, frozen=True, kw_only=True):
     architectures: tuple[str, ...] | None = ()
 
 
-class XLNet:
-    model_type = "xlnet"
-    aliases: Mapping[str, str] = {"lm_loss.weight": WORDS}
-    spare: frozenset[str] = frozenset()
-    tasks = TASKS
-    pad: int | None = None
-
-    def refusal(self, architecture: Architecture) -> str | None:
-        model, heads = architecture.model, {tag(config) for config in architecture.objectives}
-        if not isinstance(model, XLNetConfig):
-            return f'XLNet has no model.type = "{model.__struct_config__.tag}"'
-        if refused := TASKS.refusal(architecture.objectives):
-            return refused
-        if unknown := sorted(heads - {"permutation-lm", *TASKS.heads}):
-            return f"XLNet has no head for {unknown[0]}"
-        return None
-
-    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
-        assert isinstance(model, XLNetConfig)
-        return {
-            "model_type": self.model_type,
-            "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
-            "vocab_size": architecture.vocabulary,
-            "d_model": model.hidden,
-            "n_layer": model.layers,
-            "n_head": model.heads,
-            "d_head": model.hidden // model.heads,
-            "d_inner": model.inner,
-            "ff_activation": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation),
+class XLNetLayout(ModelLayout):
+    model_type, family = "xlnet", "XLNet"
+    table = ConfigTable(
+        XLNetConfig,
+        {
+            "d_model": "hidden",
+            "n_layer": "layers",
+            "n_head": "heads",
+            "d_inner": size("feedforward", "inner"),
+            "ff_activation": choice("activation", ACTIVATIONS),
+            "dropout": "dropout",
+            "initializer_range": "init",
+            "layer_norm_eps": "norm_epsilon",
+            "mem_len": or_none("memory"),
+            "larvatus_max_positions": "max_positions",
+        },
+        constants={
             "attn_type": "bi",
-            "dropout": model.dropout,
-            "initializer_range": model.init,
-            "layer_norm_eps": model.norm_epsilon,
-            "mem_len": model.memory or None,
             "summary_type": "last",
             "summary_use_proj": True,
             "summary_activation": "tanh",
             "tie_word_embeddings": True,
-            "larvatus_max_positions": model.max_positions,
+        },
+    )
+    tasks = TaskHeads(
+        "XLNet",
+        {
+            "classification": TaskHead(
+                names={"dense": "sequence_summary.summary", "classifier": "logits_proj"},
+                fixed=LAST | {"dense": "tanh"},
+                fields={"dropout": "summary_last_dropout"},
+                dropout=0.1,
+            ),
+            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+        },
+    )
+    aliases: Mapping[str, str] = {"lm_loss.weight": WORDS}
+
+    def __init__(self) -> None:
+        self.architectures = {"XLNetLMHeadModel": ("permutation-lm",), "XLNetModel": (), **self.tasks.architectures}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        if misfits := self.table.misfits(architecture.model):
+            return f"XLNet has no {misfits}"
+        return self.unsupported_heads(architecture)
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        model = architecture.model
+        assert isinstance(model, XLNetConfig)
+        return {
+            "model_type": self.model_type,
+            "architectures": self.class_names(architecture),
+            "vocab_size": architecture.vocabulary,
+            **self.table.write(model),
+            "d_head": model.hidden // model.heads,
             "pad_token_id": pad,
             "dtype": "float32",
-            **TASKS.config(architecture.objectives),
+            **self.tasks.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
@@ -137,30 +139,17 @@ class XLNet:
             raise ArtefactError(
                 f"{source}: d_head = {theirs.d_head} times n_head = {theirs.n_head} is not d_model = {theirs.d_model}"
             )
-        model = {
-            "type": "xlnet",
-            "layers": theirs.n_layer,
-            "hidden": theirs.d_model,
-            "heads": theirs.n_head,
-            "feedforward": 0 if theirs.d_inner == 4 * theirs.d_model else theirs.d_inner,
-            "activation": ACTIVATIONS[theirs.ff_activation],
-            "norm_epsilon": theirs.layer_norm_eps,
-            "max_positions": theirs.larvatus_max_positions,
-            "memory": theirs.mem_len or 0,
-            "dropout": theirs.dropout,
-            "init": theirs.initializer_range,
-        }
-        promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
-        tasks = TASKS.objectives(config, promised, dropout=theirs.dropout, source=source)
+        promised = self.promised_heads(theirs.architectures, source)
+        tasks = self.tasks.objectives(config, promised, dropout=theirs.dropout, source=source)
         predicts = "permutation-lm" in promised or BIAS in names
         return Architecture(
-            model=convert(model, XLNetConfig, source),
+            model=self.table.read(theirs, source),
             objectives=tasks or ((PermutationLMConfig(),) if predicts else ()),
             vocabulary=theirs.vocab_size,
         )
 
-    def theirs(self, ours: str) -> tuple[str, ...]:
-        match ours.split("."):
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        match parameter.split("."):
             case ["encoder", "embeddings", "words", "weight"]:
                 return (WORDS,)
             case ["encoder", "query", "unknown"]:
@@ -169,44 +158,44 @@ class XLNet:
                 return tuple(f"transformer.layer.{i}.{name}" for name in BLOCK[".".join(part)])
             case ["objectives", "permutation-lm", "bias"]:
                 return (BIAS,)
-            case ["objectives", head, *part] if head in TASKS.heads:
-                return TASKS.theirs(head, ".".join(part))
-        raise KeyError(ours)
+            case ["objectives", head, *part] if head in self.tasks.heads:
+                return self.tasks.tensor_names(head, ".".join(part))
+        raise KeyError(parameter)
 
-    def canonical(self, name: str) -> str | None:
+    def canonical_name(self, name: str) -> str | None:
         return f"transformer.{name}" if name.startswith(("word_embedding.", "mask_emb", "layer.")) else name
 
-    def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         by_head = {place: segments.shape[1:] for place, segments in _segments(tensors).items()}
-        recast = {}
+        exported = {}
         for name, tensor in tensors.items():
             place, _, part = name.rpartition(".")
             if name == UNKNOWN:
-                recast[name] = tensor.view(1, 1, -1)
+                exported[name] = tensor.view(1, 1, -1)
             elif place not in by_head:
-                recast[name] = tensor
+                exported[name] = tensor
             elif part in VECTORS:
-                recast[name] = tensor.view(*by_head[place])
-            else:  # o stays as it is
-                turned = tensor.T if part in TURNED else tensor
-                recast[name] = tensor if part == "seg_embed" else turned.reshape(-1, *by_head[place])
-        return recast
+                exported[name] = tensor.view(*by_head[place])
+            else:  # `o` is not transposed
+                transposed = tensor.T if part in TRANSPOSED else tensor
+                exported[name] = tensor if part == "seg_embed" else transposed.reshape(-1, *by_head[place])
+        return exported
 
-    def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         blocks = _segments(tensors)
-        restored = {}
+        imported = {}
         for name, tensor in tensors.items():
             place, _, part = name.rpartition(".")
             if name == UNKNOWN or (place in blocks and part in VECTORS):
-                restored[name] = tensor.flatten()
+                imported[name] = tensor.flatten()
             elif place not in blocks or part == "seg_embed":
-                restored[name] = tensor
+                imported[name] = tensor
             else:
-                restored[name] = tensor.flatten(1).T if part in TURNED else tensor.flatten(1)
-        return restored
+                imported[name] = tensor.flatten(1).T if part in TRANSPOSED else tensor.flatten(1)
+        return imported
 
 
 def _segments(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The vectors of segments [2, heads, size of a head] of each block, by where it stands."""
+    """The segment vectors [2, heads, size of a head] of each block, by its prefix."""
     end = ".seg_embed"
     return {name.removesuffix(end): tensor for name, tensor in tensors.items() if name.endswith(end)}

@@ -1,1 +1,1 @@
-"""Self-attention: which token sees which (`sight`), where tokens lie (`layout`), and how it is computed on a device."""
+"""Self-attention: attention masks, the layout of tokens in a batch, and the computation on each device."""

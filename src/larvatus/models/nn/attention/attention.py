@@ -3,10 +3,10 @@
     Q = X W^Q   K = X W^K   V = X W^V                     one product: W^Q, W^K, W^V stacked in `qkv`
     SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V      over the tokens of one sequence, in H heads
 
-No token ever attends to another sequence, and nothing is padded. Two things are told apart:
+No token ever attends to another sequence, and nothing is padded. Two things are separate:
 
-    layout     where the tokens of a sequence lie in the batch, and with it which computation serves (`layout.py`)
-    sight      which of them see each other: all, those in a window, those before (`sight.py`)
+    layout     where the tokens of a sequence are in the batch, which decides the computation (`layout.py`)
+    mask       which of them attend to each other: all, those in a window, those before (`attention_mask.py`)
 
 N tokens, H heads, K size of a head, D = H·K hidden size; B sequences.
 """
@@ -31,7 +31,7 @@ from larvatus.models.nn.rotary import rotate
 class Attention(nn.Module):
     qkv: nn.Linear | Int8Linear
     stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
-    """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
+    """Parameters that stack several matrices, for optimizers that treat each separately."""
 
     def __init__(self, *, hidden: int, heads: int, dropout: float, biases: bool = True) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         return isinstance(self.qkv, LoRALinear)
 
     def project(self, x_ND: Tensor, sight: AttentionMask = FULL, rows_N: Tensor | None = None) -> Tensor:
-        """Queries, keys and values, turned where positions are rotary: [N, 3, H, K].
+        """Queries, keys and values, rotated if positions are rotary: [N, 3, H, K].
 
         With `rows`, token n is row rows[n] of x: equal tokens are projected once.
         """
@@ -57,13 +57,14 @@ class Attention(nn.Module):
         return qkv_N3HK if sight.rotation is None else rotate(qkv_N3HK, sight.rotation)
 
     def weights(self, x_ND: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
-        """The weights of attention, [H, L, L] for each sequence in the order of the layout."""
+        """The attention weights, [H, L, L] for each sequence in the order of the layout."""
         return grouped_weights(self.project(x_ND, sight)[:, :2], layout, sight)
 
     def at(self, x_ND: Tensor, layout: GroupedLayout, at_B: Tensor) -> Tensor:
         """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
 
-        For tokens that all see each other (`AttentionMask.plain`), and weights without a dropout of their own (LoRA's).
+        For tokens that all attend to each other (`AttentionMask.plain`), and weights without a dropout of their own
+        (LoRA's).
         """
         dropout = self.dropout if self.training else 0.0
         q_BD, kv_ND = self._asked(x_ND, at_B)
@@ -82,7 +83,7 @@ class Attention(nn.Module):
         return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
 
     def _bias_of_fused(self, x_ND: Tensor, sight: AttentionMask, rows_N: Tensor | None) -> Tensor | None:
-        """The bias of queries, keys and values, if our kernels can give its gradient with those of the scores."""
+        """The bias of queries, keys and values, if our kernels can compute its gradient with that of the scores."""
         changed = sight.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
         if (
             changed

@@ -1,14 +1,14 @@
-"""Attention of some tokens to others: a sequence's to themselves, or a decoder's to what its encoder has read.
+"""Cross-attention: tokens attend to others, of the same sequence or of the encoder that a decoder reads.
 
-    y_i = Σ_j softmax_j(q_i · k_j + bias_ij) v_j          as T5 has it: the scores are not divided by √K
+    y_i = Σ_j softmax_j(q_i · k_j + bias_ij) v_j          as in T5: the scores are not divided by √K
 
-Sequences whose lengths agree, of queries and of keys, form one block without a padded token; on CUDA, those whose
-lengths nearly agree (`padding.py`). A layout says which:
+Sequences with equal numbers of queries and of keys form one block without padding; on CUDA, those whose numbers are
+similar share a padded one (`layout.py`). A layout computes the groups:
 
-    pairs = Paired.of(torch.tensor([2, 1]), torch.tensor([5, 4]))     # 2 and 1 tokens that read 5 and 4
-    pairs.across.groups[0]                                            # 1 sequence of 1 query that reads 4 keys
+    pairs = DecoderLayout.of(torch.tensor([2, 1]), torch.tensor([5, 4]))     # 2 and 1 tokens that read 5 and 4
+    pairs.across.groups[0]                                            # 1 sequence of 1 query and 4 keys
 
-N tokens that ask, M tokens that are asked, H heads, K size of a head, D hidden size; B sequences.
+N queries, M keys, H heads, K size of a head, D hidden size; B sequences.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from larvatus.models.nn.uncompiled import uncompiled
 
 @dataclass(frozen=True, eq=False)
 class CrossGroup:
-    """Sequences that are read as one block."""
+    """Sequences that are computed as one block."""
 
     count: int
     asks: int
-    """Queries of each, of the longest where they differ."""
+    """Queries of each; of the longest if they differ."""
     asked: int
     """Keys of each."""
     queries: Padding | None = None
@@ -57,13 +57,13 @@ class CrossGroup:
 
 @dataclass(frozen=True, eq=False)
 class CrossGroups:
-    """The groups of a batch. An object, so that a compiled model hands it on without looking inside."""
+    """The groups of a batch. An object, so that a compiled model passes it on without tracing its contents."""
 
     groups: tuple[CrossGroup, ...]
 
     @classmethod
     def of(cls, asks: Ints, asked: Ints, *, padded: bool, device: torch.device) -> CrossGroups:
-        """From lengths of queries and of keys, sorted so that those of a block stand together."""
+        """From numbers of queries and of keys, sorted so that those of a group are adjacent."""
         kinds = np.stack([length_class(asks, padded=padded), length_class(asked, padded=padded)], 1)
         ends = [*np.flatnonzero(np.any(kinds[1:] != kinds[:-1], axis=1)) + 1, len(kinds)]
         groups, start = [], 0
@@ -78,7 +78,7 @@ class CrossGroups:
 
 @uncompiled
 def self_groups(layout: GroupedLayout, *, padded: bool = False, device: torch.device | None = None) -> CrossGroups:
-    """Of sequences that look at themselves."""
+    """The groups of sequences that attend to themselves."""
     counts, sizes = np.array(layout.groups, np.int64).reshape(-1, 2).T
     lengths = np.repeat(sizes, counts)
     return CrossGroups.of(lengths, lengths, padded=padded, device=device or torch.device("cpu"))
@@ -86,26 +86,26 @@ def self_groups(layout: GroupedLayout, *, padded: bool = False, device: torch.de
 
 @dataclass(frozen=True, eq=False)
 class DecoderLayout:
-    """Sequences of a decoder, each with the one of the encoder that it reads, sorted by both lengths.
+    """Sequences of a decoder, each with the encoder sequence that it reads, sorted by both lengths.
 
-    >>> pairs = Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5]))
+    >>> pairs = DecoderLayout.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5]))
     >>> [(group.count, group.asks, group.asked) for group in pairs.across.groups]
     [(1, 1, 4), (2, 2, 5)]
     """
 
-    itself: CrossGroups  # of the decoder's tokens to themselves
-    across: CrossGroups  # of the decoder's tokens to the encoder's
-    order: Tensor  # [N] the token of the decoder that stands at each place after sorting
-    inverse: Tensor  # [N] the opposite
-    read: Tensor  # [M] the token of the encoder that stands at each place
-    longest: int  # tokens of the longest sequence of the decoder
+    itself: CrossGroups  # the decoder's tokens to themselves
+    across: CrossGroups  # the decoder's tokens to the encoder's
+    order: Tensor  # [N] the decoder token at each place after sorting
+    inverse: Tensor  # [N] the inverse
+    read: Tensor  # [M] the encoder token at each place
+    longest: int  # tokens of the decoder's longest sequence
 
     @classmethod
     @uncompiled
     def of(cls, lengths: Tensor, read: Tensor, *, padded: bool | None = None) -> DecoderLayout:
-        """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads.
+        """From the lengths of the decoder's sequences and of the encoder's, [B] each, which are read on the host.
 
-        `padded`: blocks of sequences whose lengths nearly agree; by default on CUDA.
+        `padded`: group sequences of similar lengths; by default on CUDA.
         """
         device = lengths.device
         padded = device.type == "cuda" if padded is None else padded
@@ -130,7 +130,7 @@ class DecoderLayout:
 
 
 def _reordered_tokens(lengths: Ints, order: Ints) -> Ints:
-    """The tokens of sequences that are laid end to end in another order."""
+    """The tokens of sequences that are concatenated in another order."""
     starts = np.cumsum(lengths) - lengths
     return np.repeat(starts[order], lengths[order]) + ranges(lengths[order])
 
@@ -139,10 +139,10 @@ def _reordered_tokens(lengths: Ints, order: Ints) -> Ints:
 def attend(
     q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL, *, dropout: float = 0.0
 ) -> Tensor:
-    """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
+    """Each query attends to the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes vary."""
     out = []
     for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
-        if not (group.asks and group.asked):  # nobody asks, or there is nothing to see
+        if not (group.asks and group.asked):  # no queries, or no keys
             out.append(torch.zeros_like(q))
             continue
         q_BHLK = to_block(q, group.count, group.asks, group.queries).transpose(1, 2)
@@ -168,23 +168,23 @@ def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups) -> Iterator[t
 def cross_attention_weights(
     q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL
 ) -> list[Tensor]:
-    """The weights by themselves, [H, queries, keys] of each sequence in the order of the groups. For looking inside.
+    """Only the attention weights, [H, queries, keys] of each sequence in the order of the groups, for interpretation.
 
-    Blocks must be of sequences of one length.
+    Groups must be of sequences of one length.
     """
     weights: list[Tensor] = []
     for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
         assert group.queries is None
         assert group.keys is None
         q_BHLK, k_BHLK = (x.unflatten(0, (group.count, -1)).transpose(1, 2) for x in (q, kv[:, 0]))
-        q_BHLK = q_BHLK * q.shape[-1] ** 0.5  # which the next line divides by
+        q_BHLK = q_BHLK * q.shape[-1] ** 0.5  # the next line divides by it
         seen_LL = sight.seen(group.asks, q.device) if group.asks == group.asked else None
         weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=sight.bias_of(group.asks)))
     return weights
 
 
 class CrossAttention(nn.Module):
-    """Queries of one text, keys and values of another, or of the same; no biases, heads of any size."""
+    """Queries of one text, keys and values of another or the same; no biases, heads of any size."""
 
     stacked: ClassVar[dict[str, int]] = {"kv.weight": 2}
     """As in `Attention`: keys and values are one matrix."""
@@ -198,7 +198,7 @@ class CrossAttention(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """As T5's code: the deviation of queries takes the place of the division by √K."""
+        """As T5's code: the standard deviation of queries replaces the division by √K."""
         hidden, inner = self.q.in_features, self.q.out_features
         deviations = {self.q: (hidden * self.size) ** -0.5, self.kv: hidden**-0.5, self.out: inner**-0.5}
         for linear, deviation in deviations.items():

@@ -1,15 +1,14 @@
-"""Attention through kernels of our own, on GPUs of the Hopper generation, where torch's are those of the one before.
+"""Attention with our own Triton kernels on Hopper GPUs, where torch's kernels are those of the previous generation.
 
     attend_fused(qkv_N3HK, layout, dropout=0.1)      # [N, 3, H, K] → [N, H, K], as `attend_flat`
 
-Made to be faster than torch's variable-length kernel (`benchmarks/attention_speed.py` compares them), and the gradients
-are the same in every run, bit for bit: torch's adds up those of the queries in whatever order its blocks finish. The
-kernels themselves are in `fused_kernels.py`; they want Triton, which comes with torch's builds for CUDA.
+They are faster than torch's variable-length kernel (`benchmarks/attention_speed.py` compares them), and gradients are
+equal in every run, bit for bit: torch's sums those of the queries in the order in which its blocks finish. The kernels
+are in `fused_kernels.py`; they need Triton, which comes with torch's builds for CUDA.
 
-Attention through a variable-length kernel on CUDA: sequences lie end to end, and it is told where they begin.
-
-For bf16 and fp16; our own kernels where they serve (`fused.py`), else torch's flash kernel. None has a place for a bias
-on the scores; such attention is always `Grouped`.
+On CUDA, in bf16 and fp16, `attend_flat` runs a variable-length kernel over concatenated sequences: ours if it supports
+the device (`supports_fused_attention`), else torch's flash kernel. No such kernel supports a bias on the scores; such
+attention always uses `GroupedLayout`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from larvatus.models.nn.attention.layout import FlatLayout
 HOPPER = 9
 """Compute capability of the GPUs on which the kernels were measured."""
 SIZES = (32, 64, 128)
-"""Sizes of heads."""
+"""Supported head sizes."""
 EVERYTHING = -1
-"""How far a token sees where nothing limits it."""
+"""A window without limit."""
 TRITON = find_spec("triton") is not None
 
 
 class KernelBlocks(NamedTuple):
-    """How a kernel cuts its work."""
+    """Block sizes and launch settings of a kernel."""
 
     rows: int
     """Queries of a block."""
@@ -51,11 +50,11 @@ BACKWARD_KEYS = KernelBlocks(rows=32, columns=128, warps=4, stages=3)
 BACKWARD_QUERIES = KernelBlocks(rows=64, columns=32, warps=4, stages=3)
 """The fastest of ten for each, for heads of 64 in sequences of 512 with dropout, on an H200."""
 DOTS = 64
-"""Rows of a block, of the kernel that needs no others."""
+"""Rows of a block in the kernel of row-wise products."""
 
 
 def supports_fused_attention(device: torch.device, size: int) -> bool:
-    """Whether heads of this size are computed by these kernels on a device."""
+    """Whether these kernels support heads of this size on a device."""
     return (
         TRITON and device.type == "cuda" and size in SIZES and torch.cuda.get_device_properties(device).major == HOPPER
     )
@@ -71,10 +70,10 @@ def attend_fused(
 ) -> Tensor:
     """Attention inside each sequence: [N, 3, H, K] → [N, H, K].
 
-    A `bias` [3·H·K] that was added to every row, as a constant, gets its gradient here: the sum of those of the rows,
-    which are at hand, instead of another pass over all of them.
+    A `bias` [3·H·K] that was added to every row, as a constant, gets its gradient here: the sum over the rows, which
+    are available, instead of another pass over all of them.
     """
-    assert sight.bias is None, "these kernels have no bias"
+    assert sight.bias is None, "these kernels do not support a bias"
     left = sight.window or EVERYTHING
     right = 0 if sight.causal else left
     if dropout > 0:
@@ -87,7 +86,7 @@ def attend_fused(
 
 
 def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: KernelBlocks) -> dict[str, Any]:
-    """What the kernels are told besides tensors: numbers, and what is compiled into them."""
+    """Arguments of the kernels other than tensors: numbers, and compile-time constants."""
     tokens, _, heads, size = qkv_N3HK.shape
     _, left, right, _ = reach
     return {
@@ -111,8 +110,8 @@ def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: K
 def _forward(
     qkv_N3HK: Tensor, bias: Tensor | None, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """`reach`: no sequence is longer; tokens seen before a token, and after it; 1 where a bias wants its gradient."""
-    from larvatus.models.nn.attention import fused_kernels as kernels  # wants Triton
+    """`reach`: longest sequence; tokens attended to before a token, and after it; 1 if a bias needs its gradient."""
+    from larvatus.models.nn.attention import fused_kernels as kernels  # needs Triton
 
     heads, sequences = qkv_N3HK.shape[2], len(edges) - 1
     out, lse = _outputs(qkv_N3HK)
@@ -146,8 +145,8 @@ def _backward(
     dropout: float,
     reach: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """Of qkv, and of its bias (of no length where there is none)."""
-    from larvatus.models.nn.attention import fused_kernels as kernels  # wants Triton
+    """Gradients of qkv and of its bias (empty if there is none)."""
+    from larvatus.models.nn.attention import fused_kernels as kernels  # needs Triton
 
     tokens, _, heads, size = qkv_N3HK.shape
     limit, sequences, biased = reach[0], len(edges) - 1, reach[3]
@@ -197,17 +196,17 @@ _forward.register_autograd(_gradient, setup_context=_save)
 
 
 def describe_kernel(device: str, precision: str) -> str:
-    """In words, for people: how attention runs on a device in a precision (``bf16``, ``fp32``)."""
+    """How attention runs on a device in a precision (``bf16``, ``fp32``), in words."""
     if device.startswith("cuda") and precision in ("bf16", "fp16"):
         if torch.cuda.is_available() and supports_fused_attention(torch.device(device), 64):
-            return "variable-length kernels of Larvatus (heads of 32, 64 or 128; others: torch's flash kernel)"
-        return "variable-length flash kernel of torch"
+            return "Larvatus' variable-length kernels (heads of 32, 64 or 128; others: torch's flash kernel)"
+        return "torch's variable-length flash kernel"
     return "scaled dot products over groups of one length"
 
 
 def attend_flat(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask = FULL, *, dropout: float = 0.0) -> Tensor:
     """Attention inside each sequence: [N, 3, H, K] → [N, H, K]."""
-    assert sight.bias is None, "the variable-length kernel has no bias"
+    assert sight.bias is None, "the variable-length kernel does not support a bias"
     if supports_fused_attention(qkv_N3HK.device, qkv_N3HK.shape[-1]):
         return attend_fused(qkv_N3HK, layout, sight, dropout=dropout)
     q, k, v = qkv_N3HK.unbind(1)
@@ -218,7 +217,7 @@ def attend_flat(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask = FUL
         )
 
         return cast(Tensor, varlen_attn(q, k, v, edges, edges, limit, limit))
-    # the public function has no dropout, nor a window in torch 2.10; the operator beneath it has, and autograd knows it
+    # the public function has no dropout, and no window in torch 2.10; the operator beneath has, with autograd
     debug_mask = False
     flash = torch.ops.aten._flash_attention_forward
     sides = {"window_size_left": window, "window_size_right": 0 if causal else window} if window else {}

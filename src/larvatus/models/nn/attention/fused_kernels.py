@@ -1,12 +1,13 @@
-"""Kernels of attention over sequences that lie end to end, for NVIDIA GPUs (Dao 2023, equations of section 3).
+"""Triton kernels of attention over concatenated sequences, for NVIDIA GPUs (Dao 2023, equations of section 3).
 
-Forward, and backward in two passes, one for keys and values and one for queries: each number is added up by a single
-program in a fixed order, so that results repeat bit for bit. Which weights are dropped is not stored but worked out
-again: two hashes, one of the query's place and one of the key's, are multiplied and held against a threshold.
+Forward, and backward in two passes, one for keys and values and one for queries: each number is summed by a single
+program in a fixed order, so that results are equal bit for bit. The dropout mask is not stored but recomputed: a hash
+of the query's position and one of the key's are multiplied and compared with a threshold.
 
     out = softmax(Q Kᵀ / √K) ∘ kept / (1 − p) · V           inside each sequence of each head
 
-N tokens, H heads, K size of a head; edges [B + 1] say where sequences begin. A program takes one block of rows.
+N tokens, H heads, K size of a head; edges [B + 1] are the offsets of the sequences. A program computes one block of
+rows.
 """
 
 # Triton has no types, and its functions take plain numbers and addresses.
@@ -19,12 +20,12 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-"""Weights are powers of 2 here, so that scores are multiplied by this; their gradients are not."""
+"""Weights are powers of 2 here, so scores are multiplied by this; their gradients are not."""
 
 
 @triton.jit
 def _mixed(x):
-    """A hash of 32 bits (Wellons's lowbias32)."""
+    """A 32-bit hash (Wellons's lowbias32)."""
     x = x ^ (x >> 16)
     x = x * 0x7FEB352D
     x = x ^ (x >> 15)
@@ -34,7 +35,7 @@ def _mixed(x):
 
 @triton.jit
 def _seed(seed_ptr, sequence, head, heads):
-    """Of one head in one sequence: two numbers, for queries and for keys."""
+    """Two seeds for one head in one sequence, for queries and for keys."""
     base = tl.load(seed_ptr).to(tl.uint32, bitcast=False)
     first = _mixed((sequence * heads + head).to(tl.uint32) * 0x9E3779B9 ^ base)
     return first, _mixed(first ^ 0x85EBCA6B)
@@ -42,13 +43,13 @@ def _seed(seed_ptr, sequence, head, heads):
 
 @triton.jit
 def _places(seed, rows):
-    """A hash of each place; odd, so that multiplying with it loses nothing."""
+    """A hash of each position; odd, so that multiplying by it loses nothing."""
     return _mixed(rows.to(tl.uint32) * 0x9E3779B9 ^ seed) | 1
 
 
 @triton.jit
 def _seen(row, column, length, LEFT: tl.constexpr, RIGHT: tl.constexpr):
-    """Whether a query sees a key: of the same sequence, and no further off than is allowed on that side."""
+    """Whether a query attends to a key: of the same sequence, and within the window on that side."""
     seen = column < length
     if LEFT >= 0:
         seen = seen & (column >= row - LEFT)
@@ -59,7 +60,7 @@ def _seen(row, column, length, LEFT: tl.constexpr, RIGHT: tl.constexpr):
 
 @triton.jit
 def _range(begin, length, SIZE: tl.constexpr, BLOCK: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr):
-    """What the places from `begin` on look at: its first, the end of what wants no mask, its end."""
+    """The keys of the positions from `begin` on: first, end of the part without a mask, end."""
     first = 0
     last = length
     whole = (length // BLOCK) * BLOCK
@@ -91,7 +92,7 @@ def _forward_blocks(
         if MASKED:
             scores = tl.where(_seen(rows[:, None], at[None, :], length, LEFT, RIGHT), scores, -float("inf"))
         newest = tl.maximum(most, tl.max(scores, 1))
-        if LEFT >= 0 or RIGHT >= 0:  # a row may see nothing of this block
+        if LEFT >= 0 or RIGHT >= 0:  # a row may attend to nothing in this block
             newest = tl.where(newest == -float("inf"), 0.0, newest)
         weights = tl.exp2(scores - newest[:, None])
         shrink = tl.exp2(most - newest)
@@ -115,7 +116,7 @@ def forward(
     HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """qkv [N, 3, H, K] → out [N, H, K]; lse [H, N], the logarithm (base 2) of what the weights were divided by."""
+    """qkv [N, 3, H, K] → out [N, H, K]; lse [H, N], the log (base 2) of the softmax's normaliser."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence).to(tl.int64)
     length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
@@ -168,9 +169,9 @@ def backward_keys(
     HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr, BIASED: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """Gradients of a block of keys and values: all queries of the sequence go past them.
+    """Gradients of a block of keys and values, over all queries of the sequence.
 
-    sums [B · blocks, 2, H, K]: those gradients over the block, for the bias that was added to all tokens alike.
+    sums [B · blocks, 2, H, K]: those gradients summed over the block, for the bias that was added to all tokens.
     """
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence).to(tl.int64)
@@ -200,7 +201,7 @@ def backward_keys(
         real = rows < length
         q = tl.load(base + rows[:, None] * stride + dims[None, :], mask=real[:, None], other=0.0)
         do = tl.load(grads + rows[:, None] * width + dims[None, :], mask=real[:, None], other=0.0)
-        log = tl.load(logs + rows, mask=real, other=float("inf"))  # weights of rows that are not there become 0
+        log = tl.load(logs + rows, mask=real, other=float("inf"))  # weights of rows past the end become 0
         dot = tl.load(deltas + rows, mask=real, other=0.0) * kept_share
         weights = tl.exp2(tl.dot(k, tl.trans(q)) * SCALE - log[None, :])  # [COLUMNS, ROWS]
         if LEFT >= 0 or RIGHT >= 0:
@@ -260,7 +261,7 @@ def backward_queries(
     HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr, BIASED: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """Gradients of a block of queries: all keys of the sequence go past them. sums [B · blocks, H, K], as above."""
+    """Gradients of a block of queries, over all keys of the sequence. sums [B · blocks, H, K], as above."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence).to(tl.int64)
     length = (tl.load(edges + sequence + 1) - start).to(tl.int32)

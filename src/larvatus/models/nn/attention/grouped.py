@@ -1,9 +1,9 @@
-"""Attention over sequences of one length, and over a batch whose tokens lie sorted by length (`GroupedLayout`).
+"""Attention over sequences of one length, and over a batch whose tokens are sorted by length (`GroupedLayout`).
 
     SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V                        (chapter eq. 11.3 to 11.6)
 
-What every device but CUDA gets, and on CUDA whatever the variable-length kernel has no place for: a bias on the scores.
-H heads, K size of a head; B sequences of L tokens in a group.
+Used on every device except CUDA, and on CUDA for what the variable-length kernel does not support: a bias on the
+scores. H heads, K size of a head; B sequences of L tokens in a group.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def self_attention(
     bias_HLL: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Equation 11.6 for sequences of one length, `bias` added to the scores.
+    """Equation 11.6 for sequences of one length, with `bias` added to the scores.
 
-    `dropout` zeroes attention weights at random, `seen` is a mask; `scale` is 1 / √d_k, unless it is given.
+    `dropout` zeroes attention weights at random, `seen` is a mask; `scale` defaults to 1 / √d_k.
     """
-    mask = seen_LL  # of truth values, or of numbers to add
+    mask = seen_LL  # of booleans, or of numbers to add
     if bias_HLL is not None:
         bias_HLL = bias_HLL.to(q_BHLK.dtype)
         mask = bias_HLL if seen_LL is None else bias_HLL.masked_fill(~seen_LL, -math.inf)
@@ -53,7 +53,7 @@ def self_attention(
 def attention_weights(
     q_BHLK: Tensor, k_BHLK: Tensor, *, seen_LL: Tensor | None = None, bias_HLL: Tensor | None = None
 ) -> Tensor:
-    """α = softmax(Q K^T / √d_k), the weights by themselves: [B, H, L, L], a row for each query. For looking inside."""
+    """Only the weights, α = softmax(Q K^T / √d_k): [B, H, L, L], a row for each query. For interpretation."""
     scores_BHLL = (q_BHLK @ k_BHLK.transpose(-1, -2)).float() / math.sqrt(q_BHLK.shape[-1])
     if bias_HLL is not None:
         scores_BHLL = scores_BHLL + bias_HLL.float()
@@ -68,7 +68,7 @@ def attend_grouped(
 ) -> Tensor:
     """Attention inside each sequence, for tokens sorted by length: [N, 3, H, K] → [N, H, K].
 
-    Its shapes differ from batch to batch, so a compiled model steps out of its graph here.
+    Its shapes vary from batch to batch, so a compiled model breaks its graph here.
     """
     out = []
     for (q, k, v), length in _by_group(qkv_N3HK, layout):
@@ -79,7 +79,7 @@ def attend_grouped(
 
 
 def grouped_weights(qk_N2HK: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
-    """The weights of attention from queries and keys, [H, L, L] for each sequence in the order of the layout."""
+    """The attention weights from queries and keys, [H, L, L] for each sequence in the order of the layout."""
     weights: list[Tensor] = []
     for (q, k), length in _by_group(qk_N2HK, layout):
         seen_LL, bias_HLL = sight.seen(length, q.device), sight.bias_of(length)
@@ -88,7 +88,7 @@ def grouped_weights(qk_N2HK: Tensor, layout: GroupedLayout, sight: AttentionMask
 
 
 def attend_from(q_BHK: Tensor, kv_N2HK: Tensor, layout: GroupedLayout, *, dropout: float = 0.0) -> Tensor:
-    """Attention of one query of each sequence to all of that sequence: [B, H, K] → [B, H·K]."""
+    """Attention of one query of each sequence to its whole sequence: [B, H, K] → [B, H·K]."""
     queries = torch.split(q_BHK, [count for count, _ in layout.groups])
     out = []
     for q, ((k_BHLK, v_BHLK), _) in zip(queries, _by_group(kv_N2HK, layout), strict=True):

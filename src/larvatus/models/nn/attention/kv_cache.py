@@ -1,13 +1,13 @@
-"""Keys and values of sequences under way, so that a new token is the only one that a step computes.
+"""Keys and values of sequences that are being generated, so that a step computes only the new token.
 
-    cache = Cache.of(lengths, layers=12, room=20)
-    cache.keep(0, qkv_N3HK[:, 1:])             # of the prompts, in the order of `Grouped`: once for each layer
-    cache.attend(0, qkv_B3HK)                  # of one new token each, which sees all before it and itself: [B, H, K]
+    cache = KeyValueCache.of(lengths, layers=12, room=20)
+    cache.keep(0, qkv_N3HK[:, 1:])             # of the prompts, in the order of `GroupedLayout`: once for each layer
+    cache.attend(0, qkv_B3HK)                  # of one new token each, which attends to all before it and itself
     cache.advance()                            # after the last layer
 
-Nothing is padded: sequences of one length lie in one block, as in `Grouped`, and since all get a token at each step,
-they stay of one length. They stand sorted by length; `order` says which is which.
-B sequences in groups of G, N tokens of the prompts, H heads, K size of a head, L tokens.
+Nothing is padded: sequences of one length form one block, as in `GroupedLayout`, and since all get a token at each
+step, they stay of one length. They are sorted by length; `order` is the sorting. B sequences in groups of G, N tokens
+of the prompts, H heads, K size of a head, L tokens.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class _Block:
 @dataclass(eq=False)
 class KeyValueCache:
     blocks: list[_Block]
-    order: Ints  # [B] the sequence that stands at each place, by length
+    order: Ints  # [B] the sequence at each place, by length
     device: torch.device
 
     @classmethod
     def of(cls, lengths: Ints, *, room: int, device: torch.device) -> KeyValueCache:
-        """Empty, for prompts of these lengths, to which at most `room` tokens are added."""
+        """An empty cache for prompts of these lengths, to which at most `room` tokens are added."""
         sizes, counts = np.unique(lengths, return_counts=True)
         blocks = [
             _Block(length=size, count=count, room=size + room)
@@ -64,7 +64,7 @@ class KeyValueCache:
         return np.repeat([block.length for block in self.blocks], [block.count for block in self.blocks])
 
     def keep(self, kv_N2HK: Tensor) -> None:
-        """The keys and values of the prompts in the next layer."""
+        """Store the keys and values of the prompts in the next layer."""
         parts = torch.split(kv_N2HK, [block.count * block.length for block in self.blocks])
         for block, part in zip(self.blocks, parts, strict=True):
             kv_2GHLK = part.unflatten(0, (block.count, block.length)).permute(2, 0, 3, 1, 4)
@@ -73,9 +73,9 @@ class KeyValueCache:
             block.layers.append(held)
 
     def attend(self, layer: int, qkv_B3HK: Tensor, *, window: int = 0) -> Tensor:
-        """Attention of the newest token of each sequence to itself and those before, whose keys and values are kept.
+        """Attention of the newest token of each sequence to itself and those before, whose keys and values are cached.
 
-        With a window, to those at most so far back.
+        With a window, only to those at most that far back.
         """
         out = []
         parts = torch.split(qkv_B3HK, [block.count for block in self.blocks])
@@ -88,7 +88,7 @@ class KeyValueCache:
         return torch.cat(out)
 
     def advance(self) -> None:
-        """The newest token belongs to what is there."""
+        """Count the newest token as part of the sequence."""
         for block in self.blocks:
             block.length += 1
 

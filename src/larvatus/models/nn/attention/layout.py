@@ -1,20 +1,19 @@
-"""Where each sequence lies in the flat batch, worked out once per batch and shared by all layers.
+"""Where each sequence is in the flat batch, computed once per batch and shared by all layers.
 
-    Packed     the tokens as they come, with the edges of the sequences: what variable-length kernels on CUDA want
-    Grouped    the tokens sorted by the length of their sequence, so that sequences of one length form a [B, L] block
-               without a padded token and without a copy: what every other device gets
+    FlatLayout       tokens in their order, with the offsets of the sequences: for variable-length kernels on CUDA
+    GroupedLayout    tokens sorted by the length of their sequence, so that sequences of one length form a [B, L] block
+                     without padding or a copy: for every other device
 
-Sorting is undone after the last layer, so nobody outside `nn/` sees it. Which token sees which is not said here, but by
-`sight.py`.
+The sorting is undone after the last layer, so nothing outside `nn/` sees it. Which tokens attend to each other is the
+attention mask's (`attention_mask.py`).
 
-    >>> Grouped.of(torch.tensor([3, 1, 3])).groups
+    >>> GroupedLayout.of(torch.tensor([3, 1, 3])).groups
     ((1, 1), (2, 3))
 
-Sequences of different lengths as one block for attention with a bias, where a GPU would wait for many small kernels.
-
-Where scores have a bias, the variable-length kernels of CUDA cannot be used, and a block for each length (`layout.py`)
-is a launch of kernels for each length. So on CUDA sequences of about the same length share a block, filled up to the
-longest, and what was filled up is masked. Only attention sees it: everything else works on the flat batch.
+`Padding` joins sequences of different lengths into one block for attention with a bias. The variable-length kernels of
+CUDA have no bias, and a block for each length is a kernel launch for each length. So on CUDA sequences of similar
+length share a block, padded to the longest, and the padding is masked. Only attention sees it: everything else works on
+the flat batch.
 
     >>> padding = Padding.of(np.array([1, 3]), torch.device("cpu"))
     >>> padding.block(torch.tensor([7, 8, 9, 10]))[padding.real].tolist()
@@ -41,7 +40,7 @@ from larvatus.models.nn.uncompiled import uncompiled
 
 @dataclass(frozen=True, eq=False)
 class FlatLayout:
-    edges: Tensor  # [B + 1] int32, where each sequence begins; the last entry is N
+    edges: Tensor  # [B + 1] int32, the offset of each sequence; the last entry is N
     limit: int  # no sequence is longer; constant over a phase of training, so that a compiled step never sees it change
 
     @classmethod
@@ -58,13 +57,13 @@ class FlatLayout:
 @dataclass(frozen=True, eq=False)
 class GroupedLayout:
     groups: tuple[tuple[int, int], ...]  # (sequences, tokens of each), shortest first
-    order: Tensor | None  # [N] the token that stands at each place after sorting; None when the batch came sorted
-    inverse: Tensor | None  # [N] the opposite
+    order: Tensor | None  # [N] the token at each place after sorting; None if the batch is sorted already
+    inverse: Tensor | None  # [N] the inverse
 
     @classmethod
     @uncompiled
     def of(cls, lengths: Tensor) -> GroupedLayout:
-        """Reads the lengths on the host."""
+        """From lengths, which are read on the host."""
         host = lengths.detach().cpu().numpy()
         sizes, counts = np.unique(host, return_counts=True)
         groups = tuple((int(count), int(size)) for size, count in zip(sizes, counts, strict=True) if size > 0)
@@ -82,11 +81,11 @@ class GroupedLayout:
         )
 
     def arrange(self, x: Tensor) -> Tensor:
-        """[N, …] as the batch has it → [N, …] by length."""
+        """[N, …] in the batch's order → [N, …] by length."""
         return x if self.order is None else x.index_select(0, self.order)
 
     def restore(self, x: Tensor) -> Tensor:
-        """The opposite of `arrange`."""
+        """The inverse of `arrange`."""
         return x if self.inverse is None else x.index_select(0, self.inverse)
 
 
@@ -94,16 +93,14 @@ TokenLayout = FlatLayout | GroupedLayout
 
 
 SHORT = 16
-"""Sequences up to this long share a block."""
+"""Sequences up to this length share a block."""
 
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    rows: (
-        Tensor  # [B · L] the token at each place of the block; after the end of a sequence some other, which is masked
-    )
+    rows: Tensor  # [B · L] the token at each place of the block; past the end of a sequence some other, which is masked
     real: Tensor  # [B, L] whether a place is inside its sequence
-    places: Tensor  # [n] where each token stands in the block
+    places: Tensor  # [n] the place of each token in the block
 
     @classmethod
     def of(cls, lengths: Ints, device: torch.device) -> Padding:
@@ -128,7 +125,7 @@ class Padding:
 def length_class(lengths: Ints, *, padded: bool) -> Ints:
     """What sequences of one block have in common: their length, or the power of two above it.
 
-    >>> kind_of(np.array([0, 3, 16, 17, 100]), padded=True).tolist()
+    >>> length_class(np.array([0, 3, 16, 17, 100]), padded=True).tolist()
     [0, 16, 16, 32, 128]
     """
     if not padded:
@@ -138,15 +135,15 @@ def length_class(lengths: Ints, *, padded: bool) -> Ints:
 
 
 def padding_if_needed(lengths: Ints, device: torch.device) -> Padding | None:
-    """None where lengths are equal, and nothing is to be filled up."""
+    """None if lengths are equal, so that nothing is padded."""
     return None if len(lengths) == 0 or lengths.min() == lengths.max() else Padding.of(lengths, device)
 
 
 def to_block(x: Tensor, count: int, length: int, padding: Padding | None) -> Tensor:
-    """[n, …] → [B, L, …]: a view where nothing is filled up."""
+    """[n, …] → [B, L, …]: a view if nothing is padded."""
     return x.unflatten(0, (count, length)) if padding is None else padding.block(x)
 
 
 def to_rows(x: Tensor, padding: Padding | None) -> Tensor:
-    """The opposite."""
+    """The inverse."""
     return x.flatten(0, 1) if padding is None else padding.flat(x)

@@ -1,17 +1,17 @@
-"""Attention that knows how far apart two tokens are and whether they are of one segment, and nothing else of places
+"""Attention that depends on the distance of two tokens and on whether they share a segment, not on absolute positions
 (Transformer-XL, Dai et al. 2019, §3.3; XLNet, Yang et al. 2019, §2.4 and 2.5).
 
     score_ij = ((q_i + u) · k_j  +  (q_i + v) · r_{i−j}  +  (q_i + w) · s_{[seg_i ≠ seg_j]}) / √K      r_d = W_r sin(d)
 
-u, v, w are learnt, as are the two vectors s of a head. Keys come of the tokens of a sequence and of the states that are
-remembered from before it. Queries come of all tokens (the content stream), or of some places only (the query stream,
-whose vectors do not know the token there). Which token sees which is said by the order in which tokens are predicted:
+u, v, w are learned, as are the two vectors s of a head. Keys come from the tokens of a sequence and from the states
+that are remembered from before it. Queries come from all tokens (the content stream), or from some positions only (the
+query stream, whose vectors do not know the token there). The order in which tokens are predicted decides the mask:
 
     content   i sees j where order_j ≤ order_i          query   i sees j where order_j < order_i
 
-without an order, all are seen. What is remembered is always seen, in segment 0.
-N tokens, M places asked at, T remembered states, E distances, H heads, K size of a head, D = H·K hidden size; in a
-group B sequences of L tokens, Q queries each and S = T + L keys.
+Without an order, everything is seen. Remembered states are always seen, in segment 0. N tokens, M queried positions, T
+remembered states, E distances, H heads, K size of a head, D = H·K hidden size; in a group B sequences of L tokens, Q
+queries each and S = T + L keys.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from larvatus.models.nn.uncompiled import uncompiled
 
 @dataclass(frozen=True, eq=False)
 class RelativeContext:
-    """What all layers are told of the tokens besides their vectors, in the order of the groups."""
+    """Input of all layers other than the tokens' vectors, in the order of the groups."""
 
     streams: StreamLayout
-    distances_ED: Tensor  # sinusoids of the distances `longest` + remembered − 1 … −`longest`, falling
+    distances_ED: Tensor  # sinusoids of the distances `longest` + remembered − 1 … −`longest`, descending
     reach: int  # the largest of them
     segments_N: Tensor
     order_N: Tensor | None = None  # when each token is predicted; None: no token is hidden from another
-    heads: Tensor | None = None  # [H] what each head's output is multiplied by: 0 masks it; None: nothing is masked
+    heads: Tensor | None = None  # [H] factor of each head's output: 0 masks it; None: no head is masked
 
 
 def sinusoids(largest: int, smallest: int, width: int, device: torch.device) -> Tensor:
-    """sin and cos of the distances `largest` … `smallest` at `width` / 2 wave lengths: [E, D] (Vaswani et al. 2017)."""
+    """sin and cos of the distances `largest` … `smallest` at `width` / 2 wavelengths: [E, D] (Vaswani et al. 2017)."""
     distance_E = torch.arange(largest, smallest - 1, -1, device=device, dtype=torch.float32)
     frequency = 10_000.0 ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
     angles = distance_E[:, None] * frequency
@@ -54,7 +54,7 @@ def sinusoids(largest: int, smallest: int, width: int, device: torch.device) -> 
 
 
 class KeysAndValues(NamedTuple):
-    """What queries look at: of the tokens, of what is remembered, and of the distances."""
+    """Keys and values of the tokens and of the memory, and the projected distances."""
 
     tokens_N2HK: Tensor
     memory_T2HK: Tensor | None
@@ -63,7 +63,7 @@ class KeysAndValues(NamedTuple):
 
 class RelativeAttention(nn.Module):
     stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
-    """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
+    """Parameters that stack several matrices, for optimizers that treat each separately."""
 
     def __init__(self, *, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ class RelativeAttention(nn.Module):
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
         self.out = nn.Linear(hidden, hidden, bias=False)
         self.distances = nn.Linear(hidden, hidden, bias=False)  # W_r
-        # u, v and w: vectors, so that no optimizer lets them decay
+        # u, v and w: vectors, so that no optimizer decays them
         self.to_content = nn.Parameter(torch.empty(hidden))
         self.to_distance = nn.Parameter(torch.empty(hidden))
         self.to_segment = nn.Parameter(torch.empty(hidden))
-        self.segments = nn.Parameter(torch.empty(2, heads, hidden // heads))  # s: of one segment, of another
+        self.segments = nn.Parameter(torch.empty(2, heads, hidden // heads))  # s: of the same segment, of another
 
     def keys(self, kv_N: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
-        """From keys and values of the tokens [N, 2D], which some queries' projection gave too."""
+        """From keys and values of the tokens [N, 2D], which the projection of the queries gave too."""
         memory = None
         if memory_TD is not None:
             memory = self._split(F.linear(memory_TD, full_weight(self.qkv)[self.hidden :]), 2)
@@ -86,23 +86,23 @@ class RelativeAttention(nn.Module):
         return KeysAndValues(self._split(kv_N, 2), memory, distances_EHK)
 
     def content(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> tuple[Tensor, KeysAndValues]:
-        """Of all tokens: [N, D], and what the query stream of the same layer looks at."""
+        """Attention of all tokens: [N, D], and the keys and values for the query stream of the same layer."""
         qkv_N: Tensor = self.qkv(h_ND)
         keys = self.keys(qkv_N[:, self.hidden :], memory_TD, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
         return self._mixed(self._attend(q_NHK, keys, around, asked=False), around), keys
 
     def keys_of(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
-        """Where no query of the tokens themselves is needed: in the last layer of two streams."""
+        """Keys and values without queries of the tokens themselves: in the last layer of two streams."""
         return self.keys(F.linear(h_ND, full_weight(self.qkv)[self.hidden :]), memory_TD, around)
 
     def query(self, g_MD: Tensor, keys: KeysAndValues, around: RelativeContext) -> Tensor:
-        """Of the places asked at: [M, D]."""
+        """Attention of the queried positions: [M, D]."""
         q_MHK = self._split(F.linear(g_MD, full_weight(self.qkv)[: self.hidden]), 1)[:, 0]
         return self._mixed(self._attend(q_MHK, keys, around, asked=True), around)
 
     def weights(self, h_ND: Tensor, around: RelativeContext) -> list[Tensor]:
-        """The weights of attention of all tokens, [H, L, L] for each sequence in the order of the groups.
+        """The attention weights of all tokens, [H, L, L] for each sequence in the order of the groups.
 
         Groups must be of sequences of one length.
         """
@@ -123,14 +123,14 @@ class RelativeAttention(nn.Module):
 
     @uncompiled
     def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Tensor:
-        """Group by group; shapes differ from batch to batch, so a compiled model steps out of its graph here."""
+        """Group by group; shapes vary from batch to batch, so a compiled model breaks its graph here."""
         dropout = self.dropout if self.training else 0.0
         out = []
         for part in by_group(q_QHK, keys, around, asked=asked):
             bias_BHQS = self._bias(part, keys.distances_EHK, around)
             q_BHQK = part.q_BHQK + self._vector(self.to_content).to(part.q_BHQK.dtype)
             if part.seen_BQS is not None:
-                # a place that sees nothing would look at all with equal weight; it looks at all, and gets nothing
+                # a position that sees nothing would attend to all with equal weight; it does, and its output is zeroed
                 sees_BQ1 = part.seen_BQS.any(-1, keepdim=True)
                 bias_BHQS = bias_BHQS.masked_fill(~(part.seen_BQS | ~sees_BQ1)[:, None], -math.inf)
             y_BHQK = self_attention(q_BHQK, part.k_BHSK, part.v_BHSK, dropout=dropout, bias_HLL=bias_BHQS)
@@ -141,7 +141,7 @@ class RelativeAttention(nn.Module):
         return torch.cat(out) if out else q_QHK
 
     def _mixed(self, y_QHK: Tensor, around: RelativeContext) -> Tensor:
-        """The heads of each query put together: [Q, H, K] → [Q, D]."""
+        """The heads of each query projected together: [Q, H, K] → [Q, D]."""
         if around.heads is not None:
             y_QHK = y_QHK * around.heads[:, None].to(y_QHK.dtype)
         mixed_QD: Tensor = self.out(y_QHK.flatten(-2))
@@ -152,7 +152,9 @@ class RelativeAttention(nn.Module):
         group, q = part.group, part.q_BHQK
         first = around.reach - (group.remembered + group.length - 1)
         if first < 0:
-            raise UsageError(f"{group.remembered} states are remembered, more than the model keeps; read text anew")
+            raise UsageError(
+                f"{group.remembered} states are remembered, more than the model keeps; start without memory"
+            )
         r_HKE = distances_EHK[first : first + group.remembered + 2 * group.length].permute(1, 2, 0)
         far_BHQE = (q + self._vector(self.to_distance).to(q.dtype)) @ r_HKE.to(q.dtype)
         if part.places_BQ is None:
@@ -180,7 +182,7 @@ class RelativeAttention(nn.Module):
 def relative_shift(x_BHLE: Tensor, *, keys: int) -> Tensor:
     """Scores by distance → scores by key: row i begins L − 1 − i columns later. [B, H, L, E] → [B, H, L, S]
 
-    Laid end to end, the rows begin one element earlier each if they are one element shorter: no copy by index.
+    In a flat view, rows begin one element earlier each if they are one element shorter: no copy by index.
 
     >>> relative_shift(torch.tensor([[1, 0, -1, -2], [1, 0, -1, -2]]), keys=2)     # distances of 2 tokens
     tensor([[ 0, -1],
@@ -194,15 +196,15 @@ def relative_shift(x_BHLE: Tensor, *, keys: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class GroupInputs:
-    """The sequences of a group."""
+    """The inputs of one group."""
 
     group: StreamGroup
     q_BHQK: Tensor
     k_BHSK: Tensor
     v_BHSK: Tensor
-    places_BQ: Tensor | None  # where queries ask; None: at every token in turn
+    places_BQ: Tensor | None  # positions of the queries; None: every token in turn
     other_BQS: Tensor  # whether query and key are of different segments
-    seen_BQS: Tensor | None  # [B, Q or 1, S]; None: all is seen
+    seen_BQS: Tensor | None  # [B, Q or 1, S]; None: everything is seen
 
 
 def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Iterator[GroupInputs]:
@@ -237,12 +239,12 @@ def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, ask
 
 
 def _at(x_BL: Tensor, places_BQ: Tensor | None) -> Tensor:
-    """What the tokens have at which queries ask."""
+    """Values of the tokens at the queried positions."""
     return x_BL if places_BQ is None else x_BL.gather(1, places_BQ)
 
 
 def _seen(order_BL: Tensor | None, places_BQ: Tensor | None, group: StreamGroup) -> Tensor | None:
-    """Which keys each query sees: [B, Q or 1, S]; None: all. A place asked at does not see its own token."""
+    """Which keys each query sees: [B, Q or 1, S]; None: all. A queried position does not see its own token."""
     seen_BQL = None if group.tokens is None else group.tokens.real[:, None]
     if order_BL is not None:
         of_queries = _at(order_BL, places_BQ)[..., None]

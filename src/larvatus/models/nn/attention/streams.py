@@ -1,15 +1,15 @@
-"""Where the tokens of a batch lie for attention in two streams, worked out once per batch and shared by all layers.
+"""Where the tokens of a batch are for attention in two streams, computed once per batch and shared by all layers.
 
-Like `Grouped` (`layout.py`), sequences that are alike form a block without a padded token, but here three things must
-be alike: their tokens, the states that are remembered of what came before them (Transformer-XL), and the places at
-which the second stream asks. A batch without the last two is grouped as `Grouped` does it. On CUDA, sequences share a
-block that are nearly alike in tokens and places (`padding.py`).
+As in `GroupedLayout` (`layout.py`), equal sequences form a block without padding, but here three numbers must be equal:
+tokens, states that are remembered from before (Transformer-XL), and queried positions of the second stream. A batch
+without the last two is grouped as `GroupedLayout` does it. On CUDA, sequences with similar numbers of tokens and
+positions share a padded block.
 
-    >>> streams = Streams.of(torch.tensor([3, 2, 3]), places=torch.tensor([1, 2, 6]))   # 2 of the first, 1 of the last
+    >>> streams = StreamLayout.of(torch.tensor([3, 2, 3]), places=torch.tensor([1, 2, 6]))  # 2 of the 1st, 1 of the 3rd
     >>> [(group.count, group.length, group.asked) for group in streams.groups]
     [(1, 2, 0), (1, 3, 1), (1, 3, 2)]
 
-N tokens, M places asked at, B sequences.
+N tokens, M queried positions, B sequences.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from larvatus.models.nn.uncompiled import uncompiled
 
 @dataclass(frozen=True)
 class StreamGroup:
-    """Sequences that are alike."""
+    """Sequences that form one block."""
 
     count: int
     length: int
-    """Tokens of each, of the longest where they differ."""
+    """Tokens of each; of the longest if they differ."""
     remembered: int
-    """States of each that are kept from before."""
+    """Remembered states of each."""
     asked: int
-    """Places of each at which the second stream asks."""
+    """Queried positions of each in the second stream."""
     tokens: Padding | None = None
     queries: Padding | None = None
 
     def block(self, x: Tensor, *, asked: bool = False) -> Tensor:
-        """What tokens have, or places: [n, …] → [B, L, …]."""
+        """Values of tokens, or of queried positions: [n, …] → [B, L, …]."""
         return to_block(x, self.count, *((self.asked, self.queries) if asked else (self.length, self.tokens)))
 
     def rows(self, *, asked: bool) -> int:
-        """Tokens, or places, of all sequences together."""
+        """Tokens, or queried positions, of all sequences together."""
         padding, each = (self.queries, self.asked) if asked else (self.tokens, self.length)
         return self.count * each if padding is None else len(padding.places)
 
 
 @dataclass(frozen=True, eq=False)
 class RowOrder:
-    """Rows as the batch has them, and as the groups have them; None where that is the same."""
+    """The order of rows in the batch and in the groups; None if they are equal."""
 
     order: Tensor | None
     inverse: Tensor | None
@@ -62,12 +62,12 @@ class RowOrder:
         return x if self.order is None else x.index_select(0, self.order)
 
     def restore(self, x: Tensor) -> Tensor:
-        """The opposite."""
+        """The inverse."""
         return x if self.inverse is None else x.index_select(0, self.inverse)
 
     @classmethod
     def of_runs(cls, lengths: Ints, chosen: Ints, device: torch.device) -> RowOrder:
-        """Runs of rows of these lengths, one after another in the order `chosen`."""
+        """Runs of rows of these lengths, concatenated in the order `chosen`."""
         if np.all(chosen[1:] > chosen[:-1]):
             return cls(None, None)
         order = np.repeat(edges(lengths)[chosen], lengths[chosen]) + ranges(lengths[chosen])
@@ -83,7 +83,7 @@ class StreamLayout:
     memory: RowOrder
     queries: RowOrder
     places: Tensor
-    """[M] the place in its own sequence at which each query asks, in the order of the groups."""
+    """[M] the position of each query in its own sequence, in the order of the groups."""
 
     @property
     def longest(self) -> int:
@@ -99,9 +99,10 @@ class StreamLayout:
         remembered: Tensor | None = None,
         padded: bool | None = None,
     ) -> StreamLayout:
-        """Reads the lengths on the host. `places` [M] are those of the flat batch, ascending; `remembered` [B].
+        """From lengths, which are read on the host. `places` [M] are positions in the flat batch, ascending;
+        `remembered` [B].
 
-        `padded`: blocks of sequences that are nearly alike; by default on CUDA.
+        `padded`: group sequences with similar numbers; by default on CUDA.
         """
         device = lengths.device
         padded = device.type == "cuda" if padded is None else padded
@@ -128,7 +129,7 @@ class StreamLayout:
 def _groups(
     kinds_B3: Ints, length_B: Ints, memory_B: Ints, asked_B: Ints, device: torch.device
 ) -> tuple[StreamGroup, ...]:
-    """Sequences of one kind stand together."""
+    """Sequences of one kind are adjacent."""
     if not len(kinds_B3):
         return ()
     starts = [0, *np.flatnonzero(np.any(kinds_B3[1:] != kinds_B3[:-1], axis=1)) + 1]

@@ -1,0 +1,349 @@
+"""BERT and its relatives as `transformers` stores them: one layout class, and tables for each family.
+
+BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and MPNet (Song et al. 2020) are here;
+`bert_variants.py` has ELECTRA, ALBERT and DistilBERT, `modernbert.py` ModernBERT. All store query, key and value
+separately and tie the output matrix of the masked-lm head to the word embeddings (a copy in the file must be equal).
+Models without a head omit the prefix (`bert.`). TensorFlow's `gamma` and `beta` are the norm's weight and bias.
+
+RoBERTa and XLM-R differ from each other in name and kind of vocabulary only, and from BERT in three things:
+
+    positions    counted from padding_idx + 1 = 2: the first two rows belong to no token, are dropped when read and are
+                 zeros when written
+    segments     there is always one, added to every token; ours has none, so its row is added to all positions when
+                 read, which is the same sum, and is zero when written
+    masked-lm    the head `lm_head` always has a GELU, whatever the encoder has
+
+MPNet has RoBERTa's positions and head, no segments, and a relative position bias that all layers share. Their code
+always uses 32 buckets up to a distance of 128, whatever config.json says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from larvatus.core.errors import ArtefactError
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
+from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, convert, shifted, size
+from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
+from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.models.network import ObjectiveConfig, tag
+from larvatus.models.nn.transformer import TransformerConfig
+from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, SentenceOrderConfig
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
+FIELDS: dict[str, str | ConfigField] = {
+    "hidden_size": "hidden",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": size("feedforward", "inner"),
+    "hidden_act": choice("activation", ACTIVATIONS),
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_positions",
+    "type_vocab_size": "segments",
+    "initializer_range": "init",
+    "layer_norm_eps": "norm_epsilon",
+}
+CONSTANTS: dict[str, Any] = {"position_embedding_type": "absolute", "tie_word_embeddings": True}
+PAD = 1
+UNUSED = PAD + 1  # rows of RoBERTa's positions before that of the first token
+ROBERTA_FIELDS = {name: entry for name, entry in FIELDS.items() if name != "type_vocab_size"} | {
+    "max_position_embeddings": shifted("max_positions", UNUSED)
+}
+EMBEDDINGS = {
+    "words": "word_embeddings",
+    "positions": "position_embeddings",
+    "segments": "token_type_embeddings",
+    "norm": "LayerNorm",
+}
+BLOCK = {
+    "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.out": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "feedforward.up": ("intermediate.dense",),
+    "feedforward.down": ("output.dense",),
+    "feedforward_norm": ("output.LayerNorm",),
+}
+LM_HEAD = {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"}
+OBJECTIVES: dict[str, ObjectiveConfig] = {
+    "masked-lm": MaskedLMConfig(),
+    "next-sentence": NextSentenceConfig(),
+    "sentence-order": SentenceOrderConfig(),
+    "replaced-tokens": ReplacedTokensConfig(generator=0.0),
+}
+NAMED_DROPOUT = {"dropout": "classifier_dropout"}
+
+
+class BertSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json that change the computation, with BERT's defaults; other fields are ignored."""
+
+    vocab_size: Size = 30522
+    hidden_size: Size = 768
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
+    hidden_act: ActivationName = "gelu"
+    hidden_dropout_prob: DropoutRate = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
+    max_position_embeddings: Size = 512
+    type_vocab_size: SizeOrNone = 2
+    initializer_range: Deviation = 0.02
+    layer_norm_eps: Epsilon = 1e-12
+    position_embedding_type: Literal["absolute"] = "absolute"
+    is_decoder: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    tie_word_embeddings: Literal[True] = True
+    pruned_heads: dict[str, Any] = {}
+    architectures: tuple[str, ...] | None = ()
+
+
+class RobertaSettings(BertSettings, frozen=True, kw_only=True):
+    """Other values than the released ones would be another computation."""
+
+    vocab_size: Size = 50265
+    type_vocab_size: Literal[1]
+    pad_token_id: Literal[1] = 1
+
+
+class MPNetSettings(BertSettings, frozen=True, kw_only=True):
+    """What their code takes for granted may not be stated otherwise."""
+
+    vocab_size: Size = 30527
+    relative_attention_num_buckets: Literal[32] = 32
+    pad_token_id: Literal[1] = 1
+
+
+class BertLike(ModelLayout):
+    """A family whose encoder is our transformer (`models/nn/transformer.py`). The attributes are BERT's."""
+
+    model_type = "bert"
+    family = "BERT"
+    settings: type[Any] = BertSettings
+    table = ConfigTable(TransformerConfig, FIELDS, constants=CONSTANTS)
+    prefix = "bert"
+    layer = "bert.encoder.layer.{}"
+    embeddings: Mapping[str, str] = EMBEDDINGS
+    block: Mapping[str, tuple[str, ...]] = BLOCK
+    modules: Mapping[str, str] = {}
+    """Other modules of the encoder: our path → theirs."""
+    heads: Mapping[str, Mapping[str, str]] = {
+        "masked-lm": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "": "cls.predictions",
+        },
+        "next-sentence": {"pooler.dense": "bert.pooler.dense", "classifier": "cls.seq_relationship"},
+    }
+    """Modules of the heads of pretraining; "" is the head itself."""
+    tasks = TaskHeads(
+        "Bert",
+        {
+            "classification": TaskHead(
+                names={"dense": "bert.pooler.dense", "classifier": "classifier"},
+                fixed=CLS | {"dense": "tanh"},
+                fields=NAMED_DROPOUT,
+            ),
+            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=NAMED_DROPOUT),
+            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+        },
+    )
+    pretraining: Mapping[str, tuple[str, ...]] = {
+        "BertForPreTraining": ("masked-lm", "next-sentence"),
+        "BertForMaskedLM": ("masked-lm",),
+        "BertForNextSentencePrediction": ("next-sentence",),
+        "BertModel": (),
+    }
+    aliases: Mapping[str, str] = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    optional = frozenset({"bert.pooler.dense.weight", "bert.pooler.dense.bias"})  # in BertModel, trained or not
+    gelu_head = False
+    """Whether the masked-lm head has a GELU, whatever the encoder has."""
+    roots: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
+    """Beginnings of tensor names that models without a head store without the prefix."""
+    buffers: tuple[str, ...] = ("position_ids", "token_type_ids")
+    """Endings of constants that older versions saved as buffers."""
+
+    def __init__(self) -> None:
+        self.architectures = {**self.pretraining, **self.tasks.architectures}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
+        if misfits := self.table.misfits(model):
+            return f"{self.family} has no {misfits}"
+        if "type_vocab_size" in self.table.fields and not model.segments:
+            return f"{self.family} always has segments"
+        if refused := self.unsupported_heads(architecture):
+            return refused
+        for name, head in heads.items():
+            if isinstance(head, NextSentenceConfig | SentenceOrderConfig) and not head.pooler:
+                return f"{self.family}'s {name} head always has a pooler"
+        if self.gelu_head and "masked-lm" in heads and model.activation != "gelu":
+            return f"{self.family}'s masked-lm head always has a GELU, never model.activation = {model.activation!r}"
+        return None
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        return {
+            "model_type": self.model_type,
+            "architectures": self.class_names(architecture),
+            "vocab_size": architecture.vocabulary,
+            **self.table.write(architecture.model),
+            "pad_token_id": pad,
+            "dtype": "float32",
+            **self.tasks.config(architecture.objectives),
+        }
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        theirs = self.read_settings(config, source)
+        model: TransformerConfig = self.table.read(theirs, source)
+        promised = self.promised_heads(theirs.architectures, source)
+        objectives = self.tasks.objectives(config, promised, dropout=model.dropout, source=source)
+        objectives = objectives or self.objectives(promised, names)
+        if self.gelu_head and MaskedLMConfig() in objectives and model.activation != "gelu":
+            raise ArtefactError(
+                f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of {self.model_type} always "
+                "has a GELU; a model with both is not supported"
+            )
+        return Architecture(model=model, objectives=objectives, vocabulary=theirs.vocab_size)
+
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
+        """The fields of config.json; what our transformer cannot express is refused."""
+        theirs = convert(config, self.settings, source)
+        if getattr(theirs, "pruned_heads", None):
+            raise ArtefactError(f"{source}: pruned_heads is set, and pruned attention heads are not supported")
+        return theirs
+
+    def objectives(self, promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+        """The heads that config.json promises and those that the file holds: published files often hold more.
+
+        A head is recognised by tensors of its own: files without a next-sentence head may hold the pooler too.
+        """
+        modules_of = {
+            head: [name for name in table.values() if "pooler" not in name] for head, table in self.heads.items()
+        }
+        held = {head for head, modules in modules_of.items() for m in modules if {f"{m}.weight", f"{m}.bias"} & names}
+        return tuple(OBJECTIVES[head] for head in self.heads if head in promised | held)
+
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        place, _, kind = parameter.rpartition(".")
+        if (module := self.modules.get(place)) is not None:
+            return (f"{module}.{kind}",)
+        match place.split("."):
+            case ["encoder", "embeddings", part]:
+                return (f"{self.prefix}.embeddings.{self.embeddings[part]}.{kind}",)
+            case ["encoder", "blocks", i, *part]:
+                return tuple(f"{self.layer.format(i)}.{name}.{kind}" for name in self.block[".".join(part)])
+            case ["objectives", head, *part] if head in self.tasks.heads:
+                return self.tasks.tensor_names(head, ".".join([*part, kind]))
+            case ["objectives", head, *part]:
+                return (f"{self.heads[head]['.'.join(part)]}.{kind}",)
+        raise KeyError(parameter)
+
+    def canonical_name(self, name: str) -> str | None:
+        if name.endswith(self.buffers):
+            return None
+        name = f"{self.prefix}.{name}" if name.startswith(self.roots) else name
+        if self.model_type == "bert":  # files that were converted from TensorFlow
+            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        return name
+
+
+class Roberta(BertLike):
+    family = "RoBERTa"
+    settings = RobertaSettings
+    table = ConfigTable(
+        TransformerConfig, ROBERTA_FIELDS, fixed={"segments": 0}, constants=CONSTANTS | {"type_vocab_size": 1}
+    )
+    prefix, layer = "roberta", "roberta.encoder.layer.{}"
+    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": LM_HEAD}
+    aliases: Mapping[str, str] = {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+    optional = frozenset({"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"})  # RobertaModel's, never trained
+    gelu_head = True
+    pad = PAD
+
+    def __init__(self, model_type: str, classes: str, *, vocabulary: str = "byte-bpe") -> None:
+        self.model_type, self.vocabulary = model_type, vocabulary
+        self.tasks = TaskHeads(
+            classes,
+            {
+                "classification": TaskHead(
+                    names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+                    fixed=CLS | {"dense": "tanh"},
+                    fields=NAMED_DROPOUT,
+                ),
+                "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=NAMED_DROPOUT),
+                "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            },
+        )
+        self.pretraining = {f"{classes}ForMaskedLM": ("masked-lm",), f"{classes}Model": ()}
+        super().__init__()
+
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        positions, segments = (f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("position", "token_type"))
+        table = tensors[positions]
+        unused, segment = (table.new_zeros(rows, table.shape[1]) for rows in (UNUSED, 1))
+        return {**tensors, positions: torch.cat([unused, table]), segments: segment}
+
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        positions, segments = (f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("position", "token_type"))
+        table, segment = (tensors[name].to(torch.float32) for name in (positions, segments))
+        kept = {name: tensor for name, tensor in tensors.items() if name != segments}
+        return {**kept, positions: table[UNUSED:] + segment}
+
+
+class MPNet(BertLike):
+    model_type, family = "mpnet", "MPNet"
+    settings = MPNetSettings
+    table = ConfigTable(
+        TransformerConfig,
+        ROBERTA_FIELDS,
+        fixed={"segments": 0, "relative_buckets": 32, "relative_distance": 128},
+        constants={"tie_word_embeddings": True, "relative_attention_num_buckets": 32},
+    )
+    prefix, layer = "mpnet", "mpnet.encoder.layer.{}"
+    block = BLOCK | {
+        "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        "attention.out": ("attention.attn.o",),
+        "attention_norm": ("attention.LayerNorm",),
+    }
+    modules: Mapping[str, str] = {"encoder.relative": "mpnet.encoder.relative_attention_bias"}
+    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": LM_HEAD}
+    tasks = TaskHeads(
+        "MPNet",
+        {
+            "classification": TaskHead(
+                names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+                fixed=CLS | {"dense": "tanh"},
+                fields={},
+            ),
+            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+        },
+    )
+    pretraining: Mapping[str, tuple[str, ...]] = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": ()}
+    aliases: Mapping[str, str] = {
+        "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+    optional = frozenset({"mpnet.pooler.dense.weight", "mpnet.pooler.dense.bias"})  # MPNetModel's, never trained
+    gelu_head = True
+    pad = PAD
+    positions = "mpnet.embeddings.position_embeddings.weight"
+
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        table = tensors[self.positions]
+        return {**tensors, self.positions: torch.cat([table.new_zeros(UNUSED, table.shape[1]), table])}
+
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {**tensors, self.positions: tensors[self.positions][UNUSED:]}

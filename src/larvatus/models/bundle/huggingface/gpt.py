@@ -1,0 +1,223 @@
+"""GPT (Radford et al. 2018) and GPT-2 (Radford et al. 2019) as `transformers` stores them: `OpenAIGPTLMHeadModel`,
+`GPT2LMHeadModel`, the models without a head, and the heads of tasks.
+
+Three things differ in form:
+
+    matrices     theirs (`Conv1D`) are [in, out], ours [out, in]: transposed both ways
+    causal-lm    has no weights of its own: `lm_head` is the word embeddings again
+    dropout      theirs has a rate for embeddings and one for layers, ours one for both: different rates are refused
+
+GPT is post-norm, its `afn = "gelu"` is the approximation by tanh, and its feedforward layer is always four times as
+wide. GPT-2 is pre-norm with a norm above the last block, and any width and nonlinearity of the feedforward layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from torch import Tensor
+
+from larvatus.core.errors import ArtefactError
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size
+from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, convert, or_none
+from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture, ModelLayout
+from larvatus.models.bundle.huggingface.task_heads import ENDS, LAST, TOKENS, TaskHead, TaskHeads
+from larvatus.models.nn.causal_transformer import CausalTransformerConfig
+from larvatus.models.objectives import CausalLMConfig
+
+FIELDS: dict[str, str | ConfigField] = {
+    "n_positions": "max_positions",
+    "n_embd": "hidden",
+    "n_layer": "layers",
+    "n_head": "heads",
+    "resid_pdrop": "dropout",
+    "embd_pdrop": "dropout",
+    "attn_pdrop": "attention_dropout",
+    "layer_norm_epsilon": "norm_epsilon",
+    "initializer_range": "init",
+}
+BLOCK = {
+    "attention.qkv": "attn.c_attn",
+    "attention.out": "attn.c_proj",
+    "attention_norm": "ln_1",
+    "feedforward.up": "mlp.c_fc",
+    "feedforward.down": "mlp.c_proj",
+    "feedforward_norm": "ln_2",
+}
+TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
+LAST_TOKEN = TaskHead(
+    names={"classifier": "score"}, fixed=LAST | {"dense": "none", "bias": False}, fields={}, dropout=0.0
+)
+"""Classes are scored from the last token, by a matrix only."""
+PLAIN = {"choosing": {"dense": "none"}}
+"""Endings, too, are scored by a matrix only."""
+
+
+class GPTSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json that change the computation, with GPT's defaults; other fields are ignored."""
+
+    vocab_size: Size = 40478
+    n_positions: Size = 512
+    n_embd: Size = 768
+    n_layer: Layers = 12
+    n_head: Size = 12
+    afn: Literal["gelu", "relu"] = "gelu"
+    resid_pdrop: DropoutRate = 0.1
+    embd_pdrop: DropoutRate = 0.1
+    attn_pdrop: DropoutRate = 0.1
+    layer_norm_epsilon: Epsilon = 1e-5
+    initializer_range: Deviation = 0.02
+    tie_word_embeddings: Literal[True] = True
+    architectures: tuple[str, ...] | None = ()
+
+
+class GPT2Settings(msgspec.Struct, frozen=True, kw_only=True):
+    vocab_size: Size = 50257
+    n_positions: Size = 1024
+    n_embd: Size = 768
+    n_layer: Layers = 12
+    n_head: Size = 12
+    n_inner: Size | None = None
+    activation_function: Literal["gelu_new", "gelu_pytorch_tanh", "gelu", "relu"] = "gelu_new"
+    resid_pdrop: DropoutRate = 0.1
+    embd_pdrop: DropoutRate = 0.1
+    attn_pdrop: DropoutRate = 0.1
+    layer_norm_epsilon: Epsilon = 1e-5
+    initializer_range: Deviation = 0.02
+    scale_attn_weights: Literal[True] = True
+    scale_attn_by_inverse_layer_idx: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    tie_word_embeddings: Literal[True] = True
+    architectures: tuple[str, ...] | None = ()
+
+
+class GPT(ModelLayout):
+    """The attributes are GPT's."""
+
+    model_type, family = "openai-gpt", "GPT"
+    settings: type[Any] = GPTSettings
+    table = ConfigTable(
+        CausalTransformerConfig,
+        FIELDS | {"afn": choice("activation", {"gelu": "gelu-tanh", "relu": "relu"})},
+        constants={"tie_word_embeddings": True},
+    )
+    embeddings: Mapping[str, str] = {"words": "tokens_embed", "positions": "positions_embed"}
+    tasks = TaskHeads("OpenAIGPT", {"classification": LAST_TOKEN}, defaults=PLAIN)
+    pretraining: Mapping[str, tuple[str, ...]] = {"OpenAIGPTLMHeadModel": ("causal-lm",), "OpenAIGPTModel": ()}
+    aliases: Mapping[str, str] = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    roots: tuple[str, ...] = ("tokens_embed.", "positions_embed.", "h.")
+    """Beginnings of tensor names that models without a head store without the prefix."""
+    buffers: tuple[str, ...] = (".attn.bias", "position_ids")
+    """Endings of constants that older versions saved as buffers."""
+
+    def __init__(self) -> None:
+        self.architectures = {**self.pretraining, **self.tasks.architectures}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        model = architecture.model
+        if not isinstance(model, CausalTransformerConfig):
+            return f"{self.family} has no {self.table.misfits(model)}"
+        return self.unsupported_model(model) or self.unsupported_heads(architecture)
+
+    def unsupported_model(self, model: CausalTransformerConfig) -> str | None:
+        if model.norm != "post" or model.inner != 4 * model.hidden or model.activation == "gelu":
+            return (
+                f"GPT has no model.norm = {model.norm!r}, model.feedforward = {model.feedforward}, "
+                f"model.activation = {model.activation!r} together"
+            )
+        return None
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        return {
+            "model_type": self.model_type,
+            "architectures": self.class_names(architecture),
+            "vocab_size": architecture.vocabulary,
+            **self.table.write(architecture.model),
+            "pad_token_id": pad,
+            "dtype": "float32",
+            **self.tasks.config(architecture.objectives),
+        }
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        """A model without a task head gets causal-lm if its class or file has it: the head has no weights.
+
+        Published files may hold only the encoder (GPT-2's); their config.json then names the class with the head.
+        """
+        theirs = convert(config, self.settings, source)
+        if theirs.embd_pdrop != theirs.resid_pdrop:
+            raise ArtefactError(
+                f"{source}: embd_pdrop = {theirs.embd_pdrop} and resid_pdrop = {theirs.resid_pdrop} differ, which is "
+                "not supported; set both to one rate"
+            )
+        promised = self.promised_heads(theirs.architectures, source)
+        tasks = self.tasks.objectives(config, promised, dropout=config.get("resid_pdrop", 0.1), source=source)
+        predicts = "causal-lm" in promised or "lm_head.weight" in names
+        return Architecture(
+            model=self.table.read(theirs, source),
+            objectives=tasks or ((CausalLMConfig(),) if predicts else ()),
+            vocabulary=theirs.vocab_size,
+        )
+
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        place, _, kind = parameter.rpartition(".")
+        match place.split("."):
+            case ["encoder", "embeddings", part]:
+                return (f"transformer.{self.embeddings[part]}.{kind}",)
+            case ["encoder", "blocks", i, *part]:
+                return (f"transformer.h.{i}.{BLOCK['.'.join(part)]}.{kind}",)
+            case ["encoder", "final_norm"]:
+                return (f"transformer.ln_f.{kind}",)
+            case ["objectives", head, *part] if head in self.tasks.heads:
+                return self.tasks.tensor_names(head, ".".join([*part, kind]))
+        raise KeyError(parameter)
+
+    def canonical_name(self, name: str) -> str | None:
+        if name.endswith(self.buffers):
+            return None
+        return f"transformer.{name}" if name.startswith(self.roots) else name
+
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: t.T.contiguous() if name.endswith(TRANSPOSED) else t for name, t in tensors.items()}
+
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self.export_tensors(tensors)
+
+
+class GPT2(GPT):
+    model_type, family = "gpt2", "GPT-2"
+    settings = GPT2Settings
+    table = ConfigTable(
+        CausalTransformerConfig,
+        FIELDS
+        | {
+            "n_inner": or_none("feedforward", "inner"),
+            "activation_function": choice(
+                "activation",
+                {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"},
+            ),
+        },
+        fixed={"norm": "pre", "residual_init": True},
+        constants={"tie_word_embeddings": True} | OWN_TOKENS,
+    )
+    embeddings: Mapping[str, str] = {"words": "wte", "positions": "wpe"}
+    tasks = TaskHeads(
+        "GPT2",
+        {
+            "classification": LAST_TOKEN,
+            "tagging": TaskHead(
+                names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}, dropout=0.1
+            ),
+            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+        },
+        defaults=PLAIN,
+    )
+    pretraining: Mapping[str, tuple[str, ...]] = {"GPT2LMHeadModel": ("causal-lm",), "GPT2Model": ()}
+    aliases: Mapping[str, str] = {"lm_head.weight": "transformer.wte.weight"}
+    roots = ("wte.", "wpe.", "h.", "ln_f.")
+    buffers = (".attn.bias", ".attn.masked_bias")
+
+    def unsupported_model(self, model: CausalTransformerConfig) -> str | None:
+        return f"GPT-2 has no model.norm = {model.norm!r}, always 'pre'" if model.norm != "pre" else None
