@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Z = 1.959963984540054
-"""Of the normal distribution, for 95%."""
+"""Quantile of the normal distribution for 95%."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def associations(targets: npt.ArrayLike, first: npt.ArrayLike, second: npt.Array
 
 
 def effect_size(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Of the associations of two sets of targets; NaN where all are the same."""
+    """Effect size of the associations of two sets of targets; NaN if all are equal."""
     first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
     deviation = np.concatenate([first, second]).std(ddof=1)
     return float((first.mean() - second.mean()) / deviation) if deviation > ROUNDING else math.nan

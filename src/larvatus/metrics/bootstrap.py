@@ -24,7 +24,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
 
 Score = Callable[[Doubles], Any]
-"""Of sums: […, *row] → […]. Of rows: [n, *row] → a number."""
+"""Function of sums, […, *row] → […], or of rows, [n, *row] → a number."""
 Of = Literal["sums", "rows"]
 CHUNK = 4_000_000
 """Numbers in one table of weights."""

@@ -58,7 +58,7 @@ def sigmoid(logits: npt.ArrayLike) -> Doubles:
 
 
 def reliability(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 15) -> Reliability:
-    """Of predictions with their confidences, each right or wrong."""
+    """Reliability of predictions with their confidences, each right or wrong."""
     p, truth = np.asarray(confidence, np.float64).ravel(), np.asarray(right, np.bool_).ravel()
     if p.shape != truth.shape or not p.size:
         raise DataError(
@@ -81,7 +81,7 @@ def reliability(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 
 def reliability_of_probabilities(
     probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind, bins: int = 15
 ) -> Reliability:
-    """Of the likeliest class of each item, or of each yes or no that a probability of 0.5 parts."""
+    """Reliability of the likeliest class of each item, or of each yes-or-no decision at 0.5."""
     p = np.asarray(probabilities, np.float64)
     y = _checked(p, labels, kind)
     if kind == "softmax":

@@ -47,7 +47,7 @@ def _one_hot(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_
 
 
 def accuracy(sums: Doubles) -> Doubles:
-    """Of items that have one class each."""
+    """Score of items that have one class each."""
     return divide(sums[..., 0, :].sum(-1), sums[..., 2, :].sum(-1))
 
 
@@ -71,7 +71,7 @@ def f1_of(positive: int) -> ScoreOfSums:
 
 
 def matthews(sums: Doubles) -> Doubles:
-    """Of items that have one class each."""
+    """Score of items that have one class each."""
     right, predicted, gold = sums[..., 0, :].sum(-1), sums[..., 1, :], sums[..., 2, :]
     total = gold.sum(-1)
     spread = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))

@@ -60,7 +60,7 @@ class ClassCounts:
         return divide(2 * self.right, self.predicted + self.gold)
 
     def of(self, index: int) -> F1:
-        """Of one class: binary F1 with that class as the positive one."""
+        """Binary F1 with one class as the positive one."""
         return F1(float(self.precision[index]), float(self.recall[index]), float(self.f1[index]), int(self.gold[index]))
 
 
@@ -145,7 +145,7 @@ class MultiLabel:
 
 
 def multi_label(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> MultiLabel:
-    """Of two tables of truth [items, labels]."""
+    """Scores of two boolean tables [items, labels]."""
     a, b = np.asarray(gold, np.bool_), np.asarray(predicted, np.bool_)
     if a.shape != b.shape or a.ndim != 2 or not a.size:
         raise DataError(f"multi-label scores want two tables of items by labels, not {a.shape} and {b.shape}")

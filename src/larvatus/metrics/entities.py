@@ -52,7 +52,7 @@ class EntityErrors:
 @dataclass(frozen=True)
 class EntityScore:
     micro: F1
-    """Of all entities: the score of `conlleval`."""
+    """F1 over all entities: the score of `conlleval`."""
     macro: F1
     """Mean over types."""
     by_type: dict[str, F1]
@@ -75,7 +75,7 @@ def tag_f1(
 
 
 def entity_f1(gold: Sequence[Entities], predicted: Sequence[Entities]) -> EntityScore:
-    """Of the entities of each text."""
+    """Entity F1 from the entities of each text."""
     labels, counts = entity_counts(gold, predicted)
     all_texts = ClassCounts(*(each.sum(0) for each in (counts.right, counts.predicted, counts.gold)))
     return EntityScore(

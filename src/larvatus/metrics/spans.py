@@ -38,7 +38,7 @@ class SpanScore:
 
 
 def span_f1(gold: Sequence[Entities], predicted: Sequence[Entities]) -> SpanScore:
-    """Of the spans of each text."""
+    """Span F1 from the spans of each text."""
     score = entity_f1(gold, predicted)
     counts: Counter[tuple[str, int]] = Counter()
     for wanted, guess in zip(gold, predicted, strict=True):
@@ -85,7 +85,7 @@ class RelationScore:
 
 
 def relation_f1(gold: Sequence[Relations], predicted: Sequence[Relations]) -> RelationScore:
-    """Of the relations of each text."""
+    """Relation F1 from the relations of each text."""
     labels, counts = entity_counts(gold, predicted)
     all_texts = ClassCounts(*(each.sum(0) for each in (counts.right, counts.predicted, counts.gold)))
     return RelationScore(

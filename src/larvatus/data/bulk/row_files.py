@@ -67,7 +67,7 @@ def is_flat(format: RowFormat) -> bool:
 
 
 def json_lines(format: RowFormat, record: Row, rows: Sequence[Row]) -> list[str]:
-    """What is kept of a result until the file is written: a line for its record, or for each of its rows."""
+    """JSON lines stored for a result until the file is written: one for its record, or one for each of its rows."""
     return [json.dumps(each, ensure_ascii=False) for each in (rows if is_flat(format) else [record])]
 
 

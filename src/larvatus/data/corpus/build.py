@@ -140,7 +140,7 @@ class BuildOptions:
     executor: Executor | None = None
     """Who encodes, where it is not processes of this machine: a Ray cluster. The result does not depend on it."""
     hygiene: Hygiene = field(default_factory=Hygiene)
-    """What is left out, removed or planted; all text is taken as it is by default."""
+    """Filters, handling of personal data, and canaries; by default all text is used unchanged."""
     unit_characters: int = UNIT_CHARACTERS
     shard_bytes: int = 64 << 20
     checked: Callable[[int, int], None] = lambda documents, size: None
@@ -219,7 +219,7 @@ def build_corpus(
 def _plan(
     documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions, *, nothing_stands: bool
 ) -> FilterPlan | None:
-    """What is done with each document, where anything is to be left out or planted; the text is read once for it."""
+    """Decision for each document, if anything is filtered or planted; reads the text once."""
     if not options.hygiene.asked:
         return None
     if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, Given) else documents):

@@ -66,7 +66,7 @@ class ChunkInfo(Settings, error=DataError):
     documents: tuple[int, int]
     """Numbers of its first and last document: equal where the chunk lies within one long document."""
     language: str = ""
-    """Of all its rows; empty in corpora built before chunks kept languages apart."""
+    """Language of all its rows; empty in corpora built before chunks kept languages apart."""
 
 
 class ShardInfo(Settings, error=DataError):
@@ -127,7 +127,7 @@ class CorpusManifest(Settings):
     sources: tuple[CorpusSource, ...]
     settings: CorpusSettings
     text_sha256: str
-    """Of the stream of documents: tells whether other text would be built here."""
+    """Checksum of the stream of documents: shows whether other text would be built here."""
     shards: tuple[ShardInfo, ...]
     hygiene: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What was left out and removed; checksum of the sketch. Unset where all text was taken as it is."""

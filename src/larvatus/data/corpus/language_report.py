@@ -88,7 +88,7 @@ def hygiene_lines(manifest: CorpusManifest) -> list[str]:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    """Of the reasons that were asked for, what decides them."""
+    """Settings that decide the requested reasons."""
     decides = {
         "near": ("near", "shingle"),
         "overlap": ("against", "overlap_words"),

@@ -85,7 +85,7 @@ class ShardWriter:
 
 
 def shard_fault(directory: Path, shard: ShardInfo) -> str | None:
-    """What is wrong with a shard on the disk; nothing, if it is what the manifest says."""
+    """Describe the fault of a shard on disk; None if it matches the manifest."""
     if not SHARD_NAME.fullmatch(shard.file):
         return f"{directory} names {shard.file!r}, which is not the name of a shard (00000.arrow …); {REBUILD}"
     path = directory / shard.file

@@ -127,7 +127,7 @@ class RankShare:
     microbatch: int
     deal: RankAssignment
     batches: Sequence[TrainingBatch[Ints]]
-    """Of this rank."""
+    """Microbatches of this rank."""
     read: Callable[[Task], Sequence[TrainingBatch[Ints]]]
     """Reads others, where memory ran out and the step is cut anew."""
 

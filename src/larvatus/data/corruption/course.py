@@ -49,9 +49,9 @@ class RunPosition:
     first: int
     """The step of the run at which the loader's begin: phases have loaders of their own."""
     steps: int
-    """Of the whole run."""
+    """Steps of the whole run."""
     tokens: int
-    """Of a step."""
+    """Tokens of a step."""
     passed: int = 0
     """Tokens of the loader's steps before the sequences at hand, as many as they are expected to be. A whole number: a
     block, and a stretch of it that begins so many tokens later, then have the very same places."""

@@ -119,7 +119,7 @@ class HiddenTokens:
     places_M: Ints
     """Where the chosen tokens stand, ascending."""
     bits_3M: Bits
-    """Of each: hidden, replaced or kept? and two for the token that replaces it."""
+    """Random numbers of each token: one decides masked, replaced or kept; two choose the replacement."""
     targets: dict[type, Any] = field(default_factory=dict)
     """Targets beside the hidden tokens themselves."""
 

@@ -4,7 +4,7 @@
     checkpoints.write("step-00000400", {"model.safetensors": weights}, state, made=made)
     checkpoints.resume(refuse=refuse_another_run, made=made)       # the newest sound one; None where there is none
 
-What a state holds and how directories are named is up to each kind of training; `snapshot.py` has the format.
+What a state holds and how directories are named is up to each kind of training.
 
 What checkpoints of pretraining and fine-tuning share: tensors beside a state that vouches for them and for itself.
 
@@ -41,7 +41,7 @@ from larvatus.training.engine.parallel import local_part
 from larvatus.training.engine.settings import Runtime
 
 FORMAT = 2
-"""Of `state.json`; that of Larvatus 0.1, which had neither this number nor a checksum of its own, counts as 1."""
+"""Format of `state.json`; that of Larvatus 0.1, without a number or a checksum of its own, counts as 1."""
 KEEP = 2
 """Snapshots that stay: the newest, and one to fall back to."""
 STATE = "state.json"
@@ -198,10 +198,10 @@ class Checkpoints(Generic[State]):
 
     run: Path
     kind: str
-    """Of training, in words."""
+    """Kind of training, for messages."""
     state: type[State]
     order: Callable[[str], Any]
-    """Of the name of a directory: larger is newer; None where it is no checkpoint of this kind."""
+    """Sort key of a directory name: larger is newer; None if it is no checkpoint of this kind."""
     warn: Callable[[str], None]
 
     @property

@@ -30,7 +30,7 @@ from larvatus.training.engine.ranks import Ranks
 
 BUCKET_BYTES = 25 << 20
 FIRST_BYTES = 1 << 20
-"""Of the first bucket: small, so that sending begins early."""
+"""Size of the first bucket: small, so that communication starts early."""
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What a rank says of itself at each beat of `rank_watch.py`, and what is seen of its process from the same machine.
+"""What a rank says of itself at each beat of `watchdog.py`, and what is seen of its process from the same machine.
 
 here = Where.here()                         # host and process; `here.state` of another: gone, stopped, or ""
 state = Heartbeat(where=there, step=11, doing="waiting")

@@ -29,7 +29,7 @@ from larvatus.training.engine.settings import Parallel
 # torch.distributed.tensor is imported where it is used: it takes half a second, and most runs have one process
 
 BYTES_TRAINED = 16
-"""Of a weight that learns: itself, its gradient and the two moments of Adam, 4 bytes each."""
+"""Bytes of a trainable weight: itself, its gradient and the two moments of Adam, 4 bytes each."""
 LEAST_TORCH = "2.13"
 ROOM = 0.5
 """Share of the free memory that these may take; the rest is for what a pass keeps."""

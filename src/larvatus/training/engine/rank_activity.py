@@ -1,4 +1,4 @@
-"""By which a rank says what it does, to its watch (`rank_watch.py`); where there is one rank alone, these do nothing.
+"""Reports what a rank is doing to its watchdog (`watchdog.py`); with a single rank these functions do nothing.
 
 with watching(watch):
     at_step(12)
@@ -13,7 +13,7 @@ How long each rank computes in a step, and which of them holds the others up.
     paces = StragglerReport(metrics, warn)     # rank 0's
     paces.look(step)                     # now and then a record `ranks` in metrics.jsonl; a line if one is far behind
 
-The numbers come with the beats of `rank_watch.py`: no step waits for them. On a CPU it is the time of a step without
+The numbers come with the beats of `watchdog.py`: no step waits for them. On a CPU it is the time of a step without
 that in which others are waited for; on a GPU that between two events on its stream, looked at once they have passed.
 """
 
@@ -111,7 +111,7 @@ BEHIND = 1.5
 
 @contextmanager
 def timed_compute(device: str) -> Iterator[None]:
-    """What is computed inside is this rank's own part of a step. On a CPU its clock tells that already."""
+    """Time this rank's own part of a step. On a CPU its clock already shows that."""
     watch = current_watchdog()
     if watch is None or not device.startswith("cuda"):
         yield

@@ -125,7 +125,7 @@ def _first_line(fault: Exception) -> str:
 def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     """Join the other processes where a launcher started several; alone otherwise.
 
-    A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `rank_watch.py`.
+    A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `watchdog.py`.
     """
     launched = launch()
     if launched.count == 1:
@@ -178,7 +178,7 @@ def _not_met(launched: Launch, fault: Exception) -> UsageError:
 
 
 SHOWN = 4
-"""Of the fields that a rank has otherwise."""
+"""Differing fields that a message names."""
 LONGEST = 80
 """Characters of a value that are shown."""
 

@@ -2,9 +2,9 @@
 
     watch = RankWatchdog(store, rank=rank, count=count, timeout_s=60.0)
     watch.start()
-    with watching(watch): …            # what this rank does, it says by the words of `rank_marks.py`
+    with watching(watch): …            # what this rank does, it says by the words of `rank_activity.py`
 
-Each rank says every second, through the store at which they met, that it lives and what it does (`rank_state.py`). Rank
+Each rank says every second, through the store at which they met, that it lives and what it does (`heartbeat.py`). Rank
 0 reads that of all, the others that of rank 0. A rank is lost when its process is gone (seen at once on the same
 machine), when it was silent for `timeout_s` (stopped, cut off, its machine down), or when no rank has got on in a step
 for ten times as long (a hung collective: those that do not wait for others are named). Whoever waits for a lost rank
@@ -38,7 +38,7 @@ FIRST = "the first step"
 CRASH_EXIT_CODE = 70
 """Exit code of what is no fault of a user (`interfaces/cli/crash_report.py`)."""
 SMOOTHING = 0.9
-"""Of the mean seconds of a step: how much of it stays with each new one."""
+"""Weight of the old value in the moving average of step seconds."""
 RESUME_HINT = (
     "the same command with --resume goes on from the last checkpoint (torchrun --max-restarts does so by itself)"
 )
@@ -123,7 +123,7 @@ class RankWatchdog:
         return self._mark[1].endswith((WAITING, "(waiting)"))
 
     def seconds(self) -> dict[int, float]:
-        """Of rank 0: how long each rank computes in a step, on average; those that have said so."""
+        """Mean compute seconds of each rank in a step, as far as reported; for rank 0."""
         told = {self.rank: self._busy, **{rank: state.busy for rank, state in self.states.items()}}
         return {rank: seconds for rank, seconds in sorted(told.items()) if seconds > 0}
 

@@ -51,7 +51,7 @@ MEASURED_S = 4.0
 STRETCH_S, LEAST_STRETCHES = 0.25, 3
 QUICK_S = 0.5
 MEASURED_SHARE = 0.15
-"""Of the minutes: steps that would take more of them to be timed are judged by smaller ones."""
+"""Share of the minutes that timing may take; beyond it, smaller steps are timed instead."""
 
 
 def steps_of_epochs(recipe: Recipe, tokens: int, epochs: float) -> int:

@@ -67,7 +67,7 @@ class Progress(Settings):
     seconds: float = 0.0
     """Time spent training, over all sessions of the run."""
     curve: tuple[LossCurvePoint, ...] = ()
-    """Of objective masked-lm, where there is one and held-out text."""
+    """Validation losses of the masked-lm objective, if the run has both."""
     microbatch: int | UnsetType = UNSET
     """Tokens of one pass, where memory ran out with what was asked for."""
 

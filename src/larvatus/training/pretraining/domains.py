@@ -74,7 +74,7 @@ class DomainComparison:
     recipe: Recipe
     runtime: Runtime
     tokens: int = COMPARED_TOKENS
-    """Of each domain, before and after."""
+    """Tokens of each domain, before and after."""
 
     @property
     def extended(self) -> bool:

@@ -49,7 +49,7 @@ class ObjectiveScore:
     accuracy: float
     count: int
     guess_accuracy: float | None = None
-    """Of a yes-or-no objective: share of the commoner answer, so what always giving that one gets right."""
+    """Majority baseline of a yes-or-no objective: the share of the more frequent answer."""
     guess_loss: float | None = None
     """Loss of always giving the share of yes as its probability: the entropy of the answers."""
 

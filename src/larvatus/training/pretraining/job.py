@@ -72,7 +72,7 @@ class PretrainingJob:
 
 
 PER_MACHINE = ("workers", "memory", "rank_timeout")
-"""Of the runtime: what each machine may have otherwise."""
+"""Fields of the runtime that may differ between machines."""
 
 
 def agree_on_job(job: PretrainingJob, group: Ranks) -> PretrainingJob:

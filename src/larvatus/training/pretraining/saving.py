@@ -37,7 +37,7 @@ from larvatus.training.pretraining.job import PretrainingJob
 TRAINING_FACTS = ("steps", "tokens", "seed", "hardware", "runtime", "training seconds")
 """Figures of a run that only training gives (`training_facts`)."""
 LARGEST = 1e9
-"""Of a figure that says anything."""
+"""Largest figure that a card states."""
 
 Fact = str | int | float
 
@@ -77,7 +77,7 @@ class RunFigures:
     corpus: Corpus
     valid: Corpus | None
     training: Mapping[str, Fact]
-    """Of `training_facts`."""
+    """Result of `training_facts`."""
     results: Mapping[int, HeldOutScores]
     tokens: int
     """Read of held-out text at most."""
@@ -207,7 +207,7 @@ def build_datasheet(corpus: Corpus) -> Datasheet:
 
 
 FINAL_TOKENS = 1_048_576
-"""Of held-out text, read at the end."""
+"""Validation tokens read at the end."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -131,7 +131,7 @@ class PreparedStep:
 
     @property
     def tokens(self) -> int:
-        """Of the whole step."""
+        """Tokens of the whole step."""
         return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
 
     def split(self, microbatch: int) -> Sequence[Micro | None]:

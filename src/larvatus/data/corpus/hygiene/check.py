@@ -1,4 +1,4 @@
-"""What is in a corpus that should perhaps not be: counted, with examples, before anything is built.
+"""Checks a corpus before it is built: counts duplicates, personal data and other faults, with examples.
 
 check = check_text(read, settings, language="en", workers=2)
 check.reasons["near"].documents, check.personal["email"].places, check.sets[0].share
@@ -44,7 +44,7 @@ from larvatus.data.text.documents import Document
 SIMILARITIES = (0.9, 0.7, 0.5)
 """At which near duplicates are counted, besides the one that was set."""
 EXAMPLES = 5
-"""Of documents, for each reason."""
+"""Example documents for each reason."""
 SHOWN = 200
 """Characters of an example."""
 
@@ -86,7 +86,7 @@ class SharedSet:
     mostly: int
     """Examples of which at least half of the runs are in the corpus."""
     words: int
-    """Of a run."""
+    """Words of a run."""
     texts: tuple[str, ...] = ()
     """The beginning of some of those."""
 
@@ -259,7 +259,7 @@ def describe_reason(reason: str) -> str:
 
 
 def contamination(corpus: Path, paths: Sequence[str], *, words: int) -> list[SharedSet]:
-    """Of each set: how many of its examples have a run of so many words in common with the corpus."""
+    """Count, for each set, the examples that share a run of `words` words with the corpus."""
     if not paths:
         raise UsageError("no evaluation set was named; give its file")
     if words < WORDS:

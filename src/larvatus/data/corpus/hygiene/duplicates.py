@@ -97,7 +97,7 @@ def _mixed_32(numbers: Bits32) -> Bits32:
 
 
 NEIGHBOURS = 32
-"""Of a crowded bucket, each document is compared with so many before it, and with the first."""
+"""Earlier documents in a crowded bucket that each document is compared with, besides the first."""
 _KEYS = 1 << 25  # numbers in memory at once: several bands of few documents, one of many
 _PAIRS = 1 << 12  # compared at once
 
@@ -125,7 +125,7 @@ def exact_repeats(digests: Bits) -> Ints:
 
 
 def near_repeats(signatures: Signatures, scheme: MinHashScheme, candidates: Bools) -> Ints:
-    """Of each candidate the first earlier one that stays and that it resembles, or −1."""
+    """For each candidate, the first kept earlier document that it resembles, or −1."""
     later: list[Ints] = []
     earlier: list[Ints] = []
     for first, second in _meeting(signatures, scheme, candidates):

@@ -33,7 +33,7 @@ class EvaluationSet:
     texts: tuple[str, ...]
     """[E] The beginning of each example, to be shown."""
     grams: Bits
-    """Of all texts, end to end."""
+    """n-grams of all texts, end to end."""
     counts_of_texts: Ints
     """[T]"""
     owners: Ints
@@ -93,7 +93,7 @@ class EvaluationSet:
 class EvaluationSets:
     sets: tuple[EvaluationSet, ...]
     grams: Bits
-    """Of all sets, sorted, each once."""
+    """n-grams of all sets, sorted, each once."""
 
     @classmethod
     def read(cls, paths: Sequence[str], *, n: int) -> EvaluationSets:

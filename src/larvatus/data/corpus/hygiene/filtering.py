@@ -52,7 +52,7 @@ REASON_TEXTS = {
     "characters": "with too few letters",
     "encoding": "with damaged characters",
 }
-"""Of documents that were left out, after their number."""
+"""Descriptions of skipped documents, shown after their number."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FilterRecord(Settings):
 
     identity: dict[str, Any]
     text_sha256: str
-    """Of all documents, before any was left out."""
+    """Checksum of all documents, before any was filtered."""
     verdicts_sha256: str
     documents: int
     left_out: dict[str, int]
@@ -97,7 +97,7 @@ class FilterRecord(Settings):
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """What is to be done with each document."""
+    """Decision for each document."""
 
     noted: FilterRecord
     verdicts: Bytes
@@ -180,7 +180,7 @@ class FirstPass:
     progress: Callable[[int, int], None] = lambda documents, size: None
 
     def plan(self, documents: Callable[[], Iterable[Document]], hygiene: Hygiene, out: Path) -> FilterPlan:
-        """What is done with each document: as an earlier call found, or found now. Killed, it goes on."""
+        """Decision for each document: from an earlier call, or computed now. A killed pass resumes."""
         identity = hygiene.identity(self.language)
         if is_there(out / FILTER):
             noted = _read(out)

@@ -46,7 +46,7 @@ class PassProgress(msgspec.Struct, frozen=True, kw_only=True):
 class DocumentBlock(NamedTuple):
     documents: list[Document]
     text_sha256: str
-    """Of the stream so far."""
+    """Checksum of the stream so far."""
 
 
 def blocks(documents: Iterable[Document], size: int) -> Iterator[DocumentBlock]:

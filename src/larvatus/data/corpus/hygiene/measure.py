@@ -1,4 +1,4 @@
-"""What is measured of each document, block by block: a function of the block alone, for any executor.
+"""Measures each document, block by block: a pure function of the block, for any executor.
 
 measures = Measures.of(settings, language="en")
 records, hits = measure_block(measures, documents)         # a row for each document (`record_type`)
@@ -117,7 +117,7 @@ class DocumentMeasures:
     regions: tuple[str, ...]
     """Countries whose phone numbers count without a country code."""
     language: str
-    """Of documents for which none is given."""
+    """Language of documents that state none."""
 
     @classmethod
     def of(cls, settings: HygieneSettings, *, language: str, everything: bool) -> DocumentMeasures:

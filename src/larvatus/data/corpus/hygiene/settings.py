@@ -1,4 +1,4 @@
-"""What is looked for in a corpus, and what is left out of it.
+"""Settings of corpus hygiene: what is checked, and which documents are skipped.
 
     HygieneSettings(filter=("exact", "near", "language"), personal="remove")
     larvatus corpus build texts/ … --filter exact --filter near --filter language --personal remove
@@ -32,7 +32,7 @@ Words = Annotated[int, whole(1, 1_000)]
 
 
 class HygieneSettings(Settings):
-    """What is looked for, and what is left out."""
+    """What is checked, and which documents are skipped."""
 
     filter: Annotated[tuple[str, ...], Flag("--filter", metavar="REASON")] = ()
     """Leave documents out: exact, near, overlap, language, words, length, characters, encoding, or all; repeatable."""
@@ -118,7 +118,7 @@ class CanarySettings(Settings):
     canary_repeats: tuple[Annotated[int, MOST_REPEATS], ...] = REPEATS
     """How often each is planted, in turn; 0: drawn but not planted, a control."""
     canary_digits: Digits = DIGITS
-    """Of a secret."""
+    """Digits of a secret."""
     canary_format: Annotated[str, Flag(metavar="TEXT")] = FORMAT
     """The sentence."""
     canary_seed: Seed = 0

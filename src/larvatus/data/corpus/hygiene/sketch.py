@@ -27,10 +27,10 @@ from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, mix_
 
 SKETCH = "sketch.bloom"
 WORDS = 8
-"""Of the runs that are kept; longer ones can be asked for."""
+"""Words of the stored runs; longer runs can be queried."""
 HASHES = 6
 CHANCE = 0.0216
-"""That a run which the corpus does not hold is taken for known: (1 − e^(−6/8))^6."""
+"""False-positive rate: probability that a run absent from the corpus is reported as known, (1 − e^(−6/8))^6."""
 _MAGIC = b"larvatus sketch of runs of 8 words, 6 hashes, 1\n"
 
 

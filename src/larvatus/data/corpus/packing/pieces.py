@@ -57,7 +57,7 @@ class Pieces:
 
 
 class PieceSizes(NamedTuple):
-    """Of each piece with its special tokens."""
+    """Sizes of each piece with its special tokens."""
 
     first: Bools  # [P] whether it opens its sequence
     before: Ints  # [P] special tokens before it
