@@ -21,7 +21,7 @@ import torch
 
 from larvatus.core.errors import UsageError
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.lines import LineJob, Lines
+from larvatus.data.bulk.lines import BlockLines, LineJob
 from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.labelled.records import AnyExample
 from larvatus.models.bundle.directory import Bundle
@@ -210,13 +210,13 @@ def write_prediction_lines(
 ) -> ReadTotals:
     """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
-    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
+    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[BlockLines]:
         for block in answering(todo):
             totals = ReadTotals()
             for answer in block.answers:
                 totals.add(answer.found)
             held = [line for answer in block.answers for line in lines(answer)]
-            yield Lines(held, block.faults, asdict(totals))
+            yield BlockLines(held, block.faults, asdict(totals))
 
     def counted(counts: Mapping[str, float]) -> None:
         progress(int(counts["texts"]))

@@ -189,7 +189,10 @@ def test_pairs_are_as_full_as_those_of_a_plain_loop(
 
 @pytest.mark.parametrize(
     ("config", "kind"),
-    [(SentencePairsConfig(), PairLabels), pytest.param(SentenceOrderPackingConfig(), OrderLabels, marks=pytest.mark.proof)],
+    [
+        (SentencePairsConfig(), PairLabels),
+        pytest.param(SentenceOrderPackingConfig(), OrderLabels, marks=pytest.mark.proof),
+    ],
 )
 def test_100_000_pairs_are_half_of_either_label_however_short_the_documents(config: PackingConfig, kind: type) -> None:
     """50% ± 0.5, with many documents of one sentence and of one token, where released scripts are biased."""
