@@ -16,14 +16,15 @@ from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.set_aside import collecting
 from larvatus.data.labelled.records import AnyExample
-from larvatus.tasks.predict import Loaded, Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
+from larvatus.models.loaded import LoadedModel
+from larvatus.tasks.predict import Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
 
 
 @dataclass(frozen=True)
 class Answering:
     """Blocks of examples to blocks of answers, in order."""
 
-    model: Loaded
+    model: LoadedModel
     options: PredictOptions
     executor: Executor
 

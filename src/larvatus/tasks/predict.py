@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,6 +22,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.bulk.set_aside import sifted
 from larvatus.data.labelled.records import AnyExample
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.loaded import LoadedModel
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.inputs import Given, Input, PredictOptions
 from larvatus.tasks.registry import task_of
@@ -118,19 +119,6 @@ class Predictor:
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
 
 
-class Loaded(Protocol):
-    """A model, as it is run."""
-
-    @property
-    def bundle(self) -> Bundle: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Predicting:
     """What a worker must have."""
@@ -140,7 +128,7 @@ class Predicting:
     """Whether examples that cannot be read are set aside."""
 
     @classmethod
-    def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> Predicting:
+    def of(cls, model: LoadedModel, options: PredictOptions, *, aside: bool) -> Predicting:
         return cls(Predictor(model.bundle, options, model.device), aside)
 
 

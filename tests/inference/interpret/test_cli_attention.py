@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from larvatus.inference.interpret.attention_page import packed
+from larvatus.inference.interpret.attention_views import packed
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle

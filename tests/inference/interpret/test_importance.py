@@ -14,8 +14,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.pretraining_targets import MaskedTokens, NextTokens
 from larvatus.core.rng import stream
-from larvatus.inference.interpret.importance import head_importance, masked_losses
-from larvatus.inference.interpret.prune import prune_heads, read_heads, zero_heads
+from larvatus.inference.interpret.importance import head_importance, masked_losses, prune_heads, read_heads, zero_heads
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig

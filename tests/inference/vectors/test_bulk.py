@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from larvatus.data.text.sentences import sentence_spans
 from larvatus.inference.model import load
-from larvatus.inference.vectors.bulk import bulk
+from larvatus.inference.vectors import bulk
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig

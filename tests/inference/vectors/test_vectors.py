@@ -15,7 +15,7 @@ from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors import vectors as module
 from larvatus.models.nn.device import on_device
 from tests.data.text.hostile import hostile_unicode
-from tests.inference.vectors.conftest import Tiny, tiny
+from tests.inference.conftest import Tiny, tiny
 
 POOLS = {
     "mean": lambda z: z.mean(0),

@@ -33,7 +33,7 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Copies:
+class MaskedCopies:
     """Different sequences, shortest first, and the questions they answer, in the order of the sequences."""
 
     ids: Ints  # [N] tokens of all copies, end to end
@@ -43,7 +43,7 @@ class Copies:
     wanted: Ints  # [Q] the token that the text has there
     questions: Ints  # [Q] the number of each question
 
-    def batches(self, budget: int) -> Iterator[Batch]:
+    def batches(self, budget: int) -> Iterator[CopyBatch]:
         """Runs of whole copies within a budget of tokens, with their questions."""
         borders = edges(self.lengths)
         for first, last in runs(self.lengths, budget):
@@ -51,7 +51,7 @@ class Copies:
             positions = ranges(lengths)
             nothing = np.zeros_like(positions)
             asked = slice(*np.searchsorted(self.copies, [first, last]).tolist())
-            yield Batch(
+            yield CopyBatch(
                 tokens=TokenBatch(
                     ids=self.ids[borders[first] : borders[last]],
                     lengths=lengths,
@@ -67,7 +67,7 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class CopyBatch:
     tokens: TokenBatch[Ints]
     places: Ints  # [C] in the flat batch
     copies: Ints  # [Q]
@@ -75,7 +75,9 @@ class Batch:
     questions: Ints  # [Q]
 
 
-def masked_copies(texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int) -> Iterator[Copies]:
+def masked_copies(
+    texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int
+) -> Iterator[MaskedCopies]:
     """Copies for every token of every text, some at a time; `room` is how many tokens fit between the special tokens.
 
     Questions are numbered through all texts: token t of a text after N tokens is question N + t.
@@ -138,7 +140,7 @@ def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method
     return _Rows(ids, tokens - starts + dress.opening, text.ids[tokens], tokens)
 
 
-def _without_repetition(groups: Sequence[_Rows]) -> Copies:
+def _without_repetition(groups: Sequence[_Rows]) -> MaskedCopies:
     """Each copy once, in the order of the first question that asks for it."""
     ids, lengths, places, copies, wanted, questions = [], [], [], [], [], []
     before = 0
@@ -158,4 +160,4 @@ def _without_repetition(groups: Sequence[_Rows]) -> Copies:
         wanted.append(rows.wanted[by_copy])
         questions.append(rows.questions[by_copy])
         before += len(kept)
-    return Copies(*map(np.concatenate, (ids, lengths, places, copies, wanted, questions)))
+    return MaskedCopies(*map(np.concatenate, (ids, lengths, places, copies, wanted, questions)))

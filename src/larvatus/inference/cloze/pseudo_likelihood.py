@@ -14,10 +14,10 @@ A left-to-right model needs no such stand-in: it scores texts by their likelihoo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -26,12 +26,15 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.bulk.executor import Executor
+from larvatus.data.bulk.set_aside import collecting, sifted
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import likelihood
 from larvatus.inference.cloze.likelihood import find_reader
-from larvatus.inference.cloze.masked_copies import Batch, Method, masked_copies
+from larvatus.inference.cloze.masked_copies import CopyBatch, Method, masked_copies
 from larvatus.inference.cloze.scores import Score
+from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
@@ -142,7 +145,7 @@ def token_scores(
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
 
 
-def _answers(predictor: MaskedPredictor, batch: Batch) -> Doubles:
+def _answers(predictor: MaskedPredictor, batch: CopyBatch) -> Doubles:
     device = predictor.device
     tokens = on_device(batch.tokens, device)
     places, copies, wanted = (
@@ -152,3 +155,54 @@ def _answers(predictor: MaskedPredictor, batch: Batch) -> Doubles:
         predictor.log_probabilities(tokens, places, TokenQueries(copies, wanted)).double().cpu().numpy()
     )
     return log_probabilities
+
+
+class LabelledText(NamedTuple):
+    """A text, and what messages call it: a file and line."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ScoredBlock:
+    scores: list[Score]
+    faults: list[str]
+    """Of texts that were set aside."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    model: LoadedModel
+    method: Method
+    aside: bool
+
+
+@dataclass(frozen=True)
+class BulkScoring:
+    """Blocks of texts to blocks of scores, in order."""
+
+    model: LoadedModel
+    method: Method
+    executor: Executor
+
+    def __call__(self, blocks: Iterable[list[LabelledText]]) -> Iterator[ScoredBlock]:
+        state = partial(_Work, self.model, self.method, aside=collecting())
+        fix = "run the same command again; with --resume what was written stands"
+        with self.executor.pool(state, score_block, what="a scoring worker", fix=fix) as pool:
+            yield from pool.map(blocks)
+
+
+def score_block(work: _Work, block: list[LabelledText]) -> ScoredBlock:
+    """What is done with a block, wherever that is."""
+    model = work.model
+
+    def scores(rows: list[LabelledText]) -> list[Score]:
+        labels, texts = [row.label for row in rows], [row.text for row in rows]
+        name = str(model.bundle.path)
+        return list(score_texts(model.network, model.tokenizer, texts, method=work.method, labels=labels, name=name))
+
+    if not work.aside:
+        return ScoredBlock(scores(block), [])
+    _, good, faults = sifted(scores, block, lambda row: "")  # messages name their text
+    return ScoredBlock(list(good), faults)

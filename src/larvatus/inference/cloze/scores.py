@@ -133,7 +133,7 @@ class Score(Tabular):
         return [{name: value for name, value in self.to_dict().items() if name not in ("words", "tokens")}]
 
     def __str__(self) -> str:
-        lines = [Totals().plus(self).line(), *(f"note: {note}" for note in self.notes)]
+        lines = [ScoreTotals().plus(self).line(), *(f"note: {note}" for note in self.notes)]
         words = self.words
         lines += [f"{word.score:9.3f}  {word.text}" for word in words[:_SHOWN]]
         return "\n".join([*lines, *(["  …"] if len(words) > _SHOWN else [])])
@@ -143,8 +143,8 @@ class Score(Tabular):
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Of several texts together: `Totals().plus(first).plus(second)`."""
+class ScoreTotals:
+    """Of several texts together: `ScoreTotals().plus(first).plus(second)`."""
 
     texts: int = 0
     tokens: int = 0
@@ -153,9 +153,9 @@ class Totals:
     exact: bool = False
     """Whether they are likelihoods, of a left-to-right model, not what stands in for them."""
 
-    def plus(self, score: Score) -> Totals:
+    def plus(self, score: Score) -> ScoreTotals:
         tokens, words = self.tokens + len(score.pieces), self.words + len(score.word_spans)
-        return Totals(self.texts + 1, tokens, words, self.total + score.total, score.method == "left-to-right")
+        return ScoreTotals(self.texts + 1, tokens, words, self.total + score.total, score.method == "left-to-right")
 
     @property
     def perplexity(self) -> float:

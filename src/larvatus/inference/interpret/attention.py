@@ -35,7 +35,7 @@ _PUNCTUATION = regex.compile(rf"(?V1)[\s{PUNCTUATION}]*[{PUNCTUATION}][\s{PUNCTU
 
 
 @dataclass(frozen=True, eq=False)
-class Passage:
+class TokenPassage:
     """One sequence as the model reads it, with its special tokens."""
 
     ids: Ints
@@ -109,7 +109,7 @@ def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     return TextAttention(text, passage.tokens, passage.punctuation, np.stack(layers))
 
 
-def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: int) -> Passage:
+def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: int) -> TokenPassage:
     """Tokens start … end − 1 of a text in their frame."""
     surfaces = [alignment.text[a:b] for a, b in alignment.spans[start:end].tolist()]
     names = [
@@ -119,7 +119,7 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
     dress = tokenizer.frame.single
     before, after = ([tokenizer.token(id) for id in gap] for gap in dress.gaps)
-    return Passage(
+    return TokenPassage(
         ids=dress.ids(alignment.ids[start:end]),
         tokens=(*before, *names, *after),
         punctuation=dress.filled(0, np.array(marks, np.int64)).astype(np.bool_),
@@ -127,7 +127,7 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
 
 
 @torch.inference_mode()
-def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
+def passage_weights(encoder: Encoder, passages: Sequence[TokenPassage]) -> Iterator[list[Tensor]]:
     """For each layer: α [H, T, T] of each passage, read together."""
     batch = TokenBatch.of(
         [passage.ids.tolist() for passage in passages], words=[[NO_WORD] * len(passage.ids) for passage in passages]
@@ -136,7 +136,7 @@ def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[l
     yield from encoder.attention(on_device(batch, device))
 
 
-def batches(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+def batches(encoder: Encoder, passages: Sequence[TokenPassage]) -> Iterator[list[TokenPassage]]:
     """Passages in their order, some at a time."""
     budget = BUDGETS.get(encoder.device.type, BUDGETS["cuda"])
     lengths = np.array([len(passage.ids) for passage in passages], dtype=np.int64)

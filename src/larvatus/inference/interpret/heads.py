@@ -29,7 +29,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.inference.interpret.attention import Passage, TextAttention, batches, framed_passage, passage_weights
+from larvatus.inference.interpret.attention import TextAttention, TokenPassage, batches, framed_passage, passage_weights
 from larvatus.models.nn.encoder import Encoder
 
 HeadType = Literal["self", "previous", "next", "cls", "separator", "punctuation", "broad", "mixed"]
@@ -85,7 +85,9 @@ class HeadStatistics(Settings):
         return {**fields, "type": self.type}
 
 
-def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, most: int) -> Iterator[Passage]:
+def read_passages(
+    documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, most: int
+) -> Iterator[TokenPassage]:
     """Up to `most` passages of at most `length` tokens, frame and all; long documents are cut evenly, to their end."""
     left = most
     for document in documents:
@@ -101,7 +103,7 @@ def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length
 
 
 def head_statistics(
-    encoder: Encoder, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
+    encoder: Encoder, passages: Sequence[TokenPassage], progress: Callable[[int], None] = lambda _: None
 ) -> list[HeadStatistics]:
     """One row for each head, layer by layer."""
     if not passages:

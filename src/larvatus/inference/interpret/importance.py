@@ -12,8 +12,11 @@ difference. A negative change: the model does better without the head.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +25,18 @@ from torch import Tensor
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.outputs import check_directory
+from larvatus.core.ranges import digits
 from larvatus.core.settings import Settings
+from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
+from larvatus.models.bundle.directory import Bundle, read_card, write_bundle
+from larvatus.models.bundle.figures import without_marks
+from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.encoder import Encoder
 
 MEASURED = ("masked-lm", "causal-lm")
 Head = tuple[int, int]
@@ -134,3 +144,50 @@ def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: tor
         check_head(layer, head, layers=layers, heads=heads)
         kept[layer - 1, head - 1] = 0
     return kept.to(device)
+
+
+def read_heads(asked: str) -> list[Head]:
+    """From ``1:2,3:1`` (layer:head, both counted from 1).
+
+    >>> read_heads("1:2, 3:1")
+    [(1, 2), (3, 1)]
+    """
+    heads = []
+    for asked_head in asked.split(","):
+        layer, colon, head = asked_head.strip().partition(":")
+        if not colon or digits(layer) is None or digits(head) is None:
+            raise UsageError(f"{asked_head.strip()!r} names no head; say layer:head, such as 1:2,3:1")
+        heads.append((int(layer), int(head)))
+    return heads
+
+
+def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
+    """Mask these heads in the weights themselves."""
+    for layer, head in heads:
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
+    encoder.zero_heads(heads)
+
+
+def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
+    """Write the model without these heads' output. `source` names the model for its lineage and card."""
+    check_directory(out, (), inputs=[bundle.path])
+    network = copy.deepcopy(bundle.network)
+    zero_heads(network.encoder, heads)
+    names = [f"{layer}:{head}" for layer, head in heads]
+    pruned = dataclasses.replace(
+        bundle,
+        path=out,
+        network=network,
+        lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
+        claims=(),  # they are of the whole model
+    )
+    layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
+    write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))
+
+
+def _card(bundle: Bundle, names: Sequence[str], *, source: str, name: str) -> str:
+    card = without_marks(read_card(bundle)) or f"# {name}\n"
+    return (
+        f"{card.rstrip()}\n\n## Attention heads masked\n\nBy Larvatus {VERSION} in `{source}`, of which the card "
+        f"above speaks: heads {', '.join(names)} (layer:head, from 1). Their columns of the output projection are 0.\n"
+    )

@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.outputs import new_output
 from larvatus.core.ranges import Instances, Seed, Share, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
@@ -27,12 +29,11 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.interpret.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.inference.interpret.frequency import FrequencyEffect, RunningWords, choose_words, word_key
-from larvatus.inference.vectors.bulk.parts import Piece
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import Pool
-from larvatus.inference.vectors.passages import PassageOptions, passages, sample
-from larvatus.inference.vectors.standardise.fit import counted, every_layer
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.passages import PassageOptions, TextPiece, passages, sample
+from larvatus.inference.vectors.standardise import Standardiser
+from larvatus.inference.vectors.standardise_fit import counted, every_layer
 from larvatus.metrics.isotropy import isoscore_star
 from larvatus.models.nn.encoder import Encoder
 
@@ -51,7 +52,7 @@ class IsotropyOptions(Settings):
     seed: Seed = 0
 
 
-class Rogue(msgspec.Struct, frozen=True, kw_only=True):
+class RogueDimension(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int
     contribution: float
     """To the expected cosine."""
@@ -66,7 +67,7 @@ class Isotropy(msgspec.Struct, frozen=True, kw_only=True):
     """Cosine of two word instances: the anisotropy."""
     standard_error: float
     isoscore: float
-    rogue: tuple[Rogue, ...]
+    rogue: tuple[RogueDimension, ...]
     """The dimensions that contribute most, first."""
     frequency: FrequencyEffect | None
     """None where fewer than two words occur twice."""
@@ -143,14 +144,14 @@ def measure_isotropy(
     )
 
 
-def _counted(pieces: Iterable[Piece], frequency: Counter[str]) -> Iterator[Piece]:
+def _counted(pieces: Iterable[TextPiece], frequency: Counter[str]) -> Iterator[TextPiece]:
     """The same passages, their words counted as they pass."""
     for piece in pieces:
         frequency.update(_keys(piece))
         yield piece
 
 
-def _keys(piece: Piece) -> list[str]:
+def _keys(piece: TextPiece) -> list[str]:
     words = (piece.text[start:end] for start, end in segment_words(piece.text).tolist())
     return [key for word in words if (key := word_key(word)) is not None]
 
@@ -158,7 +159,7 @@ def _keys(piece: Piece) -> list[str]:
 def _moments(standardise: Standardiser | None, layers: int) -> tuple[Doubles, Doubles]:
     if standardise is None:
         return np.zeros((layers, 1, 1)), np.ones((layers, 1, 1))
-    mean, scale = standardise.moments(LayerMix.read("all", layers=layers - 1))
+    mean, scale = standardise.moments(LayerWeights.read("all", layers=layers - 1))
     return mean, scale
 
 
@@ -185,7 +186,7 @@ class _Kind:
             contributions = self.cosines.contributions(layer)
             top = np.argsort(-contributions, kind="stable")[: options.rogue].tolist()
             rogue = tuple(
-                Rogue(
+                RogueDimension(
                     dimension=d, contribution=float(contributions[d]), share=_share(float(contributions[d]), expected)
                 )
                 for d in top
@@ -201,3 +202,51 @@ class _Kind:
                 )
             )
         return made
+
+
+COLOURS = {"plain": "#D55E00", "standardised": "#0072B2"}  # of Okabe and Ito's palette
+MARKERS = {"plain": "o", "standardised": "s"}
+
+
+def draw_isotropy(report: IsotropyReport, path: Path, *, title: str) -> None:
+    """Write the plot as PNG."""
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(12, 4.2), dpi=150, layout="constrained")
+    cosine, score, frequency = figure.subplots(1, 3)
+    layers = [layer.layer for layer in report.layers]
+    for name, by_layer in _kinds(report).items():
+        style = {"color": COLOURS[name], "marker": MARKERS[name], "linewidth": 1.6, "markersize": 5, "label": name}
+        errors = [isotropy.standard_error for isotropy in by_layer]
+        cosine.errorbar(layers, [isotropy.expected for isotropy in by_layer], yerr=errors, capsize=2, **style)
+        score.plot(layers, [isotropy.isoscore for isotropy in by_layer], **style)
+        effect = by_layer[-1].frequency
+        if effect is not None:
+            middles = [math.sqrt(frequency_bin.low * frequency_bin.high) for frequency_bin in effect.bins]
+            frequency.plot(middles, [frequency_bin.similarity for frequency_bin in effect.bins], **style)
+    cosine.axhline(0, color="#888888", linewidth=1, linestyle=":", zorder=1)
+    cosine.set_title("expected cosine of two word instances", fontsize=10, loc="left")
+    score.set_title("IsoScore*", fontsize=10, loc="left")
+    score.set_ylim(bottom=0)
+    frequency.set_title(f"cosine of instances of one word, layer {layers[-1]}", fontsize=10, loc="left")
+    frequency.set_xscale("log")
+    frequency.set_xlabel(f"occurrences in {report.counted:,} words")
+    for axes in (cosine, score):
+        axes.set_xlabel("layer (0: embeddings)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (cosine, score, frequency):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+    if report.standardise:
+        cosine.legend(frameon=False)
+    figure.suptitle(f"{title} · {report.instances:,} word instances", x=0.01, ha="left", fontsize=11)
+    with new_output(path) as aside:
+        figure.savefig(aside, format="png")
+
+
+def _kinds(report: IsotropyReport) -> dict[str, list[Isotropy]]:
+    kinds = {"plain": [layer.plain for layer in report.layers]}
+    after = [layer.standardised for layer in report.layers if layer.standardised is not None]
+    return {**kinds, "standardised": after} if after else kinds

@@ -55,7 +55,7 @@ class FindOptions(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CorpusInstance:
     word: str
     """As it was asked for."""
     text: str
@@ -71,8 +71,8 @@ class Instance:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    instances: list[Instance]
+class InstanceSample:
+    instances: list[CorpusInstance]
     """In the order of the corpus."""
     totals: dict[tuple[str, str], int]
     """Instances in the corpus, by word and language; those left out of the sample too."""
@@ -83,7 +83,7 @@ class Found:
         return sum(self.totals.values())
 
 
-def find_instances(documents: Iterable[Document], words: Sequence[str], options: FindOptions) -> Found:
+def find_instances(documents: Iterable[Document], words: Sequence[str], options: FindOptions) -> InstanceSample:
     """All instances of the words, or a sample. A word that never comes is refused, with spellings that do."""
     if options.limit < 1:
         raise UsageError(f"a map needs a limit of at least 3 instances, not {options.limit}")
@@ -102,7 +102,7 @@ def find_instances(documents: Iterable[Document], words: Sequence[str], options:
             near = spellings.near(word)
             suggestion = f"; near it are {', '.join(near)}" if near else "; check the spelling"
             raise DataError(f"{word!r} is not among the words of the corpus{suggestion}")
-    return Found(sample.kept(), dict(sample.totals), count)
+    return InstanceSample(sample.kept(), dict(sample.totals), count)
 
 
 Targets = Mapping[tuple[str, ...], str]
@@ -125,7 +125,7 @@ def _fold(text: str, cased: bool) -> str:
     return text if cased else text.casefold()
 
 
-def _in_document(document: Document, targets: Targets, options: FindOptions) -> Iterator[Instance]:
+def _in_document(document: Document, targets: Targets, options: FindOptions) -> Iterator[CorpusInstance]:
     firsts = {parts[0] for parts in targets}
     folded = _fold(document.text, options.cased)
     if not any(first in folded for first in firsts):
@@ -145,7 +145,7 @@ def _in_document(document: Document, targets: Targets, options: FindOptions) -> 
                 continue
             for parts, word in targets.items():
                 if tuple(units[place : place + len(parts)]) == parts:
-                    yield Instance(
+                    yield CorpusInstance(
                         word=word,
                         text=sentence,
                         start=spans[place][0],
@@ -174,11 +174,11 @@ class _Sample:
     def __init__(self, limit: int, seed: int) -> None:
         self._limit = limit
         self._numbers = _numbers(seed)
-        self._heaps: dict[tuple[str, str], list[tuple[int, int, Instance]]] = {}
+        self._heaps: dict[tuple[str, str], list[tuple[int, int, CorpusInstance]]] = {}
         self._count = 0
         self.totals: Counter[tuple[str, str]] = Counter()
 
-    def add(self, instance: Instance, language: str) -> None:
+    def add(self, instance: CorpusInstance, language: str) -> None:
         group = instance.word, language
         self.totals[group] += 1
         self._count += 1
@@ -189,7 +189,7 @@ class _Sample:
         else:
             heapq.heappushpop(heap, entry)
 
-    def kept(self) -> list[Instance]:
+    def kept(self) -> list[CorpusInstance]:
         shares = allot({group: len(heap) for group, heap in self._heaps.items()}, self._limit)
         chosen = [entry for group, heap in self._heaps.items() for entry in heapq.nlargest(shares[group], heap)]
         return [instance for _, _, instance in sorted(chosen, key=lambda entry: -entry[1])]

@@ -2,7 +2,7 @@
 
     path.write_text(map_page(result, colour="cluster"))
 
-One file of some hundred kilobytes for a thousand instances; `inference/search/page.py` keeps it safe and offline.
+One file of some hundred kilobytes for a thousand instances; `inference/web_page.py` keeps it safe and offline.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.inference.maps.instances import Instance
+from larvatus.inference.maps.instances import CorpusInstance
 from larvatus.inference.maps.word_map import WordMap
-from larvatus.inference.search.page import asset, whole_page
+from larvatus.inference.web_page import asset, build_page
 
 _EITHER_SIDE = 240
 """Characters of a sentence shown before and after the word."""
@@ -46,7 +46,7 @@ def map_page(result: WordMap, *, colour: str = "auto", label: str = "label") -> 
         "points": points,
     }
     package = "larvatus.inference.maps"
-    return whole_page(f"{title} · map", body=asset(package, "map.html"), script=asset(package, "map.js"), data=data)
+    return build_page(f"{title} · map", body=asset(package, "map.html"), script=asset(package, "map.js"), data=data)
 
 
 def about(result: WordMap) -> str:
@@ -96,7 +96,7 @@ def _between_0_and_1(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
     return flat.round(4)
 
 
-def _parts(instance: Instance) -> list[str]:
+def _parts(instance: CorpusInstance) -> list[str]:
     """Before the word, the word, after it: cut here, as browsers count characters in another way."""
     before, after = instance.text[: instance.start], instance.text[instance.end :]
     if len(before) > _EITHER_SIDE:

@@ -24,11 +24,11 @@ from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, as_cell
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
-from larvatus.inference.maps.instances import Found, Instance
+from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
 from larvatus.inference.maps.project import Method, project
-from larvatus.inference.vectors.layers import LayerMix, Layers
+from larvatus.inference.vectors.layers import Layers, LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
@@ -52,7 +52,7 @@ class WordMap(Tabular):
     """N instances in the plane."""
 
     words: tuple[str, ...]
-    instances: tuple[Instance, ...]
+    instances: tuple[CorpusInstance, ...]
     points: npt.NDArray[np.float64]
     """[N, 2]"""
     method: str
@@ -118,8 +118,8 @@ class WordMap(Tabular):
         return f"<WordMap of {', '.join(self.words)}: {len(self.instances):,} instances by {self.method}>"
 
 
-def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: Found, options: MapOptions) -> WordMap:
-    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
+def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: InstanceSample, options: MapOptions) -> WordMap:
+    if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a map needs one vector for each instance, and layers = all gives several; name a mix")
     vectors, tokens = instance_vectors(encoder, tokenizer, sample.instances, options)
     has_vector = ~np.isnan(vectors[:, 0])  # a missing vector is NaN throughout
@@ -151,7 +151,9 @@ def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: Found, options
     )
 
 
-def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], options: MapOptions) -> tuple[str, ...]:
+def _clusters(
+    vectors: npt.NDArray[np.float32], instances: list[CorpusInstance], options: MapOptions
+) -> tuple[str, ...]:
     numbers = cluster(vectors, seed=options.seed, most=options.clusters)
     targets = Counter(instance.text[instance.start : instance.end] for instance in instances)
     names = typical_words([context_words(instance.text, targets) for instance in instances], numbers)
@@ -159,7 +161,7 @@ def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], optio
 
 
 def instance_vectors(
-    encoder: Encoder, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: list[CorpusInstance], options: MapOptions
 ) -> tuple[npt.NDArray[np.float32], int]:
     """[N, D], NaN where an instance has none; and how many tokens were read. A sentence is read once."""
     places: dict[str, list[int]] = {}

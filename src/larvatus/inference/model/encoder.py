@@ -7,12 +7,10 @@ model.similarity("the *bank* of the river", "the *bank* raised rates")
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
-import torch
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.tabular import ResultList
@@ -20,72 +18,26 @@ from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts
 from larvatus.data.text.documents import ReadOptions, Skipped
 from larvatus.data.text.languages import Given, read_languages
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.interpret.attention import TextAttention, attend
 from larvatus.inference.maps.instances import FindOptions, find_instances
 from larvatus.inference.maps.word_map import MapOptions, WordMap, map_instances
-from larvatus.inference.model.elsewhere import Origin, loaded_elsewhere
-from larvatus.inference.search.nearest import Concordance
-from larvatus.inference.search.search import SearchOptions, open_place, search
+from larvatus.inference.search.concordance import Concordance
+from larvatus.inference.search.search import SearchOptions, open_source, search
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.tagger import SenseTagger, TagOptions
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.encoded import Spans, Text
-from larvatus.inference.vectors.fingerprints import model_fingerprint
-from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.layers import PARTS, Layers, Unit
 from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.plan import Spans, Text
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.similarity import Instance, Similarities, instance, similarities
-from larvatus.inference.vectors.standardise.standardise import Standardiser, find_standardiser
-from larvatus.inference.vectors.units import PARTS, Unit
+from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.bundle.directory import Bundle
-from larvatus.models.nn.encoder import Encoder
+from larvatus.models.loaded import LoadedModel
 
 
-class EncoderModel:
-    """A loaded network in evaluation mode, with its vocabulary. It holds no state that a call could change."""
-
-    def __init__(self, bundle: Bundle, device: torch.device, *, number: str = "", origin: Origin | None = None) -> None:
-        """`number` is what its weights were rounded to, where they were: int8; `origin` how it is loaded elsewhere."""
-        self.bundle = bundle
-        self.origin = origin
-        self.device = device
-        self.number = number
-        self.network = bundle.network.to(device).eval()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker on another machine loads the model there: weights are never pickled."""
-        if self.origin is None:
-            raise UsageError("a model that was made in memory cannot be sent to a cluster; save it, and load it")
-        return loaded_elsewhere, (self.origin, self.fingerprint)
-
-    def __copy__(self) -> Self:
-        """A second object over the same weights; nothing is loaded."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
-
-    @property
-    def wanted_device(self) -> str:
-        """As it was asked for: auto, cpu or cuda."""
-        return str(self.device) if self.origin is None else self.origin.device
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary."""
-        return self.bundle.tokenizer
-
-    @property
-    def encoder(self) -> Encoder:
-        """The network without its heads: `encoder(batch)` gives the states of the last layer."""
-        return self.network.encoder
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Which weights, settings and vocabulary these are."""
-        weights = model_fingerprint(self.bundle.path, self.tokenizer)
-        return f"{weights}-{self.number}" if self.number else weights
+class EncoderModel(LoadedModel):
+    """What any loaded encoder can do, whatever heads it has. No call changes its state."""
 
     def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
         """A standardiser that was fitted for this very model; one of another model is refused.
@@ -100,10 +52,7 @@ class EncoderModel:
             >>> model.standardiser("z").unit
             'word'
         """
-        standardiser = find_standardiser(self.bundle.path, given) if isinstance(given, str) else given
-        if standardiser is not None:
-            standardiser.check_model(self.fingerprint, self.bundle.path)
-        return standardiser
+        return standardiser_for(self, given)
 
     def embed(
         self,
@@ -240,20 +189,20 @@ class EncoderModel:
         if spans is not None and len(spans) != len(listed):
             raise UsageError(f"{len(listed)} texts, but {len(spans)} spans; give one for each text")
         options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
-        instances = [instance(text, spans[n] if spans is not None else None) for n, text in enumerate(listed)]
+        instances = [word_instance(text, spans[n] if spans is not None else None) for n, text in enumerate(listed)]
         return similarities(self.encoder, self.tokenizer, instances, options)
 
     @overload
-    def nearest(self, query: str | Instance, paths: str | Sequence[str], **settings: Any) -> Concordance: ...
+    def nearest(self, query: str | WordInstance, paths: str | Sequence[str], **settings: Any) -> Concordance: ...
 
     @overload
     def nearest(
-        self, query: Sequence[str | Instance], paths: str | Sequence[str], **settings: Any
+        self, query: Sequence[str | WordInstance], paths: str | Sequence[str], **settings: Any
     ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
-        query: str | Instance | Sequence[str | Instance],
+        query: str | WordInstance | Sequence[str | WordInstance],
         paths: str | Sequence[str],
         *,
         standardise: str | Standardiser | None = None,
@@ -280,7 +229,7 @@ class EncoderModel:
         _check_names("nearest", settings, SearchOptions.__struct_fields__)
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
         options = options.with_text(text)
-        place = open_place([paths] if isinstance(paths, str) else paths)
+        place = open_source([paths] if isinstance(paths, str) else paths)
         marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
         return hits[0] if single else ResultList(hits)
@@ -346,7 +295,7 @@ class EncoderModel:
         return weights[0] if single else ResultList(weights)
 
     def senses(
-        self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
+        self, directory: str | Path, *, wordnet: str | Path | None = None, options: SenseOptions | None = None
     ) -> SenseTagger:
         """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this very model.
 
@@ -370,16 +319,16 @@ class EncoderModel:
         return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
 
 
-def _instances(query: Any, word: str | None) -> tuple[list[Instance], bool]:
+def _instances(query: Any, word: str | None) -> tuple[list[WordInstance], bool]:
     """The word that each query marks, and whether one query was given by itself."""
-    if isinstance(query, Instance):
+    if isinstance(query, WordInstance):
         return [query], True
-    if isinstance(query, list | tuple) and any(isinstance(each, Instance) for each in query):
+    if isinstance(query, list | tuple) and any(isinstance(each, WordInstance) for each in query):
         several = enumerate(query)
-        texts = [each if isinstance(each, Instance) else checked_text(each, f"query[{at}]") for at, each in several]
-        return [each if isinstance(each, Instance) else instance(each, word=word) for each in texts], False
+        texts = [each if isinstance(each, WordInstance) else checked_text(each, f"query[{at}]") for at, each in several]
+        return [each if isinstance(each, WordInstance) else word_instance(each, word=word) for each in texts], False
     listed, single = checked_texts(query, "query")
-    return [instance(text, word=word) for text in listed], single
+    return [word_instance(text, word=word) for text in listed], single
 
 
 def _check_names(method: str, settings: dict[str, Any], known: Sequence[str]) -> None:

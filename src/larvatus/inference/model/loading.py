@@ -23,7 +23,7 @@ from larvatus.models.nn.device import choose_device, explain_out_of_memory
 RuntimeName = Literal["torch", "onnx"]
 
 
-class Running(Settings):
+class LoadOptions(Settings):
     """How a loaded model is run: an option of every command that reads with one."""
 
     device: str = "auto"
@@ -63,7 +63,7 @@ class Running(Settings):
         if self.quantise is not None:
             quantise_network(bundle.network)
         if self.runtime == "onnx":
-            from larvatus.inference.model.onnx_runtime import run_in_onnx  # an extra, and a second of imports
+            from larvatus.inference.model.onnx import run_in_onnx  # an extra, and a second of imports
 
             run_in_onnx(bundle)
         return bundle
@@ -91,7 +91,7 @@ class _Origin:
     """Where a model was loaded from, and how: all that another process needs to load it too."""
 
     path: str
-    running: Running
+    running: LoadOptions
     settings: dict[str, Any]
 
     @property
@@ -133,7 +133,7 @@ def load(
         >>> load("runs/mine", quantise="int8").embed("the river").shape
         (16,)
     """
-    running = Running(device=str(device), quantise=quantise, runtime=runtime)
+    running = LoadOptions(device=str(device), quantise=quantise, runtime=runtime)
     return running.load(
         model_or_packaged() if path is None else path, allow_nan=allow_nan, revision=revision, online=online
     )

@@ -19,18 +19,17 @@ from larvatus.core.ranges import Count
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
-from larvatus.inference.search.concordance import DocumentFilter, Wanted, instances_in_text
+from larvatus.inference.search.concordance import Concordance, DocumentFilter, WordFilter, instances_in_text, nearest
 from larvatus.inference.search.index import NAME, Index
-from larvatus.inference.search.nearest import Concordance, nearest
-from larvatus.inference.vectors.bulk.vector_file import VectorFile
-from larvatus.inference.vectors.embedder import Embedder
+from larvatus.inference.search.vector_file import VectorFile
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.inference.vectors.similarity import Instance, instance_vectors
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
+from larvatus.models.loaded import LoadedModel
 
-Place = Index | VectorFile | list[str]
+SearchSource = Index | VectorFile | list[str]
 """Where to search: an index, a file of vectors, or paths of text."""
 
 
@@ -52,7 +51,7 @@ class SearchOptions(Settings):
         return msgspec.structs.replace(self, passages=passages)
 
 
-def open_place(paths: Sequence[str]) -> Place:
+def open_source(paths: Sequence[str]) -> SearchSource:
     if len(paths) == 1:
         only = Path(paths[0])
         if is_there(only / NAME):
@@ -64,9 +63,9 @@ def open_place(paths: Sequence[str]) -> Place:
 
 
 def search(
-    model: Embedder,
-    query: Instance,
-    place: Place,
+    model: LoadedModel,
+    query: WordInstance,
+    place: SearchSource,
     options: SearchOptions,
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -77,7 +76,7 @@ def search(
     asked = embed_options(place, options, model)
     word = None if options.any_word else options.word or query.word
     vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
-    chosen = DocumentFilter(Wanted.of(None if word is None else [word]))
+    chosen = DocumentFilter(WordFilter.of(None if word is None else [word]))
     if isinstance(place, Index):
         blocks = place.blocks(word)
     elif isinstance(place, VectorFile):
@@ -94,7 +93,7 @@ def search(
     return neighbours
 
 
-def embed_options(place: Place, options: SearchOptions, model: Embedder) -> EmbedOptions:
+def embed_options(place: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
     """What the query's vector must be like, so that it compares with what is searched."""
     if isinstance(place, list):
         return EmbedOptions(
@@ -121,11 +120,11 @@ def embed_options(place: Place, options: SearchOptions, model: Embedder) -> Embe
     return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
 
 
-def _standardiser_of(file: VectorFile, model: Embedder) -> Standardiser | None:
+def _standardiser_of(file: VectorFile, model: LoadedModel) -> Standardiser | None:
     used = file.settings.get("standardise")
     if used is None:
         return None
-    standardiser = model.standardiser(used["name"])
+    standardiser = standardiser_for(model, used["name"])
     if standardiser is None or standardiser.checksum != used["sha256"]:
         raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
     return standardiser

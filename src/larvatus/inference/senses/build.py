@@ -17,10 +17,10 @@ import numpy.typing as npt
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.senses.inventory import Origin, SenseInventory
-from larvatus.inference.senses.tagged import Reading, Sentence
+from larvatus.inference.senses.inventory import InventoryOrigin, SenseInventory
+from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
@@ -30,7 +30,7 @@ AT_ONCE = 512
 
 
 def embed_instances(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[SenseSentence], options: EmbedOptions
 ) -> list[Floats]:
     """The vectors of the instances of each sentence, [I, D]; NaN where the vocabulary deletes a word."""
     texts = [sentence.text for sentence in sentences]
@@ -72,7 +72,7 @@ class _Sums:
         self.mean += away * (len(wide) / total)
         self.seen = total
 
-    def inventory(self, origin: Origin) -> SenseInventory:
+    def inventory(self, origin: InventoryOrigin) -> SenseInventory:
         keys = sorted(self.rows)
         order = np.array([self.rows[key] for key in keys], dtype=np.int64)
         counts = self.counts[order]
@@ -89,16 +89,16 @@ class _Sums:
 def build_senses(
     encoder: Encoder,
     tokenizer: Tokenizer,
-    sentences: Iterable[Sentence],
+    sentences: Iterable[SenseSentence],
     options: EmbedOptions,
     *,
     wordnet: WordNet,
-    reading: Reading,
+    reading: ReadingCounts,
     model: tuple[str, str],
-    progress: Callable[[Reading], None] = lambda _: None,
+    progress: Callable[[ReadingCounts], None] = lambda _: None,
 ) -> SenseInventory:
     """The inventory of tagged sentences. `model` is the model's fingerprint and its name; `reading` counts the text."""
-    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
+    if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a sense has one vector, and layers = all gives several; name one layer or a mix")
     totals: _Sums | None = None
     for block in _blocks(iter(sentences)):
@@ -118,7 +118,7 @@ def build_senses(
         some = ", ".join(key for key, _ in reading.unknown.most_common(3))
         why = f"{unknown:,} of its tags are not in {wordnet.folder} ({some})" if unknown else "no word of it is tagged"
         raise DataError(f"the text gives too few senses: {why}; take the WordNet that it was tagged with")
-    origin = Origin(
+    origin = InventoryOrigin(
         model=model[0],
         name=model[1],
         wordnet=wordnet.fingerprint,
@@ -131,6 +131,6 @@ def build_senses(
     return totals.inventory(origin)
 
 
-def _blocks(sentences: Iterator[Sentence]) -> Iterator[list[Sentence]]:
+def _blocks(sentences: Iterator[SenseSentence]) -> Iterator[list[SenseSentence]]:
     while block := list(islice(sentences, AT_ONCE)):
         yield block

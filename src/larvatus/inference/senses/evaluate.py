@@ -21,9 +21,8 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.tagged import Instance, Sentence
+from larvatus.inference.senses.tagged import SenseInstance, SenseSentence, gold_of, read_keys, read_unified
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.metrics.paired import Difference, paired_bootstrap
 from larvatus.metrics.sense_f1 import SenseScore, sense_f1
@@ -103,7 +102,7 @@ def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None 
 SentenceScores = Mapping[str, tuple[float, int, int]]
 
 
-def sentence_scores(sentences: Sequence[Sentence], gold: Answers, answers: Answers) -> SentenceScores:
+def sentence_scores(sentences: Sequence[SenseSentence], gold: Answers, answers: Answers) -> SentenceScores:
     """Right, answered and all words of each sentence that has a gold word, by the id of its first word."""
     scores = {}
     for sentence in sentences:
@@ -138,7 +137,9 @@ def difference_from(difference: Difference, system: str) -> str:
     return f"{points} from {system} (paired, sentences resampled, p = {difference.p:.2g})"
 
 
-def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet, gold: str | Path | None) -> Answers:
+def read_gold(
+    path: str | Path, sentences: Sequence[SenseSentence], wordnet: WordNet, gold: str | Path | None
+) -> Answers:
     """The gold keys of a test set; refused where they are of other words, or of another WordNet."""
     file = gold or gold_of(path)
     wanted = read_keys(file)
@@ -154,17 +155,17 @@ def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet,
     return wanted
 
 
-def first_senses(sentences: Sequence[Sentence], wordnet: WordNet) -> Answers:
+def first_senses(sentences: Sequence[SenseSentence], wordnet: WordNet) -> Answers:
     """The baseline of WordNet's first sense."""
     return {instance.id: (keys[0],) for instance, keys in _candidates(sentences, wordnet)}
 
 
-def most_frequent(sentences: Sequence[Sentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
+def most_frequent(sentences: Sequence[SenseSentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
     """The baseline of the sense that was tagged most; of senses counted alike, WordNet's first."""
     return {instance.id: (max(keys, key=inventory.count),) for instance, keys in _candidates(sentences, wordnet)}
 
 
-def _candidates(sentences: Sequence[Sentence], wordnet: WordNet) -> list[tuple[Instance, list[str]]]:
+def _candidates(sentences: Sequence[SenseSentence], wordnet: WordNet) -> list[tuple[SenseInstance, list[str]]]:
     every = [instance for sentence in sentences for instance in sentence.instances]
     candidates = [
         (instance, [sense.key for pair in instance.lemmas for sense in wordnet.senses(*pair)]) for instance in every

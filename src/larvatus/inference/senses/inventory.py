@@ -38,7 +38,7 @@ LEAST = 1e-5
 _TENSORS, _SETTINGS = "senses.safetensors", "senses.json"
 
 
-class Origin(Settings):
+class InventoryOrigin(Settings):
     """How the vectors were made: those of a word to be tagged must be made so too."""
 
     model: str
@@ -61,13 +61,13 @@ class Origin(Settings):
 
 
 class _Settings(Settings):
-    origin: Origin
+    origin: InventoryOrigin
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class SenseInventory:
-    origin: Origin
+    origin: InventoryOrigin
     keys: tuple[str, ...]
     """The S senses, in order of their keys."""
     vectors: Floats

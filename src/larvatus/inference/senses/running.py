@@ -15,9 +15,8 @@ from dataclasses import replace
 from larvatus.core.errors import DataError
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
-from larvatus.inference.senses.pos import POS
-from larvatus.inference.senses.tagged import Instance, Lemmas, Sentence, Words
-from larvatus.inference.senses.wordnet import NAMES, WordNet
+from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence, SentenceBuilder
+from larvatus.inference.senses.wordnet import NAMES, POS, WordNet
 
 _CLOSED = """
     a an the this that these those each every some any no all both either neither such what which whose i me my mine
@@ -41,24 +40,24 @@ def find_instances(
     pos: Sequence[POS] | None = None,
     sentences: Mode = "library",
     document: str = "",
-) -> list[Sentence]:
+) -> list[SenseSentence]:
     """The sentences of a text, each with the words of it that WordNet knows."""
     with_instances = []
     for start, end in sentence_spans(text, mode=sentences):
         sentence = text[start:end]
-        with_instances.append(Sentence(document, sentence, tuple(_instances(sentence, wordnet, pos)), start))
+        with_instances.append(SenseSentence(document, sentence, tuple(_instances(sentence, wordnet, pos)), start))
     return with_instances
 
 
-def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[Sentence]]:
+def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[SenseSentence]]:
     """Sentences, one a line, whose words carry their part of speech after a slash; and the text without these.
 
     Tags are universal, Penn, or WordNet's own n, v, a, r. `where` is said before what is wrong.
     """
-    sentences: list[Sentence] = []
+    sentences: list[SenseSentence] = []
     start = 0
     for number, line in enumerate(text.splitlines(), start=1):
-        words = Words()
+        words = SentenceBuilder()
         for item in line.split():
             word, _, tag = item.rpartition("/")
             if not word or not tag:
@@ -69,15 +68,15 @@ def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, l
             pos = UNIVERSAL.get(tag.upper()) or PENN.get(tag[:1]) or (tag if tag in NAMES else None)
             lemmas = tuple(wordnet.lemmas(word, pos)) if pos else ()
             if lemmas:
-                words.instances.append(Instance(*span, lemmas))
+                words.instances.append(SenseInstance(*span, lemmas))
         sentences.append(replace(words.sentence(""), start=start))
         start += len(sentences[-1].text) + 1
     return "\n".join(sentence.text for sentence in sentences), sentences
 
 
-def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[Instance]:
+def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[SenseInstance]:
     spans = segment_words(text).tolist()
-    instances: list[Instance] = []
+    instances: list[SenseInstance] = []
     place = 0
     while place < len(spans):
         most = _most(text[slice(*spans[place])], wordnet)
@@ -86,7 +85,7 @@ def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[I
             start, end = spans[place][0], spans[last][1]
             lemmas = _lemmas(text[start:end], wordnet, pos, alone=last == place)
             if lemmas:
-                instances.append(Instance(start, end, lemmas))
+                instances.append(SenseInstance(start, end, lemmas))
                 step = last - place + 1
                 break
         place += step

@@ -27,7 +27,14 @@ from typing import IO
 from larvatus.core.errors import DataError
 from larvatus.data.text.readers import whole_folder
 from larvatus.data.text.streams import open_bytes
-from larvatus.inference.senses.tagged import Instance, Reading, Sentence, Words, numbered, surface
+from larvatus.inference.senses.tagged import (
+    ReadingCounts,
+    SenseInstance,
+    SenseSentence,
+    SentenceBuilder,
+    numbered,
+    surface,
+)
 from larvatus.inference.senses.wordnet import WordNet
 
 _END = bytes(1024)
@@ -39,7 +46,9 @@ _ELEMENT = re.compile(
 _ATTRIBUTE = re.compile(r"""(?<!\s)\s++([\w-]+)=(?:"([^"]*)"|'([^']*)'|([^\s"']+))""")
 
 
-def read_semcor(path: str | Path, wordnet: WordNet, reading: Reading, *, names: bool = False) -> Iterator[Sentence]:
+def read_semcor(
+    path: str | Path, wordnet: WordNet, reading: ReadingCounts, *, names: bool = False
+) -> Iterator[SenseSentence]:
     """The sentences of SemCor that have a tagged word, file by file."""
     for name, stream in _files(Path(path)):
         yield from _sentences(name, numbered(name, stream), wordnet, reading, names)
@@ -94,9 +103,9 @@ def _is_semcor(path: Path) -> bool:
 
 
 def _sentences(
-    name: str, lines: Iterator[tuple[int, str]], wordnet: WordNet, reading: Reading, names: bool
-) -> Iterator[Sentence]:
-    words = Words()
+    name: str, lines: Iterator[tuple[int, str]], wordnet: WordNet, reading: ReadingCounts, names: bool
+) -> Iterator[SenseSentence]:
+    words = SentenceBuilder()
     for number, line in lines:
         for element in _elements(name, number, line):
             if element["mark"] == "/s":
@@ -104,14 +113,14 @@ def _sentences(
                     reading.sentences += 1
                     reading.instances += len(words.instances)
                     yield words.sentence(name)
-                words = Words()
+                words = SentenceBuilder()
             elif element["mark"] is None and (word := html.unescape(element["word"].strip())):
                 span = words.add(surface(word))
                 keys = _keys(f"{name}:{number}", element["attributes"] or "", wordnet, reading, names)
                 senses = [sense for key in keys if (sense := wordnet.sense(key))]
                 if senses:
                     lemmas = tuple(dict.fromkeys((sense.lemma, sense.pos) for sense in senses))
-                    words.instances.append(Instance(*span, lemmas, keys=keys))
+                    words.instances.append(SenseInstance(*span, lemmas, keys=keys))
     if len(words):
         raise DataError(f"{name}: the file breaks off within a sentence; fetch SemCor again")
 
@@ -126,7 +135,7 @@ def _elements(name: str, number: int, line: str) -> Iterator[re.Match[str]]:
         place = element.end()
 
 
-def _keys(where: str, written: str, wordnet: WordNet, reading: Reading, names: bool) -> tuple[str, ...]:
+def _keys(where: str, written: str, wordnet: WordNet, reading: ReadingCounts, names: bool) -> tuple[str, ...]:
     """The known sense keys of a word; those that are not known are counted."""
     attributes = {match[1]: match[2] or match[3] or match[4] or "" for match in _ATTRIBUTE.finditer(written)}
     if "lexsn" not in attributes or ("pn" in attributes and not names):

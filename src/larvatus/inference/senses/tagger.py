@@ -24,20 +24,19 @@ from larvatus.core.settings import Settings
 from larvatus.core.tabular import ResultList, Tabular
 from larvatus.core.text_inputs import checked_texts
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.senses.backoff import Rung, SenseBackoff, SenseCandidates, Step
 from larvatus.inference.senses.build import embed_instances
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.ladder import Candidates, Ladder, Rung, Step
-from larvatus.inference.senses.pos import POS
 from larvatus.inference.senses.running import find_instances
-from larvatus.inference.senses.tagged import Instance, Lemmas, Sentence
-from larvatus.inference.senses.wordnet import WordNet
+from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence
+from larvatus.inference.senses.wordnet import POS, WordNet
 from larvatus.models.nn.encoder import Encoder
 
 How = Literal[Rung, "only", "first-sense"]
 """What an answer rests on: the rung of its vector, that the word has no other sense, or WordNet's order."""
 
 
-class TagOptions(Settings):
+class SenseOptions(Settings):
     backoff: tuple[Step, ...] = get_args(Step)
     """Steps of the ladder that may be climbed."""
     standardise: bool = False
@@ -56,7 +55,7 @@ class TagOptions(Settings):
 
 
 @dataclass(frozen=True)
-class TaggedWord(Tabular):
+class SenseTaggedWord(Tabular):
     """A word with its sense."""
 
     text: str
@@ -97,9 +96,9 @@ class TaggedWord(Tabular):
 
 @dataclass(frozen=True)
 class _Word:
-    sentence: Sentence
-    instance: Instance
-    candidates: Candidates
+    sentence: SenseSentence
+    instance: SenseInstance
+    candidates: SenseCandidates
     scores: Floats  # [C] cosines; -inf for senses without a vector
 
 
@@ -112,22 +111,24 @@ class SenseTagger:
         tokenizer: Tokenizer,
         inventory: SenseInventory,
         wordnet: WordNet,
-        options: TagOptions | None = None,
+        options: SenseOptions | None = None,
     ) -> None:
         inventory.check(wordnet)
         self.encoder, self.tokenizer, self.inventory, self.wordnet = encoder, tokenizer, inventory, wordnet
-        self.options = options or TagOptions()
-        self.ladder = Ladder(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
+        self.options = options or SenseOptions()
+        self.ladder = SenseBackoff(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
 
     @overload
-    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
+    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[SenseTaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
 
     @overload
-    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> ResultList[ResultList[TaggedWord]]: ...
+    def tag(
+        self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...
+    ) -> ResultList[ResultList[SenseTaggedWord]]: ...
 
     def tag(
         self, texts: str | Sequence[str], *, pos: Sequence[POS] | None = None
-    ) -> ResultList[TaggedWord] | ResultList[ResultList[TaggedWord]]:
+    ) -> ResultList[SenseTaggedWord] | ResultList[ResultList[SenseTaggedWord]]:
         """The words of a running text that WordNet knows, each with its sense.
 
         Args:
@@ -144,24 +145,24 @@ class SenseTagger:
         return tagged[0] if single else tagged
 
     def tag_sentences(
-        self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
-    ) -> ResultList[TaggedWord]:
+        self, sentences: Sequence[SenseSentence], vectors: Sequence[Floats] | None = None
+    ) -> ResultList[SenseTaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
         words = self._words(sentences, self.embed(sentences) if vectors is None else vectors)
         return ResultList(self._answer(word, scores) for word, scores in self._decided(words))
 
-    def embed(self, sentences: Sequence[Sentence]) -> list[Floats]:
+    def embed(self, sentences: Sequence[SenseSentence]) -> list[Floats]:
         """The vectors [I, D] of the instances of each sentence, made as those of the senses were."""
         return embed_instances(self.encoder, self.tokenizer, sentences, self.inventory.origin.options)
 
-    def _words(self, sentences: Sequence[Sentence], vectors: Sequence[Floats]) -> list[_Word]:
+    def _words(self, sentences: Sequence[SenseSentence], vectors: Sequence[Floats]) -> list[_Word]:
         return [
             self._scored(sentence, instance, vector)
             for sentence, vectors_of_sentence in zip(sentences, vectors, strict=True)
             for instance, vector in zip(sentence.instances, self.ladder.apply(vectors_of_sentence), strict=True)
         ]
 
-    def _scored(self, sentence: Sentence, instance: Instance, vector: Floats) -> _Word:
+    def _scored(self, sentence: SenseSentence, instance: SenseInstance, vector: Floats) -> _Word:
         candidates = self.ladder.candidates(instance.lemmas)
         known = np.array([rung is not None for rung in candidates.rungs], dtype=np.bool_)
         if np.isnan(vector[:1]).any():  # the vocabulary deletes the whole word: there is nothing to compare
@@ -182,7 +183,7 @@ class SenseTagger:
         for word in words:
             yield word, sums.get((word.sentence.document, word.instance.lemmas), word.scores)
 
-    def _answer(self, word: _Word, scores: Floats) -> TaggedWord:
+    def _answer(self, word: _Word, scores: Floats) -> SenseTaggedWord:
         senses, instance = word.candidates.senses, word.instance
         place: int | None = None
         how: How | None = None
@@ -194,7 +195,7 @@ class SenseTagger:
         elif senses and "first-sense" in self.options.backoff:
             place, how = 0, "first-sense"
         cosine = None if place is None else float(word.scores[place])
-        return TaggedWord(
+        return SenseTaggedWord(
             text=word.sentence.text[instance.start : instance.end],
             start=word.sentence.start + instance.start,
             end=word.sentence.start + instance.end,

@@ -14,17 +14,62 @@ File formats: wndb(5WN), senseidx(5WN), lexnames(5WN).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from itertools import product
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from msgspec import Struct
 
+from larvatus.core import files
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import open_named
+from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.streams import open_bytes
 from larvatus.data.text.words import segment_words
-from larvatus.inference.senses.morphy import base_forms
-from larvatus.inference.senses.pos import POS
+
+POS = Literal["n", "v", "a", "r"]
+
+
+DETACHMENT: dict[str, tuple[tuple[str, str], ...]] = {
+    "n": (
+        ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"),
+        ("ies", "y"),
+    ),
+    "v": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "r": (),
+}  # fmt: skip
+"""Endings and what stands in their place."""
+MOST = 64
+"""Forms of a phrase that are tried: each word of it may have some."""
+
+Has = Callable[[str, POS], bool]
+
+
+def base_forms(word: str, pos: POS, exceptions: Mapping[str, Sequence[str]], has: Has) -> list[str]:
+    """The lemmas of this part of speech that a word (lower case, underscores for spaces) may be a form of."""
+    forms = [word, *_stems(word, pos, exceptions, has)]
+    if "_" in word and len(forms) == 1:
+        each = [[part, *_stems(part, pos, exceptions, has)] for part in word.split("_")]
+        forms = ["_".join(parts) for _, parts in zip(range(MOST), product(*each), strict=False)]
+    return list(dict.fromkeys(form for form in forms if has(form, pos)))
+
+
+def _stems(word: str, pos: POS, exceptions: Mapping[str, Sequence[str]], has: Has) -> list[str]:
+    if word in exceptions:
+        return list(exceptions[word])
+    ending = ""
+    if pos == "n":
+        if word.endswith("ful"):  # boxesful: a boxful
+            word, ending = word[:-3], "ful"
+        elif word.endswith("ss") or len(word) <= 2:
+            return []
+    stems = [word[: len(word) - len(end)] + new for end, new in DETACHMENT[pos] if word.endswith(end)]
+    return [stem + ending for stem in stems if has(stem, pos)]
+
 
 NAMES: dict[POS, str] = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech, and what their files are called."""
@@ -230,3 +275,32 @@ def _decoded(text: bytes, path: Path) -> str:
         return text.decode("utf-8")
     except UnicodeDecodeError as fault:
         raise DataError(f"{path} is not UTF-8; fetch WordNet's database files again") from fault
+
+
+LARGEST = 1 << 28
+"""Bytes of one file: WordNet's largest has 16 million."""
+
+
+def unpack_wordnet(path: Path, folder: Path) -> Path:
+    """The folder of the database files: what was given, or `folder` with those files of the archive alone."""
+    if path.is_dir() or folder.is_dir():
+        return path if path.is_dir() else folder
+    wanted = {"index.sense", *(f"data.{name}" for name in NAMES.values()), *(f"{name}.exc" for name in NAMES.values())}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            files.new_directory(folder) as aside,
+            open_bytes(str(path)) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as archive,
+        ):
+            for member in archive:
+                name = PurePosixPath(member.name).name
+                if name in wanted and member.isfile():
+                    if member.size > LARGEST:
+                        raise DataError(f"{path}: {name} has {member.size:,} bytes; no WordNet is that large")
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    (aside / name).write_bytes(content.read())
+    except (tarfile.TarError, *BROKEN) as fault:
+        raise DataError(f"{path} cannot be read as an archive of WordNet: {fault}") from fault
+    return folder

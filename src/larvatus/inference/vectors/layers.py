@@ -8,7 +8,7 @@
 
 (Devlin et al. 2019, §5.3, compare such mixes for tagging; the chapter, §11.3, takes the top four's mean.)
 
-    >>> LayerMix.read("last2", layers=6).weights
+    >>> LayerWeights.read("last2", layers=6).weights
     ((5, 0.5), (6, 0.5))
 """
 
@@ -17,12 +17,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Range, shown
+
+Unit = Literal["token", "word", "span", "sentence", "document"]
+Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
+
+PARTS = ("token", "word", "span")
+"""Units of which a text has several; the others are the text itself."""
+
 
 Layers = str | int | Sequence[float]
 
@@ -32,7 +40,7 @@ _KINDS = "last, last4, last4-sum, all, a layer's number, or one weight for each 
 
 
 @dataclass(frozen=True)
-class LayerMix:
+class LayerWeights:
     weights: tuple[tuple[int, float], ...]
     """(layer, weight) of each layer that counts, lowest first; layer 0 is the embeddings."""
     stacked: bool = False
@@ -54,7 +62,7 @@ class LayerMix:
         return mixed
 
     @classmethod
-    def read(cls, asked: Layers, *, layers: int) -> LayerMix:
+    def read(cls, asked: Layers, *, layers: int) -> LayerWeights:
         """What a user writes, for a model of so many layers."""
         if isinstance(asked, str):
             asked = asked.strip()

@@ -10,9 +10,8 @@ from typing import Literal, get_args
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import Count, SizeOrNone
 from larvatus.core.settings import Settings
-from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.standardise.standardise import Standardiser
-from larvatus.inference.vectors.units import PARTS, Pool, Unit
+from larvatus.inference.vectors.layers import PARTS, Layers, Pool, Unit
+from larvatus.inference.vectors.standardise import Standardiser
 
 __all__ = ["EmbedOptions", "Pool", "Precision", "Unit"]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from larvatus.core.ranges import CountOrNone
 from larvatus.core.rng import stream
@@ -18,7 +19,6 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, has_columns, read_documents
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
-from larvatus.inference.vectors.bulk.parts import Piece
 
 CHARACTERS = 1_000
 """Of a passage, if its sentences allow: some 200 tokens of English."""
@@ -33,12 +33,32 @@ class PassageOptions(Settings):
     """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
 
 
+@dataclass(frozen=True)
+class TextPiece:
+    """One text for the model, and where it comes from."""
+
+    text: str
+    document: int
+    source: str
+    line: int
+    unit: int = 0
+    """Number of its first unit in the document."""
+    start: int = 0
+    """Character of the document where it begins."""
+    lines: bool = True
+    """Whether its line breaks are those of the file: not so of a record, which stands in one line of JSONL."""
+
+    def line_at(self, start: int) -> int:
+        """The line of the file in which a character of the text stands."""
+        return self.line + self.text.count("\n", 0, start) if self.lines else self.line
+
+
 def passages(
     paths: Sequence[str],
     options: PassageOptions,
     skipped: Skipped,
     keep: Callable[[str], bool] = lambda _: True,
-) -> Iterator[Piece]:
+) -> Iterator[TextPiece]:
     """All passages of all files in order, each with its place: `start` is its first character in the document.
 
     `keep` says of a document's text whether it is wanted: cutting sentences is slow, looking for a word is not.
@@ -49,7 +69,7 @@ def passages(
         for start, end in _stretches(document, options):
             lines = breaks_lines(document)
             line = document.line + (document.text.count("\n", 0, start) if lines else 0)
-            yield Piece(document.text[start:end], number, document.source, line, 0, start, lines)
+            yield TextPiece(document.text[start:end], number, document.source, line, 0, start, lines)
 
 
 def breaks_lines(document: Document) -> bool:
@@ -72,13 +92,13 @@ def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[in
         yield first, last
 
 
-def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
+def sample(pieces: Iterable[TextPiece], most: int, *, seed: int = 0) -> list[TextPiece]:
     """Passages with `most` words in all (or a few more), drawn at random from the whole corpus, in its order.
 
     Neighbouring passages share their topic, so the first thousand words of a corpus stand for its first document. Only
     what is drawn is held.
     """
-    kept: list[tuple[float, int, Piece, int]] = []  # the largest lot first
+    kept: list[tuple[float, int, TextPiece, int]] = []  # the largest lot first
     total = 0
     for number, piece in enumerate(pieces):
         size = len(segment_words(piece.text))
@@ -90,9 +110,9 @@ def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
     return [piece for _, _, piece, _ in sorted(kept, key=lambda entry: entry[1])]
 
 
-def blocks(pieces: Iterable[Piece], characters: int) -> Iterator[list[Piece]]:
+def blocks(pieces: Iterable[TextPiece], characters: int) -> Iterator[list[TextPiece]]:
     """Runs of pieces with at least so many characters together."""
-    block: list[Piece] = []
+    block: list[TextPiece] = []
     size = 0
     for piece in pieces:
         block.append(piece)

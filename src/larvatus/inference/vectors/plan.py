@@ -20,14 +20,109 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.text.align import Alignment, join_words
 from larvatus.data.text.template import Dress
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import Windows, windows
-from larvatus.inference.vectors.encoded import Encoded
-from larvatus.inference.vectors.units import Pool
+from larvatus.inference.vectors.layers import Pool, Unit
+from larvatus.inference.vectors.marks import read_marks
+
+Text = str | Sequence[str]
+"""A text, or its words already cut (they are joined by spaces)."""
+Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EncodedUnits:
+    text: str
+    ids: Ints  # [T]
+    places: Ints  # [U, 2] first place of each unit, and the one after its last; empty where no token covers a unit
+    spans: Ints  # [U, 2] characters of each unit
+
+
+def encode_units(
+    tokenizer: Tokenizer, texts: Sequence[Text], unit: Unit, spans: Sequence[Spans] | None = None, *, before: int = 0
+) -> list[EncodedUnits]:
+    """The tokens and units of texts. Spans are given in characters, or marked with stars in the texts.
+
+    `before` is how many texts the user gave before these, for messages.
+    """
+    plain, cut = _plain(texts)
+    if unit == "span" and spans is None:
+        marked = [read_marks(text) for text in plain]
+        plain, spans = [marks.text for marks in marked], [marks.spans for marks in marked]
+        if any(words is not None for words in cut):
+            raise UsageError("spans of texts that are cut into words are given by spans=…, not by stars")
+    elif spans is not None:
+        _check(plain, spans, unit, before)
+    dress = tokenizer.frame.single
+    if unit in ("sentence", "document"):
+        return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
+    alignments = tokenizer.encode_many(plain, cut)
+    if unit == "token":
+        return [
+            EncodedUnits(alignment.text, alignment.ids, _each(len(alignment)) + dress.opening, alignment.spans)
+            for alignment in alignments
+        ]
+    if unit == "word":
+        return [
+            EncodedUnits(alignment.text, alignment.ids, alignment.word_tokens + dress.opening, alignment.word_spans)
+            for alignment in alignments
+        ]
+    assert spans is not None
+    return [_spans(alignment, wanted, dress) for alignment, wanted in zip(alignments, spans, strict=True)]
+
+
+def check_texts(texts: Sequence[Text]) -> None:
+    """Refuse what is no list of texts, by its place."""
+    if isinstance(texts, str):
+        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    for number, text in enumerate(texts, start=1):
+        words = isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
+        if not (isinstance(text, str) or words):
+            raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")
+
+
+def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
+    """Each text as a string, with the spans of its words where it came cut."""
+    plain: list[str] = []
+    cut: list[Ints | None] = []
+    for text in texts:
+        joined, words = (text, None) if isinstance(text, str) else join_words(text)
+        plain.append(joined)
+        cut.append(words)
+    return plain, cut
+
+
+def _whole(text: str, ids: npt.NDArray[np.int32], dress: Dress) -> EncodedUnits:
+    ends = np.array([[0, len(ids) + dress.specials]]), np.array([[0, len(text)]])
+    return EncodedUnits(text, ids.astype(np.int64), *ends)
+
+
+def _each(count: int) -> Ints:
+    return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
+
+
+def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> EncodedUnits:
+    ranges = [alignment.tokens_of_chars(start, end) for start, end in wanted]
+    places = np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
+    return EncodedUnits(alignment.text, alignment.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
+
+
+def _check(texts: Sequence[str], spans: Sequence[Spans], unit: Unit, before: int) -> None:
+    if unit != "span":
+        raise UsageError(f'spans are given, but the unit is {unit}; say unit="span"')
+    for number, (text, spans_of_text) in enumerate(zip(texts, spans, strict=True), start=before + 1):
+        for span in spans_of_text:
+            if len(span) != 2 or not 0 <= span[0] < span[1] <= len(text):
+                raise UsageError(
+                    f"text {number} has no span {tuple(span)}: spans are (start, end) in its {len(text)} characters"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class PoolingPlan:
     """S sequences of N tokens in all, P triples, U units."""
 
     ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its frame
@@ -40,7 +135,9 @@ class Plan:
     windows: Ints  # [texts] how many windows each was read in
 
 
-def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, dress: Dress) -> Plan:
+def make_plan(
+    texts: Sequence[EncodedUnits], *, pool: Pool, size: int, overlap: int | None, dress: Dress
+) -> PoolingPlan:
     """`size` is the longest sequence of the model, `dress` the special tokens around a text."""
     cuts = [windows(len(text.ids), size=dress.room(size), overlap=overlap) for text in texts]
     counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
@@ -64,7 +161,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
         rows = rows_of_places[at]
         empty = np.flatnonzero(places[:, 0] >= places[:, 1])
     by_row = np.argsort(rows, kind="stable")
-    return Plan(
+    return PoolingPlan(
         ids=_framed(texts, cuts, order, dress),
         lengths=lengths[order],
         rows=rows[by_row],
@@ -77,7 +174,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
 
 
 def _rows_of_places(
-    texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
+    texts: Sequence[EncodedUnits], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
 ) -> Ints:
     """For every place of every text, end to end: the row that its vector is taken from."""
     opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
@@ -106,7 +203,7 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
     return at, np.repeat(units, sizes), weights
 
 
-def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
+def _framed(texts: Sequence[EncodedUnits], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
     """Tokens of all sequences in their order, each between its special tokens."""
     pieces = [
         text.ids[start:end]

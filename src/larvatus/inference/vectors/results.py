@@ -16,7 +16,7 @@ import numpy as np
 from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.tabular import Tabular
-from larvatus.inference.vectors.units import PARTS, Unit
+from larvatus.inference.vectors.layers import PARTS, Unit
 
 _SHOWN = 12
 

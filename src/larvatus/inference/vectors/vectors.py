@@ -4,7 +4,7 @@
         vectors.units, vectors.vectors
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
-count are computed. A text longer than the model's window is read in several, see `plan.py`; nothing is cut off.
+count are computed. A text longer than the model's window is read in several, see `make_plan.py`; nothing is cut off.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.encoded import Encoded, Spans, Text, check_texts, encode_units
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.plan import Plan, plan
+from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
 from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
@@ -48,7 +47,7 @@ def embed_texts(
     `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars.
     """
     options = options or EmbedOptions()
-    mix = LayerMix.read(options.layers, layers=encoder.depth)
+    mix = LayerWeights.read(options.layers, layers=encoder.depth)
     device = encoder.device
     if options.precision == "bf16":
         check_bf16(device.type)
@@ -63,7 +62,7 @@ def _embed(
     tokenizer: Tokenizer,
     texts: Sequence[Text],
     options: EmbedOptions,
-    mix: LayerMix,
+    mix: LayerWeights,
     spans: Sequence[Spans] | None,
 ) -> Iterator[Vectors]:
     dress = tokenizer.frame.single
@@ -71,7 +70,7 @@ def _embed(
         chosen = None if spans is None else spans[first:last]
         encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach
-        made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
+        made = make_plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
         vectors = run_plan(encoder, made, mix, options)
         yield from _results(encoded, made, vectors, options)
 
@@ -84,7 +83,7 @@ def _chunks(texts: Sequence[Text]) -> Iterator[tuple[int, int]]:
 
 
 @torch.inference_mode()
-def run_plan(encoder: Encoder, made: Plan, mix: LayerMix, options: EmbedOptions) -> Floats:
+def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: EmbedOptions) -> Floats:
     """All units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units that no token makes."""
     device = encoder.device
     stack = (len(mix.weights),) if mix.stacked else ()
@@ -116,7 +115,7 @@ def _batch(ids: Ints, lengths: Ints) -> TokenBatch[Ints]:
     return TokenBatch(ids=ids, lengths=lengths, positions=positions, segments=nothing, words=nothing + NO_WORD)
 
 
-def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maximum: bool) -> None:
+def _pool(out: Tensor, z: Tensor, made: PoolingPlan, triples: slice, low: int, *, maximum: bool) -> None:
     """Add what a batch z [N, D] (or a stack of them) gives to its units; `low` is its first row."""
     rows, units, weights = (
         torch.from_numpy(array[triples]).to(out.device) for array in (made.rows, made.units, made.weights)
@@ -129,7 +128,9 @@ def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maxim
         out.index_add_(-2, units, chosen * weights[:, None])
 
 
-def _results(encoded: Sequence[Encoded], made: Plan, vectors: Floats, options: EmbedOptions) -> Iterator[Vectors]:
+def _results(
+    encoded: Sequence[EncodedUnits], made: PoolingPlan, vectors: Floats, options: EmbedOptions
+) -> Iterator[Vectors]:
     borders = edges(np.array([len(text.places) for text in encoded], dtype=np.int64)).tolist()
     ends = iter(zip(borders, islice(borders, 1, None), strict=False))
     for text, (first, last), count in zip(encoded, ends, made.windows.tolist(), strict=True):

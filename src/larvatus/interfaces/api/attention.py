@@ -22,9 +22,16 @@ from larvatus.data.corpus import BuildOptions
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.languages import held_out_text, open_text
 from larvatus.inference.interpret.attention import check_head
-from larvatus.inference.interpret.importance import NOT_MEASURED, Head, Importance, masked_losses, measured_objective
+from larvatus.inference.interpret.importance import (
+    NOT_MEASURED,
+    Head,
+    Importance,
+    masked_losses,
+    measured_objective,
+    prune_heads,
+    read_heads,
+)
 from larvatus.inference.interpret.importance import head_importance as measure
-from larvatus.inference.interpret.prune import prune_heads, read_heads
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.directory import check_model_directory

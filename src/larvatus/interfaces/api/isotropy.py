@@ -18,9 +18,9 @@ from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
 from larvatus.inference.model import Model, load
-from larvatus.inference.vectors.standardise.fit import FitOptions
-from larvatus.inference.vectors.standardise.fit import fit_standardiser as fit
-from larvatus.inference.vectors.standardise.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise_fit import FitOptions
+from larvatus.inference.vectors.standardise_fit import fit_standardiser as fit
 from larvatus.interfaces.settings import TextSettings, read_settings
 
 if TYPE_CHECKING:

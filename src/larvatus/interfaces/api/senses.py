@@ -16,11 +16,11 @@ from larvatus.inference.model import Model, load
 from larvatus.inference.senses.build import build_senses as mean_of_tagged
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Reading
+from larvatus.inference.senses.tagged import ReadingCounts
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.fingerprints import model_fingerprint
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.interfaces.settings import read_settings
+from larvatus.models.loaded import model_fingerprint
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BuildSensesKeywords
@@ -44,8 +44,8 @@ def build_senses(
     out: str | Path,
     wordnet: str | Path | None = None,
     device: str = "auto",
-    progress: Callable[[Reading], None] = lambda reading: None,
-    reading: Reading | None = None,
+    progress: Callable[[ReadingCounts], None] = lambda reading: None,
+    reading: ReadingCounts | None = None,
     **settings: Unpack[BuildSensesKeywords],
 ) -> SenseInventory:
     """A vector for each sense: the mean of the words that are tagged with it. Saved for `model.senses(out)`.
@@ -82,8 +82,8 @@ def run_sense_build(
     out: str | Path,
     wordnet: str | Path | None,
     device: str,
-    progress: Callable[[Reading], None],
-    reading: Reading | None,
+    progress: Callable[[ReadingCounts], None],
+    reading: ReadingCounts | None,
 ) -> SenseInventory:
     """Run `build_senses` from structs."""
     if os.path.lexists(out):
@@ -92,7 +92,7 @@ def run_sense_build(
     database = WordNet.open(wordnet)
     loaded = model if isinstance(model, Model) else load(model, device=device)
     name = str(loaded.bundle.path if isinstance(model, Model) else model)
-    counts = reading if reading is not None else Reading()
+    counts = reading if reading is not None else ReadingCounts()
     inventory = mean_of_tagged(
         loaded.encoder,
         loaded.tokenizer,

@@ -19,13 +19,13 @@ from larvatus.core.signals import resumable
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
-from larvatus.inference.search.concordance import DocumentFilter, Wanted
+from larvatus.inference.search.concordance import DocumentFilter, WordFilter
 from larvatus.inference.search.index import IndexDescription
 from larvatus.inference.search.index import build_index as write_index
-from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.models.loaded import settings_hash
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BuildIndexKeywords
@@ -110,7 +110,7 @@ def run_index_build(
 ) -> IndexDescription:
     """Run `build_index` from structs."""
     words, reading, resume = request.words, request.reading, request.resume
-    wanted = Wanted.of(None if words == ALL else [words] if isinstance(words, str) else words)
+    wanted = WordFilter.of(None if words == ALL else [words] if isinstance(words, str) else words)
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     inputs = fingerprint(paths)
     if inputs is None and resume:
@@ -125,7 +125,7 @@ def run_index_build(
         )
 
 
-def _identity(loaded: Model, options: EmbedOptions, wanted: Wanted, reading: PassageOptions) -> dict[str, Any]:
+def _identity(loaded: Model, options: EmbedOptions, wanted: WordFilter, reading: PassageOptions) -> dict[str, Any]:
     """What must be the same for an interrupted build to go on."""
     return {
         "model": loaded.fingerprint,

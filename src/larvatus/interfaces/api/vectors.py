@@ -18,10 +18,10 @@ from larvatus.core.settings import Settings
 from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
 from larvatus.inference.model import Model, load
-from larvatus.inference.vectors.bulk.bulk import BulkOptions, BulkSummary, Carrying
-from larvatus.inference.vectors.bulk.bulk import embed_files as write_vectors
-from larvatus.inference.vectors.bulk.parts import Stand
+from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
+from larvatus.inference.vectors.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.interfaces.settings import TextSettings, read_settings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def embed_files(
     corpus: str | Path | Sequence[str | Path],
     *,
     out: str | Path,
-    progress: Callable[[Stand], None] = lambda stand: None,
+    progress: Callable[[BulkProgress], None] = lambda stand: None,
     **settings: Unpack[EmbedFilesKeywords],
 ) -> BulkSummary:
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.
@@ -76,7 +76,7 @@ def embed_files(
         How much was read and written.
 
     Example:
-        >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").stand.units
+        >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").counts.units
         60
     """
     chosen, text, bulk = read_settings(settings, EmbedSettings, TextSettings, BulkSettings, function="embed_files")
@@ -91,7 +91,7 @@ def run_embedding(
     bulk: BulkSettings,
     *,
     out: str | Path,
-    progress: Callable[[Stand], None],
+    progress: Callable[[BulkProgress], None],
 ) -> BulkSummary:
     """Run `embed_files` from structs."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
@@ -113,11 +113,11 @@ def run_embedding(
         language=text.language,
         number=chosen.dtype,
     )
-    carrying = Carrying(
+    carrying = BulkRun(
         resume=chosen.resume,
         overwrite=chosen.overwrite,
         progress=progress,
-        executor=bulk.executor(device=loaded.wanted_device),
+        executor=bulk.executor(device=loaded.requested_device),
     )
     with errors_to(bulk.errors):
         return write_vectors(loaded, paths, Path(out), options, carrying)

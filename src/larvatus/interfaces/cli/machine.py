@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel
 
-Machine = Annotated[Running, Panel()]
+Machine = Annotated[LoadOptions, Panel()]

@@ -29,7 +29,7 @@ from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import reading_in
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     TaskScores,
     named_after,
@@ -184,7 +184,7 @@ class OnTask:
     """What is to be evaluated on labelled examples, and how."""
 
     asked: Evaluated
-    machine: Running
+    machine: LoadOptions
     chosen: EvaluationSettings
     columns: Mapping[str, Any]
     out: Path | None = None

@@ -145,7 +145,7 @@ def predict(
     if wanted.test is not None and wanted.out is not None:
         if bulk.errors is not None:
             raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
-        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
         (file,) = wanted.file
         write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
         return
@@ -163,7 +163,7 @@ def predict(
             f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
-    answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+    answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with errors_to(bulk.errors):
         if wanted.out is not None and wanted.resume:
             totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)

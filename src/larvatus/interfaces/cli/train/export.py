@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from larvatus.core.errors import printable
-from larvatus.inference.model.onnx_export import export_onnx
+from larvatus.inference.model.onnx import export_onnx
 from larvatus.interfaces.cli.options import Json, Overwrite
 from larvatus.models.bundle.onnx_file import TOLERANCE, Output
 

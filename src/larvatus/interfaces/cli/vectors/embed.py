@@ -13,8 +13,8 @@ import typer
 
 from larvatus.core.outputs import check_outputs
 from larvatus.core.signals import resumable
-from larvatus.inference.vectors.bulk.bulk import BulkSummary
-from larvatus.inference.vectors.bulk.parts import Stand
+from larvatus.inference.vectors.bulk import BulkSummary
+from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
@@ -62,22 +62,22 @@ class _Rate:
         self._say, self._begun = say, time.monotonic()
         self._tokens: int | None = None
 
-    def __call__(self, stand: Stand) -> None:
+    def __call__(self, counts: BulkProgress) -> None:
         now = time.monotonic()
         if self._tokens is None:  # what an interrupted run had done, and the first block, are not in the rate
-            self._tokens, self._begun = stand.tokens, now
-        rate = (stand.tokens - self._tokens) / max(1e-9, now - self._begun)
-        self._say(f"{_counted(stand)} · {rate:,.0f} tokens/s")
+            self._tokens, self._begun = counts.tokens, now
+        rate = (counts.tokens - self._tokens) / max(1e-9, now - self._begun)
+        self._say(f"{_counted(counts)} · {rate:,.0f} tokens/s")
 
 
-def _counted(stand: Stand) -> str:
-    return f"{stand.documents:,} documents · {stand.units:,} vectors · {stand.tokens:,} tokens"
+def _counted(counts: BulkProgress) -> str:
+    return f"{counts.documents:,} documents · {counts.units:,} vectors · {counts.tokens:,} tokens"
 
 
 def _sentence(summary: BulkSummary, unit: str) -> str:
-    stand = summary.stand
-    more = f" in {stand.windows:,} windows" if stand.windows > stand.pieces else ""
-    more += f" · {stand.missing:,} {unit}s have none (the vocabulary deletes them)" if stand.missing else ""
+    counts = summary.counts
+    more = f" in {counts.windows:,} windows" if counts.windows > counts.pieces else ""
+    more += f" · {counts.missing:,} {unit}s have none (the vocabulary deletes them)" if counts.missing else ""
     more += f" · {summary.resumed:,} stood before the interruption" if summary.resumed else ""
     more += "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
-    return f"{summary.path}: {_counted(stand)} read to the end{more} · {summary.size} numbers a {unit}"
+    return f"{summary.path}: {_counted(counts)} read to the end{more} · {summary.size} numbers a {unit}"

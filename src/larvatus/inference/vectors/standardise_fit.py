@@ -20,12 +20,10 @@ from larvatus.core.ranges import Instances
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.bulk.parts import Piece
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Unit
-from larvatus.inference.vectors.passages import PassageOptions, blocks, passages, sample
+from larvatus.inference.vectors.passages import PassageOptions, TextPiece, blocks, passages, sample
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.standardise.moments import RunningMoments
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import RunningMoments, Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
@@ -66,7 +64,7 @@ def fit_standardiser(
 ) -> Standardiser:
     """μ and σ over all units of the files. `model` says which weights these are, see `model_fingerprint`."""
     moments = RunningMoments()
-    pieces: Iterable[Piece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
+    pieces: Iterable[TextPiece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
@@ -79,7 +77,7 @@ def fit_standardiser(
 
 
 def every_layer(
-    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[TextPiece], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
     """The units of passages with their vectors of every layer, a block of passages at a time."""
     asked = EmbedOptions(unit=unit, layers="all", pool=pool)

@@ -18,7 +18,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedText:
     """A text without its marks, and the characters that they stood around."""
 
     text: str
@@ -29,7 +29,7 @@ class Marked:
         return tuple(self.text[start:end] for start, end in self.spans)
 
 
-def read_marks(text: str) -> Marked:
+def read_marks(text: str) -> MarkedText:
     """All marked words of a text; at least one."""
     pieces: list[str] = []
     borders: list[int] = []
@@ -49,10 +49,10 @@ def read_marks(text: str) -> Marked:
     spans = tuple(_trimmed(plain, start, end) for start, end in zip(borders[::2], borders[1::2], strict=True))
     if any(start == end for start, end in spans):
         raise UsageError(f"nothing stands between two stars in {_short(text)}; mark a word: the *bank* of the river")
-    return Marked(plain, spans)
+    return MarkedText(plain, spans)
 
 
-def read_mark(text: str) -> Marked:
+def read_mark(text: str) -> MarkedText:
     """The one marked word of a text: none, or several, are refused."""
     marked = read_marks(text)
     if len(marked.spans) > 1:
@@ -61,7 +61,7 @@ def read_mark(text: str) -> Marked:
     return marked
 
 
-def mark_word(text: str, word: str) -> Marked:
+def mark_word(text: str, word: str) -> MarkedText:
     """A word that is named instead of marked: it must stand in the text, as a word, just once.
 
     >>> mark_word("the bank of the river", "bank").spans
@@ -72,7 +72,7 @@ def mark_word(text: str, word: str) -> Marked:
         raise UsageError(f"{word!r} is not in {_short(text)}; check the spelling, or mark it with stars")
     if len(spans) > 1:
         raise UsageError(f"{word!r} is {len(spans)} times in {_short(text)}; mark the one that is meant with stars")
-    return Marked(text, (spans[0],))
+    return MarkedText(text, (spans[0],))
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

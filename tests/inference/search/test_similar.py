@@ -17,11 +17,11 @@ from larvatus.data.text.readers import Skipped
 from larvatus.data.text.words import segment_words
 from larvatus.inference.model import load
 from larvatus.inference.search import concordance
-from larvatus.inference.search import nearest as nearest_module
+from larvatus.inference.search import concordance as nearest_module
+from larvatus.inference.search.concordance import nearest_rows
 from larvatus.inference.search.index import Index
-from larvatus.inference.search.nearest import places_of_nearest
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.inference.vectors.similarity import instance
+from larvatus.inference.vectors.similarity import word_instance
 from larvatus.interfaces.cli.main import run
 
 TEXTS = ["the *bank* of the river", "a wide *bank* and the river", "turn your *homework* in", "the *river*"]
@@ -150,7 +150,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
         file = tmp_path / f"v.{suffix}"
         with pytest.raises(SystemExit):
             run(f"embed {corpus} --model {directory} --unit word --layers last2 --out {file}".split())
-        monkeypatch.setattr("larvatus.inference.vectors.bulk.vector_file._AT_ONCE", 17)
+        monkeypatch.setattr("larvatus.inference.search.vector_file._AT_ONCE", 17)
         near = model.nearest(TEXTS[0], str(file), **asked)
         assert near.searched == len(expected)
         assert_allclose([hit.cosine for hit in near.hits], [one[0] for one in expected[:7]], atol=1e-4)
@@ -269,7 +269,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         code, _, complaint = larvatus("index", *arguments, *asked)
         assert (code, said in complaint) == (2, True), complaint
     with pytest.raises(UsageError, match="has no span"):
-        instance("bank", (2, 2))
+        word_instance("bank", (2, 2))
 
 
 @library
@@ -303,11 +303,11 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
 def test_without_the_library_the_same_is_found(dtype, seed, count, top, stretch):
     random = np.random.default_rng(seed)
     vectors, query = random.standard_normal((count, 8)).astype(dtype), random.standard_normal(8).astype(dtype)
-    by_library = places_of_nearest(vectors, query, top)
+    by_library = nearest_rows(vectors, query, top)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_module, "find_spec", lambda name: None)
         patch.setattr(nearest_module, "STRETCH", stretch)
-        by_numpy = places_of_nearest(vectors, query, top)
+        by_numpy = nearest_rows(vectors, query, top)
     exact = vectors.astype(np.float64) @ query.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1)
     for places in (by_library, by_numpy):
         assert places == sorted(set(places))

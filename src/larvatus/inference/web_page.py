@@ -23,11 +23,11 @@ def asset(package: str, name: str) -> str:
     return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
-def whole_page(
+def build_page(
     title: str, *, body: str, script: str, data: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None
 ) -> str:
     """`body` and `script` are our own; `data` becomes JSON, each of `blobs` base64 in a block with its name as id."""
-    style = asset("larvatus.inference.vectors", "page.css")
+    style = asset("larvatus.inference", "page.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
     blocks = [
         f'<script type="application/octet-stream" id="{html.escape(name)}">{base64.b64encode(blob).decode()}</script>'

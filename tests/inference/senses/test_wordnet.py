@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.inference.senses.morphy import DETACHMENT, base_forms
-from larvatus.inference.senses.wordnet import LEXNAMES, WordNet
-from tests.inference.vectors.senses.conftest import SYNSETS
+from larvatus.inference.senses.wordnet import DETACHMENT, LEXNAMES, WordNet, base_forms
+from tests.inference.senses.conftest import SYNSETS
 
 
 def test_senses_come_in_the_order_of_their_rank_with_their_keys(wordnet):

@@ -22,11 +22,9 @@ import pyarrow.parquet as pq
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.inference.search.concordance import Wanted
-from larvatus.inference.search.nearest import CONTEXT, Block, Row
-from larvatus.inference.vectors.bulk.parts import schema as rows_of
-from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.units import Pool
+from larvatus.inference.search.concordance import CONTEXT, ConcordanceRow, VectorBlock, WordFilter
+from larvatus.inference.vectors.layers import Layers, Pool
+from larvatus.inference.vectors.parts import schema as rows_of
 
 SUFFIXES = (".parquet", ".arrow")
 AGAIN = "write it again with larvatus embed"
@@ -86,7 +84,7 @@ class VectorFile:
             )
         return cls(path, settings)
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block]:
+    def blocks(self, wanted: WordFilter) -> Iterator[VectorBlock]:
         before: Any = None
         batches = self._batches()
         current = next(batches, None)
@@ -128,7 +126,7 @@ def _arrow(path: Path) -> Any:
     return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
 
 
-def _block(batches: Sequence[Any], wanted: Wanted) -> Block:
+def _block(batches: Sequence[Any], wanted: WordFilter) -> VectorBlock:
     """The wanted words of the middle batch; those beside it give context."""
     before, current, after = batches
     texts = current.column("text").to_pylist()
@@ -140,11 +138,13 @@ def _block(batches: Sequence[Any], wanted: Wanted) -> Block:
     kept = [n for n, finite in zip(chosen, sound.tolist(), strict=True) if finite]
     nonzero = lengths[:, 0] > 0
     numbers = [n for n, long in zip(kept, nonzero.tolist(), strict=True) if long]
-    return Block((x[nonzero] / lengths[nonzero]).astype(np.float32), _rows(before, current, after, numbers))
+    return VectorBlock((x[nonzero] / lengths[nonzero]).astype(np.float32), _rows(before, current, after, numbers))
 
 
-def _rows(before: Any, current: Any, after: Any, numbers: Sequence[int]) -> Callable[[Sequence[int]], list[Row]]:
-    def rows(places: Sequence[int]) -> list[Row]:
+def _rows(
+    before: Any, current: Any, after: Any, numbers: Sequence[int]
+) -> Callable[[Sequence[int]], list[ConcordanceRow]]:
+    def rows(places: Sequence[int]) -> list[ConcordanceRow]:
         shown = [batch.drop_columns(["vector"]) for batch in (before, current, after) if batch is not None]
         skip = 0 if before is None else before.num_rows
         table = pa.Table.from_batches(shown)
@@ -154,9 +154,9 @@ def _rows(before: Any, current: Any, after: Any, numbers: Sequence[int]) -> Call
     return rows
 
 
-def _row(columns: dict[str, list[Any]], at: int) -> Row:
+def _row(columns: dict[str, list[Any]], at: int) -> ConcordanceRow:
     start, end = columns["start"][at], columns["end"][at]
-    return Row(
+    return ConcordanceRow(
         word=columns["text"][at],
         left=_context(columns, at, -1, start - CONTEXT),
         right=_context(columns, at, 1, end + CONTEXT),

@@ -17,21 +17,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from larvatus.core.arrays import Floats
+from larvatus.core.errors import DataError
 from larvatus.inference.senses.inventory import SenseInventory, standardised
 from larvatus.inference.senses.tagged import Lemmas
-from larvatus.inference.senses.wordnet import Sense, WordNet
+from larvatus.inference.senses.wordnet import POS, Sense, WordNet
 
 Step = Literal["synset", "hypernym", "lexname", "first-sense"]
 Rung = Literal["sense", "synset", "hypernym", "lexname"]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class SenseCandidates:
     """The senses that a lemma may have, WordNet's first one first."""
 
     senses: tuple[Sense, ...]
@@ -43,13 +44,13 @@ class Candidates:
     """[C] log of each sense's share of its lemma's tagged words, one added to each count."""
 
 
-class Ladder:
+class SenseBackoff:
     def __init__(
         self, inventory: SenseInventory, wordnet: WordNet, *, steps: Sequence[Step], standardise: bool = False
     ) -> None:
         self.inventory, self.wordnet, self.steps, self.standardise = inventory, wordnet, tuple(steps), standardise
         self._vectors = self.apply(inventory.vectors)
-        self._known: dict[Lemmas, Candidates] = {}
+        self._known: dict[Lemmas, SenseCandidates] = {}
 
     def apply(self, vectors: Floats) -> Floats:
         """Vectors of words made comparable with those of senses: standardised, where that is asked for."""
@@ -70,7 +71,7 @@ class Ladder:
             return self.lexnames[sense.lexname], "lexname"
         return None
 
-    def candidates(self, lemmas: Lemmas) -> Candidates:
+    def candidates(self, lemmas: Lemmas) -> SenseCandidates:
         """All senses of some lemmas with their vectors; kept, since words come back.
 
         Those of one lemma are in WordNet's order; of several, the one that WordNet's makers tagged most comes first.
@@ -82,7 +83,7 @@ class Ladder:
             self._known[lemmas] = self._candidates(senses)
         return self._known[lemmas]
 
-    def _candidates(self, senses: Sequence[Sense]) -> Candidates:
+    def _candidates(self, senses: Sequence[Sense]) -> SenseCandidates:
         reached = [self.vector(sense) for sense in senses]
         vectors = np.zeros((len(senses), self._vectors.shape[1]), dtype=np.float32)
         for place, step in enumerate(reached):
@@ -90,7 +91,7 @@ class Ladder:
                 vectors[place] = step[0] / max(float(np.linalg.norm(step[0])), 1e-12)
         counts = np.array([self.inventory.count(sense.key) + 1 for sense in senses], dtype=np.float32)
         prior = np.log(counts / counts.sum())
-        return Candidates(tuple(senses), tuple(step and step[1] for step in reached), vectors, prior)
+        return SenseCandidates(tuple(senses), tuple(step and step[1] for step in reached), vectors, prior)
 
     @cached_property
     def synsets(self) -> Mapping[str, Floats]:
@@ -122,3 +123,75 @@ class Ladder:
 
 def _means(groups: Iterable[tuple[str, list[Floats]]]) -> dict[str, Floats]:
     return {name: np.asarray(np.mean(vectors, axis=0, dtype=np.float64), dtype=np.float32) for name, vectors in groups}
+
+
+@dataclass(frozen=True)
+class SenseEntry:
+    key: str
+    synset: str
+    pos: POS
+    rank: int
+    lexname: str
+    words: tuple[str, ...]
+    definition: str
+    examples: tuple[str, ...]
+    count: int | None
+    """Tagged words that its vector is the mean of; None without an inventory."""
+    rung: Rung | None
+    """Where its vector comes from."""
+    nearest: tuple[tuple[str, float], ...]
+    """Keys of the nearest tagged senses, with their cosines."""
+
+    def to_dict(self) -> dict[str, Any]:
+        nearest = [{"key": key, "similarity": cosine} for key, cosine in self.nearest]
+        return {**self.__dict__, "nearest": nearest}
+
+
+def describe_senses(
+    word: str,
+    wordnet: WordNet,
+    inventory: SenseInventory | None = None,
+    *,
+    nearest: int = 3,
+    standardise: bool = False,
+) -> list[SenseEntry]:
+    """The senses of a word, of all lemmas that it may be a form of."""
+    lemmas = tuple(wordnet.lemmas(word))
+    if not lemmas:
+        raise DataError(f"WordNet has no {word!r}; check the spelling (lemmas or inflected forms, in English)")
+    if inventory is None:
+        senses = [sense for lemma in lemmas for sense in wordnet.senses(*lemma)]
+        return [_entry(sense, wordnet, None, None, ()) for sense in senses]
+    inventory.check(wordnet)
+    ladder = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym", "lexname"), standardise=standardise)
+    by_lemma = [(lemma, ladder.candidates((lemma,))) for lemma in lemmas]
+    every = ladder.apply(inventory.vectors)
+    every = every / np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-12)
+    entries = []
+    for _, candidates in by_lemma:
+        cosines_CS = candidates.vectors @ every.T
+        for sense, rung, cosines in zip(candidates.senses, candidates.rungs, cosines_CS, strict=True):
+            near = [int(row) for row in np.argsort(-cosines, kind="stable")[: nearest + 1]]
+            others = [(inventory.keys[row], float(cosines[row])) for row in near if inventory.keys[row] != sense.key]
+            nearest_words = tuple(others[:nearest]) if rung else ()
+            entries.append(_entry(sense, wordnet, inventory.count(sense.key), rung, nearest_words))
+    return entries
+
+
+def _entry(
+    sense: Sense, wordnet: WordNet, count: int | None, rung: Rung | None, nearest: tuple[tuple[str, float], ...]
+) -> SenseEntry:
+    synset = wordnet.synset(sense.synset)
+    return SenseEntry(
+        key=sense.key,
+        synset=sense.synset,
+        pos=sense.pos,
+        rank=sense.rank,
+        lexname=sense.lexname,
+        words=synset.words,
+        definition=synset.definition,
+        examples=synset.examples,
+        count=count,
+        rung=rung,
+        nearest=nearest,
+    )

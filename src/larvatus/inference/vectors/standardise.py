@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import torch
 from torch import Tensor
@@ -34,10 +35,61 @@ from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_m
 from larvatus.core.outputs import new_output
 from larvatus.core.regular_files import is_there, named, refuse_link
 from larvatus.core.settings import Settings
-from larvatus.inference.vectors.layers import LayerMix
-from larvatus.inference.vectors.standardise.moments import RunningMoments
-from larvatus.inference.vectors.units import Pool, Unit
+from larvatus.inference.vectors.layers import LayerWeights, Pool, Unit
 from larvatus.models.bundle.weights import read_tensors, stored_bytes, write_tensors
+from larvatus.models.loaded import LoadedModel
+
+
+class RunningMoments:
+    """What is known of the vectors so far. It grows with `add` and `merge`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.skipped = 0
+        """Units left out, since they have no vector (NaN)."""
+        self.mean: Doubles = np.empty((0, 0))
+        """[L, D]"""
+        self._products: Doubles = np.empty((0, 0, 0))
+        """[D, L, L] sums of (x_l − μ_l)(x_m − μ_m)."""
+
+    def add(self, x_LND: npt.NDArray[Any]) -> None:
+        """Take in the vectors of N units; a unit with a number that is not finite is skipped and counted."""
+        sound = np.isfinite(x_LND).all(axis=(0, 2))
+        self.skipped += int((~sound).sum())
+        x = x_LND[:, sound].astype(np.float64)
+        if not x.shape[1]:
+            return
+        mean = x.mean(axis=1)
+        centred_DLN = (x - mean[:, None]).transpose(2, 0, 1)
+        self._join(x.shape[1], mean, centred_DLN @ centred_DLN.transpose(0, 2, 1))
+
+    def merge(self, other: RunningMoments) -> None:
+        """Take in what another pass has seen."""
+        self.skipped += other.skipped
+        if other.count:
+            self._join(other.count, other.mean, other._products)
+
+    def _join(self, count: int, mean: Doubles, products: Doubles) -> None:
+        if not self.count:
+            self.count, self.mean, self._products = count, mean.copy(), products.copy()
+            return
+        total = self.count + count
+        apart_DL = (mean - self.mean).T
+        outer = apart_DL[:, :, None] * apart_DL[:, None, :]
+        self._products = self._products + products + outer * (self.count * count / total)
+        self.mean = self.mean + apart_DL.T * (count / total)
+        self.count = total
+
+    @property
+    def covariance(self) -> Doubles:
+        """[D, L, L] of each dimension, between layers (divided by the count, as in eq. 11.11)."""
+        return self._products / self.count
+
+    @property
+    def variance(self) -> Doubles:
+        """[L, D]"""
+        return np.diagonal(self.covariance, axis1=1, axis2=2).T
+
 
 FOLDER = "standardise"
 SUFFIX = ".safetensors"
@@ -46,7 +98,7 @@ CONSTANT = 1e-6
 _NAME = re.compile(r"\w[\w.-]*")
 
 
-class Description(Settings):
+class StandardiserDescription(Settings):
     """What a standardiser was fitted for, and on."""
 
     format: int = 1
@@ -117,7 +169,7 @@ class Standardiser:
         digest.update(np.ascontiguousarray(self.covariance).tobytes())
         return digest.hexdigest()
 
-    def moments(self, mix: LayerMix) -> tuple[Doubles, Doubles]:
+    def moments(self, mix: LayerWeights) -> tuple[Doubles, Doubles]:
         """Mean and spread of a layer or a mix of layers.
 
         Args:
@@ -141,7 +193,7 @@ class Standardiser:
         chosen = self.covariance[:, layers][:, :, layers]  # [D, l, l]
         return mean, _scale(mean, np.einsum("l,dlm,m->d", weights, chosen, weights))
 
-    def apply(self, x: Tensor, mix: LayerMix) -> Tensor:
+    def apply(self, x: Tensor, mix: LayerWeights) -> Tensor:
         """z = (x − μ)/σ.
 
         Args:
@@ -195,7 +247,7 @@ class Standardiser:
             path: A new file, `….safetensors`; `Model.embed` finds by name those in `standardise/` of the model.
         """
         tensors = {"mean": torch.from_numpy(self.mean), "covariance": torch.from_numpy(self.covariance)}
-        described = Description(
+        described = StandardiserDescription(
             unit=self.unit,
             pool=self.pool,
             count=self.count,
@@ -272,18 +324,26 @@ def find_standardiser(directory: Path, name: str) -> Standardiser:
     )
 
 
+def standardiser_for(model: LoadedModel, given: str | Standardiser | None) -> Standardiser | None:
+    """A standardiser by name, or as given, that was fitted for this model; one of another model is refused."""
+    standardiser = find_standardiser(model.bundle.path, given) if isinstance(given, str) else given
+    if standardiser is not None:
+        standardiser.check_model(model.fingerprint, model.bundle.path)
+    return standardiser
+
+
 def _scale(mean: Doubles, variance: Doubles) -> Doubles:
     deviation = np.sqrt(np.maximum(variance, 0.0))
     return np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0)
 
 
-def _description(path: Path) -> Description:
+def _description(path: Path) -> StandardiserDescription:
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
         value = json.loads(metadata["larvatus"])
         if isinstance(value, dict) and value.get("format") != 1:
             raise ArtefactError(f"{path} has format {value.get('format')!r}, and this Larvatus reads 1; fit it again")
-        return msgspec.convert(value, Description)
+        return msgspec.convert(value, StandardiserDescription)
     except (KeyError, ValueError, safetensors.SafetensorError) as fault:
         raise ArtefactError(f"{path} is no standardiser of Larvatus; fit it again: larvatus isotropy fit") from fault

@@ -25,9 +25,9 @@ from larvatus.inference.maps.instances import FindOptions, allot, find_instances
 from larvatus.inference.maps.page import map_page
 from larvatus.inference.maps.project import principal_components, project
 from larvatus.inference.maps.word_map import MapOptions, instance_vectors, map_instances
-from larvatus.inference.search.page import as_data
+from larvatus.inference.web_page import as_data
 from tests.data.text.hostile import hostile_unicode
-from tests.inference.vectors.conftest import Tiny
+from tests.inference.conftest import Tiny
 
 PROSE = (
     "The bank of the river was wide. Bankers came to the bank; the Bank's clerk said: bank-notes! A riverbank is none. "
