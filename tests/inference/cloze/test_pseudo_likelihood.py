@@ -243,12 +243,12 @@ def test_bad_calls_are_refused_in_one_line(model: Network, tiny_tokenizer: Token
         with pytest.raises(error, match=match):
             list(score_texts(options.pop("model", model), tiny_tokenizer, texts, **options))
 
-    refused(UsageError, "a list of texts is wanted", "the river")
+    refused(UsageError, "expected a list of texts", "the river")
     refused(DataError, "text 2 of 2 is empty", ["the", " \n"])
     refused(DataError, "text 1 of 1 has no tokens", ["\u0301"])
     refused(DataError, "text 1 of 1 is int", [3])
     refused(DataError, "surrogate", ["the \ud800"])
-    refused(UsageError, "'words' is no method", ["the"], method="words")
+    refused(UsageError, "'words' is not a method", ["the"], method="words")
     refused(UsageError, "at least one token", ["the"], budget=0)
     headless = tiny_model(objectives=(NextSentenceConfig(),))
     refused(ArtefactError, "no masked-lm head to score texts with", ["the"], model=headless)

@@ -117,7 +117,7 @@ def test_what_is_not_there_is_one_line() -> None:
         found_in(PROSE, "xyzzy")
     with pytest.raises(DataError, match="the corpus holds no text"):
         find_instances([], ["bank"], FindOptions())
-    with pytest.raises(UsageError, match="'  ' is no word"):
+    with pytest.raises(UsageError, match="'  ' is not a word"):
         found_in(PROSE, "  ")
 
 

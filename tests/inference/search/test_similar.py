@@ -213,7 +213,7 @@ def test_an_index_keeps_its_standardiser_and_refuses_what_does_not_fit(
     assert (code, "vectors.npy does not match its checksum" in complaint) == (5, True)
     (index / "vectors.npy").unlink()
     code, _, complaint = larvatus(*search, directory)
-    assert (code, "is missing; build the index anew" in complaint) == (5, True)
+    assert (code, "is missing; build the index again" in complaint) == (5, True)
 
 
 @library
@@ -248,7 +248,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         (["the bank", TEXTS[0]], "no word is marked in 'the bank'"),
         (["*the* *bank*", TEXTS[0]], "2 words are marked"),
         (["the *bank", TEXTS[0]], "a mark is not closed"),
-        (["the ** bank", TEXTS[0]], "nothing stands between two stars"),
+        (["the ** bank", TEXTS[0]], "there is nothing between two stars"),
         ([TEXTS[0]], "1 was given, give 2 or more"),
         ([*TEXTS[:2], "--layers", "all"], "name one layer or a mix"),
         ([*TEXTS[:2], "--layers", "9"], "there is no layer 9"),
@@ -256,7 +256,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         (["bank", "river", "--span", "0:3", "--span", "0:9"], "has no span 0:9"),
         (["bank", "river", "--span", "0:3", "--span", "0-2"], "is not START:END"),
         (["the river", "the bank", "--word", "bank"], "'bank' is not in 'the river'"),
-        (["bank and bank", "the bank", "--word", "bank"], "'bank' is 2 times in"),
+        (["bank and bank", "the bank", "--word", "bank"], "'bank' occurs 2 times in"),
         ([*TEXTS[:2], "--in", corpus], "and 2 texts are given; give one"),
         ([*TEXTS[:2], "--any-word"], "name it with --in"),
     ]:
@@ -294,7 +294,7 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
     with pytest.raises(SystemExit):
         run(["embed", str(corpus), "--model", str(directory), "--unit", "sentence", "--out", str(file)])
     code, _, complaint = larvatus(TEXTS[0], "--in", file, *asked)
-    assert (code, "holds vectors of sentences, and words are searched" in complaint) == (2, True)
+    assert (code, "holds vectors of sentences, and a search needs words" in complaint) == (2, True)
 
 
 @library
@@ -306,7 +306,7 @@ def test_without_the_library_the_same_is_found(dtype, seed, count, top, stretch)
     by_library = nearest_rows(vectors, query, top)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_module, "find_spec", lambda name: None)
-        patch.setattr(nearest_module, "STRETCH", stretch)
+        patch.setattr(nearest_module, "SLICE", stretch)
         by_numpy = nearest_rows(vectors, query, top)
     exact = vectors.astype(np.float64) @ query.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1)
     for places in (by_library, by_numpy):

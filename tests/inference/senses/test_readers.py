@@ -57,11 +57,11 @@ def test_semcor_as_an_archive_gives_the_same(semcor, wordnet, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("<punc>.</punc>", "<punc>.<punc>", r"br-a01:12: no element of SemCor: <punc>\.<punc>"),
-        ('<wf cmd="ignore" pos="DT">The</wf>', "The", r"br-a01:5: no element of SemCor: The"),
+        ("<punc>.</punc>", "<punc>.<punc>", r"br-a01:12: not an element of SemCor: <punc>\.<punc>"),
+        ('<wf cmd="ignore" pos="DT">The</wf>', "The", r"br-a01:5: not an element of SemCor: The"),
         (' lemma="river"', "", r"br-a01:9: a word has lexsn=1:17:00:: but no lemma"),
         ("river</wf>", "riv\udcff</wf>", r"br-a01:9: not UTF-8"),
-        ("</s>\n</p>", "</p>", r"br-a01: the file breaks off within a sentence"),
+        ("</s>\n</p>", "</p>", r"br-a01: the file ends within a sentence"),
     ],
 )
 def test_broken_semcor_is_refused_by_its_line(wordnet, tmp_path, old, new, said):
@@ -138,7 +138,7 @@ def test_odd_key_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="holds no answers"):
         read_keys(keys)
     (tmp_path / "other.data.xml").write_text("<corpus/>")
-    with pytest.raises(DataError, match=r"other.gold.key.txt is not there; lay the answers beside other.data.xml"):
+    with pytest.raises(DataError, match=r"other.gold.key.txt is not there; put the answers next to other.data.xml"):
         gold_of(tmp_path / "other.data.xml")
     with pytest.raises(DataError, match="has no <sentence>"):
         list(read_unified(tmp_path / "other.data.xml"))

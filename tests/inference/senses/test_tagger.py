@@ -165,7 +165,7 @@ def test_a_heavy_prior_gives_the_most_frequent_sense(tagger, inventory):
     assert {word.key for word in words} == {"bank%1:17:01::"}  # tagged twice, the others once
     with pytest.raises(UsageError, match="prior = -1 must lie between 0"):
         SenseOptions(prior=-1)
-    with pytest.raises(UsageError, match=r"'synsets' is no step of the ladder; did you mean synset\?"):
+    with pytest.raises(UsageError, match=r"'synsets' is not a back-off step; did you mean synset\?"):
         SenseOptions(backoff=("synsets",))
 
 

@@ -246,7 +246,7 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     code, _, complaint = larvatus(*embed, tmp_path / "none.safetensors")
     assert (code, "does not exist; fit it" in complaint) == (5, True)
     code, _, complaint = larvatus(*embed, "../x")
-    assert (code, "is no name of a standardiser" in complaint) == (2, True)
+    assert (code, "cannot name a standardiser" in complaint) == (2, True)
     code, _, complaint = larvatus(*embed, own, "--pool", "first")
     assert (code, "not for words by first" in complaint) == (2, True)
 
@@ -266,17 +266,17 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     code, _, complaint = larvatus(*embed, own)
     assert (code, "not a sound safetensors file" in complaint) == (5, True)
     code, _, complaint = larvatus(*embed, directory / "model.safetensors")
-    assert (code, "is no standardiser" in complaint) == (5, True)
+    assert (code, "is not a standardiser" in complaint) == (5, True)
     assert loaded.count > 100
 
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
     fit = ("isotropy", "fit", "--model", directory, "--name", "new", "--corpus")
     code, _, complaint = larvatus(*fit, empty)
-    assert (code, "0 words with a vector, and 2 are wanted" in complaint) == (4, True)
+    assert (code, "0 words with a vector, and 2 are needed" in complaint) == (4, True)
     empty.write_text("river\n")
     code, _, complaint = larvatus(*fit, empty)
-    assert (code, "1 words with a vector, and 2 are wanted" in complaint) == (4, True)
+    assert (code, "1 words with a vector, and 2 are needed" in complaint) == (4, True)
     code, _, complaint = larvatus(*fit, corpus, "--unit", "span")
     assert (code, "no marked spans" in complaint) == (2, True)
     code, _, complaint = larvatus(*fit, corpus, "--most", "1")

@@ -1,9 +1,11 @@
-"""The heads of a text as a web page: choose layer and head, hover a token to see what it looks at.
+"""Attention of a text as a web page, and as heat maps in PNG (with matplotlib, the extra `plots`).
 
-    path.write_text(attention_page(attention))
+    path.write_text(attention_page(attention))                      # choose layer and head, hover a token
+    draw_head(attention, Path("head.png"), layer=3, head=1)         # one head with its tokens
+    draw_heads(attention, Path("heads.png"))                        # all heads, small
 
-A head's T × T weights are bytes 255·√α, deflated, one block a head: small weights keep their digits (no weight is off
-by more than 0.002 + α/250), and the browser unpacks only the head that is chosen.
+The page stores the T × T weights of a head as bytes 255·√α, deflated, one block per head: small weights keep their
+digits (no weight is off by more than 0.002 + α/250), and the browser unpacks only the selected head.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _TITLE = 70
 
 
 def attention_page(attention: TextAttention, *, layer: int = 1, head: int = 1) -> str:
-    """`layer` and `head` are what it shows first."""
+    """`layer` and `head` are shown first."""
     layers, heads, tokens, _ = attention.weights.shape
     check_head(layer, head, layers=layers, heads=heads)
     text = attention.text if len(attention.text) <= _TITLE else attention.text[: _TITLE - 1] + "…"
@@ -62,12 +64,12 @@ def packed(weights: Floats) -> npt.NDArray[np.uint8]:
 
 
 _NAMED = 64
-"""Tokens that still have room for their names."""
+"""Most tokens whose names are drawn."""
 _MAP = "magma_r"
 
 
 def draw_head(attention: TextAttention, path: Path, *, layer: int, head: int) -> None:
-    """Rows look at columns."""
+    """Draw one head; rows attend to columns."""
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window
 
     weights = attention.head(layer, head)
@@ -86,7 +88,7 @@ def draw_head(attention: TextAttention, path: Path, *, layer: int, head: int) ->
     axes.spines[:].set_visible(False)
     row = text_statistics(attention)[(layer - 1) * attention.weights.shape[1] + head - 1]
     axes.set_title(f"layer {layer}, head {head}: {row.type}", loc="left", fontsize=11)
-    figure.colorbar(image, ax=axes, shrink=0.7, label="weight of attention")
+    figure.colorbar(image, ax=axes, shrink=0.7, label="attention weight")
     with new_output(path) as aside:
         figure.savefig(aside, format="png")
 
@@ -108,6 +110,6 @@ def draw_heads(attention: TextAttention, path: Path) -> None:
             axes.set_title(f"{layer + 1}-{head + 1} {types[layer * heads + head]}", fontsize=6.5, pad=2)
     text = " ".join(attention.text.split())
     short = text if len(text) <= 80 else text[:79] + "…"
-    figure.suptitle(as_written(f"layer-head, rows look at columns: {short}"), fontsize=9, x=0.01, ha="left")
+    figure.suptitle(as_written(f"layer-head, rows attend to columns: {short}"), fontsize=9, x=0.01, ha="left")
     with new_output(path) as aside:
         figure.savefig(aside, format="png")

@@ -1,13 +1,20 @@
-"""How much a model needs each attention head (Michel et al. 2019, *Are sixteen heads really better than one?*, §3).
+"""Importance of attention heads (Michel et al. 2019, *Are sixteen heads really better than one?*, §3), and pruning.
 
-    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss as it is
+    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss with ξ = 1
 
-The loss is that of masked language modelling on held-out text whose masks are fixed, of a left-to-right model that of
-the next token, so the difference is due to the head alone. Its standard error is over batches, each with its own
-difference. A negative change: the model does better without the head.
+The loss is masked-LM loss on held-out text with fixed masks, or next-token loss of a left-to-right model, so that the
+difference is due to the head only. Its standard error is over batches, each with its own difference. If the change is
+negative, the model is better without the head.
 
     importance = head_importance(network, batches)
     importance.rows[0].change, importance.rows[0].error
+
+`prune_heads` masks heads permanently: it sets their columns of the output projection to zero and saves the model. A
+head's output reaches the rest of the model only through its K columns of W^O, so that the saved model computes exactly
+what the masked one did. Shapes stay the same: `transformers` loads the model like any other, and it is no smaller or
+faster.
+
+    prune_heads(bundle, [(1, 2), (3, 1)], Path("pruned"), source="runs/mine")
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ Head = tuple[int, int]
 
 
 NOT_MEASURED = (
-    "has no masked-lm head, nor one for the next token, whose loss tells what attention heads are worth; use a model "
+    "has no masked-lm or causal-lm head, whose loss measures the importance of attention heads; use a model "
     "pretrained with masked-lm or causal-lm"
 )
 
@@ -54,32 +61,32 @@ class HeadImportance(Settings):
     """Counted from 1."""
     head: int
     loss: float
-    """Of the model with this head masked."""
+    """Loss of the model with this head masked."""
     change: float
-    """That loss less the loss of the whole model: what the head is worth, in nats a predicted token."""
+    """Increase of the loss over the whole model, in nats per predicted token: the importance of the head."""
     error: float
-    """Standard error of the change, over batches; NaN where there is one batch alone."""
+    """Standard error of the change, over batches; NaN with one batch."""
 
 
 class Importance(Settings, omit_defaults=True):
     loss: float
-    """Of the whole model."""
+    """Loss of the whole model."""
     hidden: int
-    """Tokens predicted: those that were hidden, of a left-to-right model those that follow another."""
+    """Predicted tokens: masked ones, or in a left-to-right model all but the first."""
     tokens: int
     """Tokens read."""
     rows: tuple[HeadImportance, ...]
     """Layer by layer."""
     pruned: float | None = None
-    """Loss without the heads that were pruned, all together."""
+    """Loss without the pruned heads."""
     objective: str = "masked-lm"
-    """Whose loss it is."""
+    """Objective of the loss."""
 
 
 def head_importance(
     network: Network, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
 ) -> Importance:
-    """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
+    """Mask every head by itself, on the same batches. `progress` is called after each pass over them."""
     encoder = network.encoder
     whole, counts = masked_losses(network, held_out)
     progress()
@@ -99,7 +106,7 @@ def head_importance(
 
 
 def measured_objective(network: Network) -> str | None:
-    """The objective of a model whose loss tells what heads are worth; None where it has no such objective."""
+    """The objective of a model whose loss measures importance; None if it has none."""
     return next((name for name in MEASURED if name in network.objectives), None)
 
 
@@ -121,7 +128,7 @@ def masked_losses(
         raise ArtefactError(f"the model {NOT_MEASURED}")
     head: Any = network.heads[objective]
     if not any(batch.targets[head.needs].count for batch in held_out):
-        raise DataError("there is no hidden token to predict; give more text")
+        raise DataError("there is no masked token to predict; give more text")
     encoder = network.encoder
     device = encoder.device
     kept = keep_all_but(masked, layers=encoder.depth, heads=encoder.heads, device=device)
@@ -136,7 +143,7 @@ def masked_losses(
 
 
 def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: torch.device) -> Tensor | None:
-    """ξ [L, H]: 0 for masked heads, else 1; None where none is masked."""
+    """ξ [L, H]: 0 for masked heads, else 1; None if none is masked."""
     if not masked:
         return None
     kept = torch.ones(layers, heads)
@@ -146,30 +153,30 @@ def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: tor
     return kept.to(device)
 
 
-def read_heads(asked: str) -> list[Head]:
-    """From ``1:2,3:1`` (layer:head, both counted from 1).
+def read_heads(text: str) -> list[Head]:
+    """Parse ``1:2,3:1`` (layer:head, both counted from 1).
 
     >>> read_heads("1:2, 3:1")
     [(1, 2), (3, 1)]
     """
     heads = []
-    for asked_head in asked.split(","):
-        layer, colon, head = asked_head.strip().partition(":")
+    for name in text.split(","):
+        layer, colon, head = name.strip().partition(":")
         if not colon or digits(layer) is None or digits(head) is None:
-            raise UsageError(f"{asked_head.strip()!r} names no head; say layer:head, such as 1:2,3:1")
+            raise UsageError(f"{name.strip()!r} names no head; use layer:head, such as 1:2,3:1")
         heads.append((int(layer), int(head)))
     return heads
 
 
 def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
-    """Mask these heads in the weights themselves."""
+    """Mask these heads in the weights."""
     for layer, head in heads:
         check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
     encoder.zero_heads(heads)
 
 
 def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
-    """Write the model without these heads' output. `source` names the model for its lineage and card."""
+    """Write the model without the output of these heads. `source` names the model in its lineage and card."""
     check_directory(out, (), inputs=[bundle.path])
     network = copy.deepcopy(bundle.network)
     zero_heads(network.encoder, heads)
@@ -179,7 +186,7 @@ def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str
         path=out,
         network=network,
         lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
-        claims=(),  # they are of the whole model
+        claims=(),  # they hold for the whole model
     )
     layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
     write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))

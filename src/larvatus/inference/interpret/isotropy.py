@@ -3,10 +3,12 @@
     report = measure_isotropy(encoder, tokenizer, ["held_out.txt"], IsotropyOptions(), standardise=fitted)
     report.layers[6].plain.expected, report.layers[6].standardised.expected
 
-For each layer: the expected cosine of two word instances (Ethayarajh 2019), which dimensions make it (Timkey & van
-Schijndel 2021), IsoScore* beside it (Rudman & Eickhoff 2024), since mean cosine only looks at where vectors point on
-average, and how self-similarity of words falls or rises with their frequency (Zhou et al. 2022). Words are counted in
-all of the text; passages drawn at random go through the model.
+For each layer: the expected cosine of two word instances (Ethayarajh 2019), the dimensions that contribute most to it
+(Timkey & van Schijndel 2021), IsoScore* (Rudman & Eickhoff 2024), because the mean cosine only measures the average
+direction of vectors, and how the self-similarity of words varies with their frequency (Zhou et al. 2022). Words are
+counted in the whole text; a random sample of passages goes through the model.
+
+    draw_isotropy(report, Path("isotropy.png"), title="runs/mine")      # with matplotlib, the extra `plots`
 """
 
 from __future__ import annotations
@@ -41,36 +43,36 @@ from larvatus.models.nn.encoder import Encoder
 class IsotropyOptions(Settings):
     pool: Pool = "mean"
     punctuation: bool = False
-    """Whether marks that stand alone count as words."""
+    """Whether punctuation counts as words."""
     passages: PassageOptions = PassageOptions()
     most: Instances = 20_000
-    """Word instances that go through the model (or a few more: whole passages)."""
+    """Word instances in the sample (or a few more: passages are complete)."""
     rogue: SizeOrNone = 3
-    """Dimensions to name."""
+    """Number of rogue dimensions to report."""
     shrinkage: Share = 0.0
-    """ζ of IsoScore*: how far the covariance is moved to one that is the same in all directions."""
+    """ζ of IsoScore*: shrinkage of the covariance towards an isotropic one."""
     seed: Seed = 0
 
 
 class RogueDimension(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int
     contribution: float
-    """To the expected cosine."""
+    """Contribution to the expected cosine."""
     share: float
-    """Of the expected cosine; without meaning where that is about 0."""
+    """Share of the expected cosine; meaningless if that is about 0."""
 
 
 class Isotropy(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one layer's vectors."""
+    """Isotropy of one layer's vectors."""
 
     expected: float
     """Cosine of two word instances: the anisotropy."""
     standard_error: float
     isoscore: float
     rogue: tuple[RogueDimension, ...]
-    """The dimensions that contribute most, first."""
+    """Dimensions with the largest contributions, in order."""
     frequency: FrequencyEffect | None
-    """None where fewer than two words occur twice."""
+    """None if fewer than two words occur twice."""
 
 
 class LayerIsotropy(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +86,7 @@ class IsotropyReport(msgspec.Struct, frozen=True, kw_only=True):
     instances: int
     passages: int
     counted: int
-    """Words in which frequencies were counted."""
+    """Words of the text in which frequencies were counted."""
     size: int
     """Dimensions."""
     standardise: str | None
@@ -101,24 +103,24 @@ def measure_isotropy(
     progress: Callable[[int], None] = lambda _: None,
     skipped: Skipped | None = None,
 ) -> IsotropyReport:
-    """The figures of every layer over the word instances of a corpus."""
+    """Isotropy of every layer, over word instances of a corpus."""
     if standardise is not None:
         standardise.check("word", options.pool)
     frequency: Counter[str] = Counter()
     read = passages(paths, options.passages, Skipped() if skipped is None else skipped)
-    drawn = sample(_counted(read, frequency), options.most, seed=options.seed)
-    if len(drawn) < 2:
+    sampled = sample(_counted(read, frequency), options.most, seed=options.seed)
+    if len(sampled) < 2:
         raise DataError(
-            f"{', '.join(paths[:3])}: words of different passages are compared, and there are {len(drawn)} passages; "
+            f"{', '.join(paths[:3])}: words of different passages are compared, and there are {len(sampled)} passages; "
             "name more text"
         )
-    portion = Counter(key for piece in drawn for key in _keys(piece))
+    portion = Counter(key for piece in sampled for key in _keys(piece))
     chosen = choose_words(portion, frequency, seed=options.seed)
     layers, size = encoder.depth + 1, encoder.width
-    kinds = [_Kind(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
+    kinds = [_Sums(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
     covariance = RunningCovariance(layers, size)
     mean, scale = _moments(standardise, layers)
-    for block in every_layer(encoder, tokenizer, drawn, "word", options.pool):
+    for block in every_layer(encoder, tokenizer, sampled, "word", options.pool):
         for vectors in block:
             kept, words = counted(vectors, punctuation=options.punctuation)
             x = kept.astype(np.float64)
@@ -145,7 +147,7 @@ def measure_isotropy(
 
 
 def _counted(pieces: Iterable[TextPiece], frequency: Counter[str]) -> Iterator[TextPiece]:
-    """The same passages, their words counted as they pass."""
+    """The same passages; their words are counted on the way."""
     for piece in pieces:
         frequency.update(_keys(piece))
         yield piece
@@ -167,8 +169,8 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-class _Kind:
-    """What is summed of plain vectors, and of standardised ones."""
+class _Sums:
+    """Running sums of plain or of standardised vectors."""
 
     def __init__(self, chosen: Sequence[str], layers: int, size: int) -> None:
         self.cosines = RunningCosines(layers, size)

@@ -18,11 +18,11 @@ from larvatus.core.outputs import as_written, new_output
 from larvatus.inference.maps.page import about, chosen_field, middles, shown_fields
 from larvatus.inference.maps.word_map import WordMap
 
-# Okabe and Ito's palette, told apart by the colour-blind, and markers that tell the same in black and white
+# Okabe and Ito's palette, distinguishable for the colour-blind, and markers for black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6BC9", "#7F7F7F", "#A6761D", "#1B9E77")
 MARKERS = ("o", "s", "^", "D", "P")
 MOST_GROUPS = 12
-"""Groups in the legend; what is beyond is drawn in grey as one."""
+"""Groups in the legend; all others are drawn in grey."""
 
 
 def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = "label") -> None:
@@ -60,14 +60,14 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
 
 
 def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict[str, Any]]) -> None:
-    """The name of each cluster beside its points, with a line to its middle where it had to stand apart."""
+    """Write the name of each cluster near its points, with a line to its centre if it is far away."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.patheffects import withStroke
 
     figure = axes.figure
     canvas: Any = FigureCanvasAgg(figure)
     renderer = canvas.get_renderer()
-    figure.draw_without_rendering()  # the layout is known from here on
+    figure.draw_without_rendering()  # fixes the layout
     figure.set_layout_engine("none")
     frame, legend = axes.get_window_extent(), axes.get_legend()
     corner = np.array([frame.x0, frame.y0])
@@ -102,25 +102,28 @@ Box = tuple[float, float, float, float]
 CELL = 4.0
 """Pixels of a cell in which points are counted."""
 STEP = 8
-"""Pixels between two places that are tried."""
+"""Pixels between two candidate positions."""
 FAR = 0.02
-"""Points under a name that a pixel of distance is worth: a name goes 50 pixels to free a point."""
+"""Cost of a pixel of distance, in covered points: a name moves 50 pixels to uncover a point."""
 
 
 def place_labels(
     points_N2: Doubles,
     middles_K2: Doubles,
     sizes_K2: Doubles,
-    room: tuple[float, float],
+    canvas: tuple[float, float],
     *,
     taken: Sequence[Box] = (),
     margin: float = 4.0,
 ) -> Doubles:
-    """[K, 2] the middle of each name in a room of (width, height) pixels; `taken` boxes, such as a legend, stay free.
+    """[K, 2] centres of the names of clusters on a canvas of (width, height) pixels, near their points.
 
-    Names that find no place beside others, since the room is too small, stand where fewest are covered.
+    Names cover as few points as possible and never each other or the `taken` boxes, such as a legend. If the canvas is
+    too small, they overlap as little as possible. Points are counted in a grid (a summed-area table), so that any box
+    costs four additions; of all positions of a grid, the one with the fewest points is taken, the nearest of equal
+    ones.
     """
-    width, height = room
+    width, height = canvas
     sums = _sums(points_N2, width, height)
     boxes = list(taken)
     places_K2 = np.empty_like(middles_K2)

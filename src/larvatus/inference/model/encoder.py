@@ -1,4 +1,4 @@
-"""What any loaded encoder can do, whatever heads it has: vectors of texts and words, and what is made of them.
+"""Methods of any loaded encoder, whatever heads it has: vectors of texts and words, similarity, maps, senses.
 
 model.embed(["the river", "the town"]).shape                        # [2, D]
 model.similarity("the *bank* of the river", "the *bank* raised rates")
@@ -37,13 +37,13 @@ from larvatus.models.loaded import LoadedModel
 
 
 class EncoderModel(LoadedModel):
-    """What any loaded encoder can do, whatever heads it has. No call changes its state."""
+    """A loaded encoder with any heads. No call changes its state."""
 
     def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
-        """A standardiser that was fitted for this very model; one of another model is refused.
+        """A standardiser that was fitted for this model; one of another model is refused.
 
         Args:
-            given: Its name in the model's directory, a file, or one that is loaded; None for none.
+            given: Its name in the model's directory, a file, or a standardiser; None for none.
 
         Returns:
             The standardiser, or None.
@@ -64,22 +64,22 @@ class EncoderModel(LoadedModel):
         spans: Spans | Sequence[Spans] | None = None,
         **settings: Any,
     ) -> Any:
-        """Vectors as arrays: a matrix of sentences or documents, one array [units, D] for each text of other units.
+        """Vectors as arrays: a matrix for sentences or documents, one array [units, D] per text for other units.
 
         Args:
-            texts: One text, or several; one of several may also be a list of words.
-            unit: What gets a vector: `token`, `word`, `span`, `sentence` or `document`.
+            texts: One text, or several; a text in a list can be a list of words.
+            unit: Unit that gets a vector: `token`, `word`, `span`, `sentence` or `document`.
             layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
             pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls.
-            spans: Of unit `span`, (start, end) in characters: a list for one text, a list of lists for several. Without
-                it they are marked with stars, `"the *bank* of a river"`.
+            spans: For unit `span`, (start, end) in characters: a list for one text, a list of lists for several.
+                Without it, spans are marked with stars, `"the *bank* of a river"`.
             **settings: `normalise` (length 1), `standardise` (the name of a standardiser that `larvatus isotropy fit`
                 saved with the model, eq. 11.10 to 11.12), `overlap` (tokens that windows of a long text share),
                 `precision` (`fp32`, `bf16`), `tokens` (of a batch).
 
         Returns:
-            Of sentences and documents: [D] for one text, [n, D] for several. Of other units: [units, D] for one text, a
-            list of such for several. Long texts are read in overlapping windows, to their end.
+            For sentences and documents: [D] for one text, [n, D] for several. For other units: [units, D] for one text,
+            a list of arrays for several. Long texts are read completely, in overlapping windows.
 
         Example:
             >>> model.embed(["the river ran", "the town"]).shape, model.embed("the river", unit="word").shape
@@ -103,11 +103,11 @@ class EncoderModel(LoadedModel):
     def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
 
     def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
-        """As `embed`, with what each unit says, its characters, and how much was read.
+        """Like `embed`, with the text and characters of each unit, and how much was read.
 
         Args:
             texts: One text, or several.
-            **settings: As those of `embed`; the unit is `word` by default.
+            **settings: Those of `embed`; the unit is `word` by default.
 
         Returns:
             `Vectors` for one text, a list for several.
@@ -122,7 +122,7 @@ class EncoderModel(LoadedModel):
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
     ) -> tuple[list[Vectors], bool]:
-        """Vectors of each text, and whether one text was given by itself."""
+        """Vectors of each text, and whether a single text was given."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
         inputs, single = checked_texts_or_words(texts)
@@ -147,7 +147,7 @@ class EncoderModel(LoadedModel):
             a: A text with one word between stars.
             b: Another.
             layers: As in `embed`.
-            pool: How subwords become one vector: mean, sum, max, first or last.
+            pool: Pooling of subwords: mean, sum, max, first or last.
             standardise: A standardiser, or its name.
 
         Returns:
@@ -169,17 +169,17 @@ class EncoderModel(LoadedModel):
         pool: Pool = "mean",
         standardise: str | Standardiser | None = None,
     ) -> Similarities:
-        """Cosines between word instances, one a text.
+        """Cosines between word instances, one per text.
 
         Args:
             texts: Two or more texts, each with one word between stars.
-            spans: The word of each text by its characters, (start, end), in place of stars.
+            spans: Characters (start, end) of the word of each text, instead of stars.
             layers: As in `embed`.
-            pool: How subwords become one vector: mean, sum, max, first or last.
+            pool: Pooling of subwords: mean, sum, max, first or last.
             standardise: A standardiser, or its name.
 
         Returns:
-            The instances, and `.matrix` of their cosines; printed, it is a table.
+            The instances, and `.matrix` of their cosines; it prints as a table.
 
         Example:
             >>> model.similarities(["the *river*", "a *river*", "the *bank*"]).matrix.shape
@@ -209,15 +209,15 @@ class EncoderModel(LoadedModel):
         text: str | None = None,
         **settings: Any,
     ) -> Concordance | ResultList[Concordance]:
-        """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
+        """The instances of a word nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
-            standardise: A standardiser, or its name; an index knows its own.
+            standardise: A standardiser, or its name; an index has its own.
             text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
-                all words), `layers` and `pool` (of text; an index or a file knows its own).
+                all words), `layers` and `pool` (for text; an index or a file has its own).
 
         Returns:
             A concordance for one query, a list for several: `.hits`, nearest first, each with its `.cosine` and `.row`.
@@ -244,14 +244,14 @@ class EncoderModel(LoadedModel):
         skipped: Skipped | None = None,
         **settings: Any,
     ) -> WordMap:
-        """Instances of words in a corpus as points in the plane: near means used alike (Fig. 11.7).
+        """Instances of words in a corpus as points in the plane: nearby points are used alike (Fig. 11.7).
 
         Args:
             words: One word, or several.
-            corpus: Text to look for them in: files, folders, globs.
+            corpus: Text to search: files, folders, globs.
             text: Column of tables that holds the text; guessed by default.
-            reading: How the text is read.
-            skipped: Counts what reading left out.
+            reading: Options for reading text.
+            skipped: Counts of skipped text.
             **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
                 `layers`, `pool`, `standardise`, `method` (`auto`, `umap`, `pca`), `clusters`.
 
@@ -278,10 +278,10 @@ class EncoderModel(LoadedModel):
     def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
 
     def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
-        """What every head looks at in a text.
+        """Attention weights of every head on a text.
 
         Args:
-            texts: One text that the model can read at once, or several.
+            texts: One text that fits into the model's window, or several.
 
         Returns:
             For one text its `.tokens` and `.weights` [layers, heads, T, T], a row for each token; a list for several.
@@ -297,14 +297,14 @@ class EncoderModel(LoadedModel):
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: SenseOptions | None = None
     ) -> SenseTagger:
-        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this very model.
+        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this model.
 
         `model.senses("runs/senses", wordnet="wordnet/").tag("They sat on the bank of the river.")`
 
         Args:
-            directory: What `larvatus senses build` wrote.
-            wordnet: The folder of WordNet's files; by default Debian's.
-            options: How senses are chosen: `backoff`, `standardise`, `discourse`, `prior`.
+            directory: Output of `larvatus senses build`.
+            wordnet: Folder of WordNet's files; by default Debian's.
+            options: Options of the tagger: `backoff`, `standardise`, `discourse`, `prior`.
 
         Returns:
             The tagger; its `tag` takes one text, or several.
@@ -320,7 +320,7 @@ class EncoderModel(LoadedModel):
 
 
 def _instances(query: Any, word: str | None) -> tuple[list[WordInstance], bool]:
-    """The word that each query marks, and whether one query was given by itself."""
+    """The word that each query marks, and whether a single query was given."""
     if isinstance(query, WordInstance):
         return [query], True
     if isinstance(query, list | tuple) and any(isinstance(each, WordInstance) for each in query):

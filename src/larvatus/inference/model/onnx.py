@@ -1,13 +1,15 @@
-"""`larvatus export onnx DIR --out OUT`: a model as an ONNX file, with its vocabulary beside it.
+"""ONNX: export of a model (`larvatus export onnx DIR --out OUT`), and ONNX Runtime instead of torch.
 
     done = export_onnx("runs/mine", out="runs/mine-onnx", output="vectors")
-    done.difference                         # from torch, at most; a file that differs by more than rounding is not kept
+    done.difference                         # largest difference from torch; a file that differs by more than rounding
+                                            # is not kept
+    OUT/model.onnx                          network and weights
+    OUT/onnx.json                           output, fingerprint of the weights, difference from torch
+    OUT/tokenizer.json …                    the vocabulary, unless it is there already
 
-    OUT/model.onnx                          weights and all
-    OUT/onnx.json                           what it gives, of which weights, by how much it differs
-    OUT/tokenizer.json …                    the vocabulary, unless it stands there already
-
-In the model's own directory, the file is what `lv.load(DIR, runtime="onnx")` runs, in place of exporting anew.
+`lv.load(DIR, runtime="onnx")` runs the file in the model's own directory, or exports one. Code that reads vectors
+(embed, heads, fill, score) does not notice the difference. Batches are padded on the way in and flattened on the way
+out; layers below the last are not available.
 """
 
 from __future__ import annotations
@@ -39,16 +41,16 @@ FILE, RECORD = "model.onnx", "onnx.json"
 
 
 class OnnxExport(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """Record of an exported file."""
 
     path: str
     output: Output
     difference: float
-    """From torch, at most."""
+    """Largest difference from torch."""
     weights: str
-    """Fingerprint of the model that it was made from."""
+    """Fingerprint of the exported model."""
     labels: tuple[str, ...] = ()
-    """What the scores of a fine-tuned model are of."""
+    """Labels of the scores of a fine-tuned model."""
     opset: int = OPSET
     larvatus: str = VERSION
 
@@ -59,17 +61,17 @@ class OnnxExport(Struct, frozen=True, kw_only=True):
 def export_onnx(
     model: str | Path, *, out: str | Path, output: Output | None = None, overwrite: bool = False
 ) -> OnnxExport:
-    """Write a model as an ONNX file with free batch and length, and check it against torch.
+    """Export a model to ONNX with dynamic batch and length, and check it against torch.
 
     Args:
-        model: A directory of a model, or a hub name: a bidirectional transformer, fine-tuned or not.
-        out: A directory for `model.onnx` and the vocabulary; the model's own serves `load(…, runtime="onnx")`.
-        output: `vectors` of the last layer, or `logits`: of the head of a fine-tuned model, else of every word at every
-            place. By default logits of fine-tuned models, vectors of others.
-        overwrite: Replace a file that stands there.
+        model: A model directory, or a hub name: a bidirectional transformer, fine-tuned or not.
+        out: Directory for `model.onnx` and the vocabulary; the model's own serves `load(…, runtime="onnx")`.
+        output: `vectors` of the last layer, or `logits` of the head of a fine-tuned model, else of every word at every
+            position. By default logits for fine-tuned models, vectors for others.
+        overwrite: Replace an existing file.
 
     Returns:
-        What was written: `.path`, `.output`, `.difference` from torch.
+        A record of the export: `.path`, `.output`, `.difference` from torch.
 
     Example:
         >>> export_onnx("runs/mine", out="runs/mine-onnx").output
@@ -77,15 +79,15 @@ def export_onnx(
     """
     check_onnx()
     directory = Path(out)
-    at_home = directory.exists() and directory.resolve() == Path(model).resolve()
-    names = (FILE, RECORD) if at_home else (FILE, RECORD, *WRITTEN)
+    own = directory.exists() and directory.resolve() == Path(model).resolve()
+    names = (FILE, RECORD) if own else (FILE, RECORD, *WRITTEN)
     check_directory(directory, names, overwrite=overwrite)
     bundle = load_bundle(model)
     chosen = output or ("logits" if _labels(bundle) else "vectors")
     directory.mkdir(parents=True, exist_ok=True)
     with new_output(directory / FILE) as aside:
         difference = write_onnx(bundle.network, aside, output=chosen)
-    if not at_home:
+    if not own:
         bundle.tokenizer.save(directory)
     done = OnnxExport(
         path=str(directory / FILE),
@@ -99,7 +101,7 @@ def export_onnx(
 
 
 def exported_vectors(bundle: Bundle) -> bytes | None:
-    """The file beside a model, where it was made from these very weights and gives vectors."""
+    """The ONNX file in a model directory, if it was exported from these weights and gives vectors."""
     try:
         with open_regular(bundle.path / RECORD) as stream:
             record = msgspec.json.decode(stream.read(1 << 20), type=OnnxExport)
@@ -116,7 +118,7 @@ def _labels(bundle: Bundle) -> tuple[str, ...]:
 
 
 def run_in_onnx(bundle: Bundle) -> None:
-    """Have the encoder computed by ONNX Runtime, from the file beside the model or one that is made now, in seconds."""
+    """Run the encoder in ONNX Runtime, from the file in the model directory or one that is exported now, in seconds."""
     check_onnx()
     network, file = bundle.network, exported_vectors(bundle)
     if file is None:
@@ -143,8 +145,8 @@ class OnnxEncoder(Encoder):
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
         if layers is not None and set(layers) != {self.depth}:
-            raise UsageError("ONNX Runtime gives the last layer alone; leave out runtime onnx for others, or for a mix")
-        if os.getpid() != self._process:  # its threads are the parent's, and would be waited for without end
+            raise UsageError("ONNX Runtime gives only the last layer; leave out runtime onnx for others, or for a mix")
+        if os.getpid() != self._process:  # its threads belong to the parent: waiting for them would never end
             raise UsageError(
                 "a model in ONNX Runtime cannot be used in a forked process; load it there, leave out runtime onnx, or "
                 'start processes with multiprocessing.get_context("spawn")'

@@ -1,10 +1,14 @@
-"""Word instances of a corpus with their vectors, as blocks for `nearest`: read from text, a block at a time.
+"""A concordance by meaning: word instances of a corpus, and the nearest of them to a query.
 
     options = EmbedOptions(unit="span", layers="last4")
-    blocks = instances_in_text(encoder, tokenizer, ["texts/"], Wanted(["bank"]), options)
-    nearest(query, blocks, top=10)
+    blocks = instances_in_text(encoder, tokenizer, ["texts/"], WordFilter.of(["bank"]), options)
+    for hit in nearest(query, blocks, top=10).hits:
+        hit.cosine, hit.row.left, hit.row.word, hit.row.right
 
-Only passages that hold a wanted word go through the model. Upper and lower case are the same word.
+A block is a matrix of unit vectors (often mapped from a file) with a way to read its rows, so that a corpus need not
+fit into memory. Each block is searched exactly, by the `usearch` library (the extra `index`) or more slowly by numpy;
+the best of all blocks are kept. From text, only passages that contain a requested word go through the model; case is
+ignored.
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from larvatus.inference.vectors.passages import TextPiece, blocks
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
-STRETCH = 16_384
-"""Vectors that are compared at once where numpy does it."""
+SLICE = 16_384
+"""Vectors that numpy compares at once."""
 CONTEXT = 40
-"""Characters of context that a concordance shows on either side."""
+"""Characters of context on either side of a word."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Hit:
 
 @dataclass(frozen=True, eq=False)
 class VectorBlock:
-    """N vectors of length 1, and their rows."""
+    """N unit vectors, and their rows."""
 
     vectors: npt.NDArray[Any]
     """[N, D] float32 or float16."""
@@ -79,7 +83,7 @@ class VectorBlock:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Concordance(Tabular):
-    """The instances that mean most nearly the same as a query, best first."""
+    """The instances nearest to a query, best first."""
 
     hits: tuple[Hit, ...]
     searched: int
@@ -100,7 +104,7 @@ class Concordance(Tabular):
 
 
 def nearest_rows(vectors_ND: npt.NDArray[Any], query_D: npt.NDArray[Any], top: int) -> list[int]:
-    """Where the `top` vectors with the largest cosine stand, in the order of the block."""
+    """Rows of the `top` vectors with the largest cosine, in the order of the block."""
     count = min(top, len(vectors_ND))
     if find_spec("usearch") is None:
         return _places_by_numpy(vectors_ND, query_D, count)
@@ -113,16 +117,16 @@ def nearest_rows(vectors_ND: npt.NDArray[Any], query_D: npt.NDArray[Any], top: i
 def _places_by_numpy(vectors_ND: npt.NDArray[Any], query_D: npt.NDArray[Any], count: int) -> list[int]:
     query = query_D.astype(np.float32)
     cosines_N = np.empty(len(vectors_ND), dtype=np.float32)
-    for first in range(0, len(vectors_ND), STRETCH):  # in float32 a stretch at a time: a block may be mapped from disk
-        part = np.asarray(vectors_ND[first : first + STRETCH], dtype=np.float32)
-        cosines_N[first : first + STRETCH] = part @ query / np.linalg.norm(part, axis=1)
+    for first in range(0, len(vectors_ND), SLICE):  # in float32, in slices: a block may be mapped from disk
+        part = np.asarray(vectors_ND[first : first + SLICE], dtype=np.float32)
+        cosines_N[first : first + SLICE] = part @ query / np.linalg.norm(part, axis=1)
     return sorted(np.argpartition(-cosines_N, count - 1)[:count].tolist())
 
 
 def nearest(query_D: Floats, blocks: Iterable[VectorBlock], top: int) -> Concordance:
     """The `top` vectors with the largest cosine; equally near ones in the order of the corpus."""
     if top < 1:
-        raise UsageError(f"--top {top} shows nothing; say 1 or more")
+        raise UsageError(f"--top {top} shows nothing; use 1 or more")
     best: list[Hit] = []
     searched = 0
     for block in blocks:
@@ -131,7 +135,7 @@ def nearest(query_D: Floats, blocks: Iterable[VectorBlock], top: int) -> Concord
             continue
         if block.vectors.ndim != 2 or block.vectors.shape[1] != len(query_D):
             size = block.vectors.shape[-1]
-            raise ArtefactError(f"the vectors that are searched have {size} numbers, and the model's {len(query_D)}")
+            raise ArtefactError(f"the searched vectors have {size} dimensions, and the model's {len(query_D)}")
         searched += count
         query = query_D.astype(block.vectors.dtype)
         numbers = nearest_rows(block.vectors, query, top)
@@ -146,12 +150,12 @@ def nearest(query_D: Floats, blocks: Iterable[VectorBlock], top: int) -> Concord
 
 
 CHARACTERS = 1 << 16
-"""Of a block of passages."""
+"""Characters of a block of passages."""
 
 
 @dataclass(frozen=True)
 class WordFilter:
-    """Which words: of a list, or all that have a letter or a digit."""
+    """Selects words: those of a list, or all with a letter or a digit."""
 
     words: frozenset[str] | None
 
@@ -161,14 +165,14 @@ class WordFilter:
             return cls(None)
         keys = frozenset(fold_word(word) for word in words if word.strip())
         if not keys:
-            raise UsageError("no word was named; say --word bank, --words FILE, or all")
+            raise UsageError("no word was named; use --word bank, --words FILE, or all")
         for word in keys:
             if len(segment_words(word)) != 1:
                 raise UsageError(f"{word!r} is not one word: a search is for single words; name one of its words")
         return cls(keys)
 
     def may_hold(self, text: str) -> bool:
-        """Whether a wanted word can be in a text; most texts are told apart by this alone."""
+        """Whether a text can contain a selected word: a quick check that excludes most texts."""
         if self.words is None:
             return True
         folded = text.casefold()
@@ -179,7 +183,7 @@ class WordFilter:
 
 
 class DocumentFilter:
-    """Keeps documents that may hold a wanted word, and counts all that it sees."""
+    """Keeps documents that may contain a selected word, and counts all documents."""
 
     def __init__(self, wanted: WordFilter) -> None:
         self.wanted = wanted
@@ -191,19 +195,19 @@ class DocumentFilter:
 
 
 def fold_word(word: str) -> str:
-    """What counts as the same word."""
+    """Key under which words are the same."""
     return word.strip().casefold()
 
 
 @dataclass(frozen=True, eq=False)
 class InstanceBlock:
-    """Instances of a block of passages that have a vector."""
+    """Word instances of a block of passages, with their vectors."""
 
     rows: list[ConcordanceRow]
     vectors: Floats
-    """[N, D], of length 1."""
+    """[N, D] unit vectors."""
     passages: int
-    """How many passages were read for it, those without a wanted word too."""
+    """Passages read for it, including those without a selected word."""
 
 
 def find_instances(
@@ -213,7 +217,7 @@ def find_instances(
     wanted: WordFilter,
     options: EmbedOptions,
 ) -> Iterator[InstanceBlock]:
-    """Wanted words of passages, a block at a time."""
+    """Selected words of passages, one block at a time."""
     for block in blocks(pieces, CHARACTERS):
         spans = [_spans(piece.text, wanted) for piece in block]
         held = [(piece, spans_of_piece) for piece, spans_of_piece in zip(block, spans, strict=True) if spans_of_piece]
@@ -236,7 +240,7 @@ def instances_in_text(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[VectorBlock]:
-    """Blocks to search, straight from the text."""
+    """Blocks to search, computed from text."""
     count = 0
     for instances in find_instances(encoder, tokenizer, pieces, wanted, options):
         count += len(instances.rows)

@@ -3,14 +3,14 @@
     larvatus similar index texts/ --word bank --out bank.index --model runs/mine
 
     index.json       what the vectors are (model, layers, pooling), how many, and the checksum of each file
-    vectors.npy      [N, D] float16, of length 1, instances of one word side by side
-    rows.npy         [N] where each one's row is in …
+    vectors.npy      [N, D] float16 unit vectors, instances of one word in a row
+    rows.npy         [N] the row of each in …
     rows.arrow       … word, left and right context, source, line, start, in the order of the corpus
-    words.arrow      word, first, count: which vectors are a word's
-    standardise.safetensors     where the vectors are standardised
+    words.arrow      word, first, count: the vectors of each word
+    standardise.safetensors     if the vectors are standardised
 
-A search for the instances of one word maps that word's part of `vectors.npy` from the disk. Building streams, goes on
-after a kill, and its memory does not grow with the corpus (but for the list of different words).
+A search for the instances of one word maps that word's part of `vectors.npy` from the disk. Building streams, can be
+resumed after a kill, and its memory does not grow with the corpus (except for the list of distinct words).
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class IndexDescription(Settings):
     layers: Layers
     pool: Pool
     standardise: str | None
-    """Name of the standardiser that was used; it lies beside."""
+    """Name of the standardiser, which is stored in the index."""
     instances: int
     words: int
     size: int
     files: dict[str, str]
-    """SHA-256 of each."""
+    """SHA-256 of each file."""
 
 
 def build_index(
@@ -85,9 +85,9 @@ def build_index(
     resume: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IndexDescription:
-    """Write the index of all wanted words of passages, whose documents passed the filter.
+    """Write the index of all selected words of passages, whose documents passed the filter.
 
-    `settings` is all that it depends on: model, inputs, words, …
+    `settings` holds everything that the index depends on: model, inputs, words, …
     """
     encoder, tokenizer = model.encoder, model.tokenizer
     if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
@@ -98,7 +98,7 @@ def build_index(
     kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.width)))
     parts = VectorParts(directory, settings)
     with files.locked(directory):
-        if out.exists():  # killed after its last step but one
+        if out.exists():  # killed between its last two steps
             parts.removed()
             return Index.open(out).described
         counts = parts.open(resume=resume)
@@ -137,7 +137,7 @@ def _batch(rows: Sequence[ConcordanceRow], vectors: Any, kind: Any) -> Any:
 def _assemble(
     parts: VectorParts, aside: Path, count: int, settings: dict[str, Any], options: EmbedOptions
 ) -> IndexDescription:
-    """From parts in the order of the corpus to vectors in the order of words."""
+    """Sort parts, which are in the order of the corpus, into vectors in the order of words."""
     counts: Counter[str] = Counter()
     for batch in parts.batches(["word"]):
         counts.update(map(fold_word, batch.column(0).to_pylist()))
@@ -195,28 +195,28 @@ class Index:
         value = files.read_json(path / NAME)
         if isinstance(value, dict) and value.get("format") != 1:
             raise ArtefactError(
-                f"{path / NAME} has format {value.get('format')!r}, and this Larvatus reads 1; build it anew"
+                f"{path / NAME} has format {value.get('format')!r}, and this Larvatus reads 1; build it again"
             )
         try:
             described = msgspec.convert(value, IndexDescription)
         except msgspec.ValidationError as fault:
-            raise ArtefactError(f"{path / NAME} is no index of Larvatus: {fault}") from fault
+            raise ArtefactError(f"{path / NAME} is not an index of Larvatus: {fault}") from fault
         if not {VECTORS, ROWS, PLACES, WORDS} <= described.files.keys() <= {VECTORS, ROWS, PLACES, WORDS, STANDARDISE}:
-            raise ArtefactError(f"{path / NAME} does not list the files of an index; build it anew")
+            raise ArtefactError(f"{path / NAME} does not list the files of an index; build it again")
         for name, wanted in described.files.items():
             if not is_there(path / name):
-                raise ArtefactError(f"{path / name} is missing; build the index anew")
+                raise ArtefactError(f"{path / name} is missing; build the index again")
             got = files.sha256(path / name)
             if got != wanted:
                 raise ArtefactError(
                     f"{path / name} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); "
-                    "build the index anew"
+                    "build the index again"
                 )
         table = _read(path / WORDS, _WORDS)
         places = zip(table["first"].to_pylist(), table["count"].to_pylist(), strict=True)
         words = dict(zip(table["word"].to_pylist(), places, strict=True))
         if any(not 0 <= first <= first + count <= described.instances for first, count in words.values()):
-            raise ArtefactError(f"{path / WORDS} names vectors that are not there; build the index anew")
+            raise ArtefactError(f"{path / WORDS} names vectors that do not exist; build the index again")
         return cls(path, described, words)
 
     @property
@@ -226,7 +226,7 @@ class Index:
         return Standardiser.load(self.path / STANDARDISE)
 
     def blocks(self, word: str | None) -> Iterator[VectorBlock]:
-        """The instances of a word, or of all."""
+        """The instances of a word, or of all words."""
         if word is not None and fold_word(word) not in self.words:
             near = did_you_mean(fold_word(word), self.words) if len(self.words) < 100_000 else ""
             raise DataError(f"{self.path} holds no instance of {word!r}{near}")
@@ -236,7 +236,7 @@ class Index:
         places = _array(self.path / PLACES, (instances,), np.int64)
         table = _read(self.path / ROWS, _ROW)
         if len(table) != instances or (instances and not 0 <= places.min() <= places.max() < instances):
-            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index anew")
+            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index again")
 
         def rows(low: int) -> Callable[[Sequence[int]], list[ConcordanceRow]]:
             return lambda numbers: [
@@ -248,14 +248,14 @@ class Index:
 
 
 def _read(path: Path, wanted: Any) -> Any:
-    """A table of the index. Its checksum says that it is whole, not that Larvatus wrote it."""
+    """Read a table of the index. Its checksum proves that it is complete, not that Larvatus wrote it."""
     try:
         table = pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as fault:
-        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index again") from fault
     if not table.schema.equals(wanted) or any(column.null_count for column in table.columns):
-        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it anew")
+        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it again")
     return table
 
 
@@ -263,7 +263,7 @@ def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
     try:
         array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as fault:
-        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index again") from fault
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
+        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index again")
     return array

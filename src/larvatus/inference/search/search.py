@@ -1,10 +1,9 @@
-"""Concordance by meaning: the instances of a word that are nearest to one that you show.
+"""Search by meaning: the instances of a word that are nearest to a marked one.
 
-    place = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
-    neighbours = search(lv.load("runs/mine"), query, place, SearchOptions(top=10))
+    source = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
+    neighbours = search(lv.load("runs/mine"), query, source, SearchOptions(top=10))
 
-What an index or a file was computed with (layers, pooling, standardisation) is taken from it; the model must be the
-same.
+Layers, pooling and standardisation come from the index or the file; the model must be the one it was computed with.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from larvatus.inference.vectors.standardise import Standardiser, standardiser_fo
 from larvatus.models.loaded import LoadedModel
 
 SearchSource = Index | VectorFile | list[str]
-"""Where to search: an index, a file of vectors, or paths of text."""
+"""What to search: an index, a file of vectors, or paths of text."""
 
 
 class SearchOptions(Settings):
     top: Count = 10
     word: str | None = None
-    """Whose instances are searched; None: those of the word that the query marks."""
+    """Word whose instances are searched; None for the word that the query marks."""
     any_word: bool = False
     """Search the instances of all words."""
     layers: Layers | None = None
-    """None: as the index was built, or the last layer of text."""
+    """None for the layers of the index, or the last layer for text."""
     pool: Pool | None = None
     standardise: Standardiser | None = None
     passages: PassageOptions = PassageOptions()
 
     def with_text(self, column: str | None) -> SearchOptions:
-        """The same options with the text column that a user named; None leaves them as they are."""
+        """The same options with another text column; None leaves them unchanged."""
         passages = msgspec.structs.replace(self.passages, reading=self.passages.reading.named(column))
         return msgspec.structs.replace(self, passages=passages)
 
@@ -65,7 +64,7 @@ def open_source(paths: Sequence[str]) -> SearchSource:
 def search(
     model: LoadedModel,
     query: WordInstance,
-    place: SearchSource,
+    source: SearchSource,
     options: SearchOptions,
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -73,40 +72,42 @@ def search(
 ) -> Concordance:
     """The nearest instances."""
     encoder, tokenizer = model.encoder, model.tokenizer
-    asked = embed_options(place, options, model)
+    embed = embed_options(source, options, model)
     word = None if options.any_word else options.word or query.word
-    vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
+    vector = instance_vectors(encoder, tokenizer, [query], embed)[0]
     chosen = DocumentFilter(WordFilter.of(None if word is None else [word]))
-    if isinstance(place, Index):
-        blocks = place.blocks(word)
-    elif isinstance(place, VectorFile):
-        blocks = place.blocks(chosen.wanted)
+    if isinstance(source, Index):
+        blocks = source.blocks(word)
+    elif isinstance(source, VectorFile):
+        blocks = source.blocks(chosen.wanted)
     else:
-        pieces = passages(place, options.passages, Skipped() if skipped is None else skipped, chosen)
-        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
+        pieces = passages(source, options.passages, Skipped() if skipped is None else skipped, chosen)
+        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, embed, progress=progress)
     neighbours = nearest(vector, blocks, options.top)
     if not neighbours.searched:
-        if isinstance(place, list) and not chosen.read:
-            raise DataError(f"no text in {', '.join(place[:3])}; name files with text")
-        where = place.path if not isinstance(place, list) else ", ".join(place[:3])
+        if isinstance(source, list) and not chosen.read:
+            raise DataError(f"no text in {', '.join(source[:3])}; name files with text")
+        where = source.path if not isinstance(source, list) else ", ".join(source[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
     return neighbours
 
 
-def embed_options(place: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
-    """What the query's vector must be like, so that it compares with what is searched."""
-    if isinstance(place, list):
+def embed_options(source: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
+    """Options of the query's vector, so that it is comparable with the searched ones."""
+    if isinstance(source, list):
         return EmbedOptions(
             unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
         )
-    if isinstance(place, Index):
-        made, layers, pool = place.described.model, place.described.layers, place.described.pool
-        standardiser = place.standardiser
+    if isinstance(source, Index):
+        model_of_source, layers, pool = source.described.model, source.described.layers, source.described.pool
+        standardiser = source.standardiser
     else:
-        made, layers, pool = place.settings["model"], place.settings["layers"], place.settings["pool"]
-        standardiser = _standardiser_of(place, model)
-    if made != model.fingerprint:
-        raise ArtefactError(f"{place.path} was computed with another model; name that with --model, or build it anew")
+        model_of_source, layers, pool = source.settings["model"], source.settings["layers"], source.settings["pool"]
+        standardiser = _standardiser_of(source, model)
+    if model_of_source != model.fingerprint:
+        raise ArtefactError(
+            f"{source.path} was computed with another model; name that model with --model, or build it again"
+        )
     if isinstance(layers, list):
         layers = [float(weight) for weight in layers]
     given, stored = options.standardise, standardiser
@@ -116,7 +117,7 @@ def embed_options(place: SearchSource, options: SearchOptions, model: LoadedMode
         ("standardise", given and given.checksum, (stored and stored.checksum) if given else None),
     ):
         if wanted is not None and str(wanted) != str(has):
-            raise UsageError(f"{place.path} was computed with another --{name}; leave it out, or build it anew")
+            raise UsageError(f"{source.path} was computed with another --{name}; leave it out, or build it again")
     return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
 
 

@@ -3,7 +3,7 @@
     file = VectorFile.open(Path("vectors.parquet"))
     nearest(query, file.blocks(Wanted.of(["bank"])), top=10)
 
-The context of a word is read from the rows beside it, so that the corpus itself is not needed.
+The context of a word is read from the neighbouring rows, so that the corpus itself is not needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Standardised(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-    """What a search reads of what `embed` wrote."""
+    """The settings of `embed` that a search needs."""
 
     unit: str
     model: str
@@ -50,16 +50,16 @@ class _Settings(msgspec.Struct):
 class VectorFile:
     path: Path
     settings: dict[str, Any]
-    """What the vectors are, as `embed` wrote it."""
+    """Settings of the vectors, as `embed` wrote them."""
 
     @classmethod
     def find(cls, path: Path) -> VectorFile | None:
-        """None of a file that `embed` did not write: a Parquet file may be a corpus."""
+        """Open a vector file; None for a file that `embed` did not write: a Parquet file may be a corpus."""
         if path.suffix not in SUFFIXES or not path.is_file():
             return None
         with _saying_what_is_damaged(path):
             if path.suffix == ".parquet":
-                with path.open("rb") as file:  # a name that is not UTF-8 is none to pyarrow
+                with path.open("rb") as file:  # pyarrow does not open names that are not UTF-8
                     schema = pq.read_schema(file)
             else:
                 schema = _arrow(path).schema
@@ -70,7 +70,7 @@ class VectorFile:
             settings = msgspec.json.decode(metadata)
             msgspec.convert(settings, _Settings)
         except (ValueError, RecursionError) as fault:
-            raise ArtefactError(f"{path} does not say what its vectors are ({fault}); {AGAIN}") from fault
+            raise ArtefactError(f"{path} does not describe its vectors ({fault}); {AGAIN}") from fault
         for number in ("float32", "float16"):
             wanted = rows_of(schema.field("vector").type.list_size, number) if _is_list(schema) else None
             if wanted is not None and wanted.equals(schema):
@@ -79,7 +79,7 @@ class VectorFile:
             raise ArtefactError(f"{path} has other columns than larvatus embed writes; {AGAIN}")
         if settings.get("unit") != "word":
             raise UsageError(
-                f"{path} holds vectors of {settings.get('unit')}s, and words are searched; "
+                f"{path} holds vectors of {settings.get('unit')}s, and a search needs words; "
                 "write one with larvatus embed --unit word"
             )
         return cls(path, settings)
@@ -117,7 +117,7 @@ def _is_list(schema: Any) -> bool:
 
 
 def _whole(batch: Any) -> Any:
-    """A batch whose lengths and offsets are sound: a mapped file is taken at its word otherwise."""
+    """A batch with valid lengths and offsets, which Arrow does not check in a mapped file."""
     batch.validate(full=True)
     return batch
 
@@ -127,7 +127,7 @@ def _arrow(path: Path) -> Any:
 
 
 def _block(batches: Sequence[Any], wanted: WordFilter) -> VectorBlock:
-    """The wanted words of the middle batch; those beside it give context."""
+    """The selected words of the middle batch; its neighbours give context."""
     before, current, after = batches
     texts = current.column("text").to_pylist()
     chosen = [n for n, text in enumerate(texts) if text in wanted]

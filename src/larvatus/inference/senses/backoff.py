@@ -1,14 +1,17 @@
-"""A vector for every sense of WordNet: the back-off ladder of LMMS (Loureiro & Jorge 2019, §3.2).
+"""A vector for every sense of WordNet, by the back-off of LMMS (Loureiro & Jorge 2019, §3.2).
 
-Tagged text knows a sixth of WordNet's senses. Another sense takes the vector of the first rung that has one:
+Tagged text covers a sixth of WordNet's senses. Any other sense takes the vector of the first level that has one:
 
     sense        words tagged with it
     synset       mean over the senses of its synset
     hypernym     mean over the synsets right below its synset's hypernyms
-    lexname      mean over the synsets of its lexicographer class: all there are
+    lexname      mean over the synsets of its lexicographer class
 
-    ladder = Ladder(inventory, wordnet, steps=("synset", "hypernym"), standardise=True)
-    ladder.candidates((("bank", "n"),)).vectors         # [C, D], of length 1
+    backoff = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym"), standardise=True)
+    backoff.candidates((("bank", "n"),)).vectors         # [C, D] unit vectors
+
+    for entry in describe_senses("bank", wordnet, inventory, nearest=3):
+        print(entry.key, entry.count, entry.definition, entry.nearest)
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ Rung = Literal["sense", "synset", "hypernym", "lexname"]
 
 @dataclass(frozen=True, eq=False)
 class SenseCandidates:
-    """The senses that a lemma may have, WordNet's first one first."""
+    """The senses of a lemma, WordNet's first sense first."""
 
     senses: tuple[Sense, ...]
     rungs: tuple[Rung | None, ...]
-    """Which rung gave each its vector; None: it has none."""
+    """Level that gave each sense its vector; None if it has none."""
     vectors: Floats
-    """[C, D] of length 1; 0 where there is none."""
+    """[C, D] unit vectors; 0 without a vector."""
     prior: Floats
-    """[C] log of each sense's share of its lemma's tagged words, one added to each count."""
+    """[C] log share of each sense among its lemma's tagged words, with add-one smoothing."""
 
 
 class SenseBackoff:
@@ -53,11 +56,11 @@ class SenseBackoff:
         self._known: dict[Lemmas, SenseCandidates] = {}
 
     def apply(self, vectors: Floats) -> Floats:
-        """Vectors of words made comparable with those of senses: standardised, where that is asked for."""
+        """Make vectors of words comparable with those of senses: standardise them if that option is set."""
         return standardised(vectors, self.inventory.mean, self.inventory.deviation) if self.standardise else vectors
 
     def vector(self, sense: Sense) -> tuple[Floats, Rung] | None:
-        """The vector of a sense, and the rung it comes from."""
+        """The vector of a sense, and the level it comes from."""
         row = self.inventory.row(sense.key)
         if row is not None:
             return self._vectors[row], "sense"
@@ -72,9 +75,9 @@ class SenseBackoff:
         return None
 
     def candidates(self, lemmas: Lemmas) -> SenseCandidates:
-        """All senses of some lemmas with their vectors; kept, since words come back.
+        """All senses of some lemmas with their vectors, cached.
 
-        Those of one lemma are in WordNet's order; of several, the one that WordNet's makers tagged most comes first.
+        Senses of one lemma are in WordNet's order; those of several are sorted by WordNet's tag counts.
         """
         if lemmas not in self._known:
             senses = [sense for lemma, pos in lemmas for sense in self.wordnet.senses(lemma, pos)]
@@ -105,7 +108,7 @@ class SenseBackoff:
 
     @cached_property
     def hypernyms(self) -> Mapping[str, Floats]:
-        """Mean of the synsets right below each."""
+        """Mean of the synsets directly below each."""
         groups: dict[str, list[Floats]] = defaultdict(list)
         for name, vector in self.synsets.items():
             for up in self.wordnet.synset(name).hypernyms:
@@ -136,9 +139,9 @@ class SenseEntry:
     definition: str
     examples: tuple[str, ...]
     count: int | None
-    """Tagged words that its vector is the mean of; None without an inventory."""
+    """Number of tagged words in its vector; None without an inventory."""
     rung: Rung | None
-    """Where its vector comes from."""
+    """Level of the back-off that its vector comes from."""
     nearest: tuple[tuple[str, float], ...]
     """Keys of the nearest tagged senses, with their cosines."""
 
@@ -163,9 +166,9 @@ def describe_senses(
         senses = [sense for lemma in lemmas for sense in wordnet.senses(*lemma)]
         return [_entry(sense, wordnet, None, None, ()) for sense in senses]
     inventory.check(wordnet)
-    ladder = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym", "lexname"), standardise=standardise)
-    by_lemma = [(lemma, ladder.candidates((lemma,))) for lemma in lemmas]
-    every = ladder.apply(inventory.vectors)
+    backoff = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym", "lexname"), standardise=standardise)
+    by_lemma = [(lemma, backoff.candidates((lemma,))) for lemma in lemmas]
+    every = backoff.apply(inventory.vectors)
     every = every / np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-12)
     entries = []
     for _, candidates in by_lemma:

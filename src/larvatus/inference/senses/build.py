@@ -2,8 +2,8 @@
 
     inventory = build_senses(encoder, tokenizer, read_semcor("semcor/", wordnet, reading), options, …)
 
-Sentences stream through the encoder some hundred at a time. For each sense a running sum and a count are kept, and over
-all words the mean and the variance by Welford's update: memory grows with the senses, not with the text.
+Sentences stream through the encoder, some hundred at a time. A running sum and a count are kept for each sense, and the
+mean and variance of all words by Welford's update: memory grows with the senses, not with the text.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
 AT_ONCE = 512
-"""Sentences of a batch; no vector depends on it."""
+"""Sentences of a batch; vectors do not depend on it."""
 
 
 def embed_instances(
     encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[SenseSentence], options: EmbedOptions
 ) -> list[Floats]:
-    """The vectors of the instances of each sentence, [I, D]; NaN where the vocabulary deletes a word."""
+    """The vectors of the instances of each sentence, [I, D]; NaN if the vocabulary deletes a word."""
     texts = [sentence.text for sentence in sentences]
     spans = [[(instance.start, instance.end) for instance in sentence.instances] for sentence in sentences]
     return [embedded.vectors for embedded in embed_texts(encoder, tokenizer, texts, options, spans=spans)]
 
 
 class _Sums:
-    """Sums that grow: a row for each sense, and the moments of all words (Chan et al.'s update of a batch)."""
+    """Running sums: a row for each sense, and the moments of all words (Chan et al.'s update of a batch)."""
 
     def __init__(self, size: int) -> None:
         self.rows: dict[str, int] = {}
@@ -50,7 +50,7 @@ class _Sums:
         self.squares = np.zeros(size)
 
     def add(self, keys: Sequence[tuple[str, ...]], vectors: Floats) -> None:
-        """Vectors [I, D] of words with the keys of each: several keys count for each sense."""
+        """Add vectors [I, D] of words; a word with several keys counts for each of its senses."""
         wide = vectors.astype(np.float64)
         pairs = [
             (self.rows.setdefault(key, len(self.rows)), at)
@@ -109,7 +109,7 @@ def build_senses(
         totals = totals or _Sums(vectors.shape[1])
         if there.any():
             totals.add(
-                [keys_of_word for keys_of_word, stands in zip(keys, there.tolist(), strict=True) if stands],
+                [keys_of_word for keys_of_word, has_vector in zip(keys, there.tolist(), strict=True) if has_vector],
                 vectors[there],
             )
         progress(reading)
@@ -117,7 +117,7 @@ def build_senses(
     if totals is None or not totals.seen or unknown > reading.instances:
         some = ", ".join(key for key, _ in reading.unknown.most_common(3))
         why = f"{unknown:,} of its tags are not in {wordnet.folder} ({some})" if unknown else "no word of it is tagged"
-        raise DataError(f"the text gives too few senses: {why}; take the WordNet that it was tagged with")
+        raise DataError(f"the text gives too few senses: {why}; use the WordNet that it was tagged with")
     origin = InventoryOrigin(
         model=model[0],
         name=model[1],

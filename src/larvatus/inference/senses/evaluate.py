@@ -1,11 +1,11 @@
-"""Word sense disambiguation held against test sets: F1 beside WordNet's first sense and the most frequent sense.
+"""Evaluation of word sense disambiguation on test sets: F1, with WordNet's first sense and the most frequent sense.
 
 result = evaluate_set("senseval2.data.xml", tagger)
 result.score.f1, result.first_sense.f1, result.most_frequent.f1
 result.above_most_frequent.difference, result.above_most_frequent.low, result.above_most_frequent.p
 
-Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, since the
-words of a sentence share their context. The documents of a set are too few to resample (3 to 13).
+Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, because the
+words of a sentence share their context. A set has too few documents to resample those (3 to 13).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class SetResult:
     score: SenseScore
     by_pos: Mapping[str, SenseScore]
     first_sense: SenseScore
-    """Of WordNet's first sense for every word."""
+    """Baseline: WordNet's first sense of every word."""
     most_frequent: SenseScore
-    """Of the sense that the inventory counts most; WordNet's order where it counts none, or several alike."""
+    """Baseline: the sense with the highest count in the inventory; ties are in WordNet's order."""
     rungs: Mapping[str, tuple[int, int]]
-    """What answers rest on: how many, and how many of these are right."""
+    """Answers by their source: how many, and how many of these are right."""
     unknown: int
-    """Gold keys that this WordNet has not: nobody can find them."""
+    """Gold keys that this WordNet does not have: no system can predict them."""
     answers: Answers
     by_sentence: Mapping[str, tuple[float, int, int]]
-    """Right, answered and all words of each sentence: what paired comparisons of two models resample."""
+    """Right, answered and all words of each sentence, which paired comparisons of two models resample."""
     above_most_frequent: Difference
     above_first_sense: Difference
 
@@ -64,7 +64,7 @@ class SetResult:
 
 
 def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None = None) -> SetResult:
-    """Tag a `.data.xml` file and score it against its gold keys, by default those that lie beside it."""
+    """Tag a `.data.xml` file and score it against its gold keys, by default those next to it."""
     sentences = list(read_unified(path))
     wanted = read_gold(path, sentences, tagger.wordnet, gold)
     tagged = tagger.tag_sentences(sentences)
@@ -116,7 +116,7 @@ def sentence_scores(sentences: Sequence[SenseSentence], gold: Answers, answers: 
 def paired_f1(first: SentenceScores, second: SentenceScores) -> Difference:
     """Difference of two systems' F1 on the same sentences, which are resampled together."""
     if first.keys() != second.keys():
-        raise DataError("two systems are compared on the same sentences; these answered different ones")
+        raise DataError("two systems must answer the same sentences to be compared; these answered different ones")
     return paired_bootstrap(list(first.values()), [second[name] for name in first], _f1_of_sums)
 
 
@@ -140,7 +140,7 @@ def difference_from(difference: Difference, system: str) -> str:
 def read_gold(
     path: str | Path, sentences: Sequence[SenseSentence], wordnet: WordNet, gold: str | Path | None
 ) -> Answers:
-    """The gold keys of a test set; refused where they are of other words, or of another WordNet."""
+    """The gold keys of a test set; refused if they belong to other words or another WordNet."""
     file = gold or gold_of(path)
     wanted = read_keys(file)
     ids = {instance.id for sentence in sentences for instance in sentence.instances}
@@ -150,7 +150,7 @@ def read_gold(
     if 2 * len(lacking) > sum(map(len, wanted.values())):
         raise DataError(
             f"{file}: {len(lacking):,} of its sense keys are not in {wordnet.folder} ({', '.join(lacking[:3])}); "
-            "take the WordNet that the set was tagged with"
+            "use the WordNet that the set was tagged with"
         )
     return wanted
 
@@ -161,7 +161,7 @@ def first_senses(sentences: Sequence[SenseSentence], wordnet: WordNet) -> Answer
 
 
 def most_frequent(sentences: Sequence[SenseSentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
-    """The baseline of the sense that was tagged most; of senses counted alike, WordNet's first."""
+    """The baseline of the most frequently tagged sense; ties are in WordNet's order."""
     return {instance.id: (max(keys, key=inventory.count),) for instance, keys in _candidates(sentences, wordnet)}
 
 

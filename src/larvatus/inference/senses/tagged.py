@@ -1,6 +1,14 @@
-"""Tagged text: sentences of words, some of which carry senses. What the readers of SemCor and of test sets give.
+"""Sense-tagged text: sentences of words, some of which have senses. Readers of SemCor and of test sets produce it.
 
-A word of WordNet may be several of the text ("primary election").
+A word of WordNet can be several words of the text ("primary election"). The unified evaluation framework (Raganato et
+al. 2017) has sentences in XML, with the answers in a second file:
+
+    <sentence id="d000.s000"> <wf lemma="the" pos="DET">The</wf>
+    <instance id="d000.s000.t000" lemma="art" pos="NOUN">art</instance> … </sentence>            senseval2.data.xml
+    d000.s000.t000 art%1:09:00::                                                            senseval2.gold.key.txt
+
+    sentences = list(read_unified("senseval2.data.xml.xz"))
+    gold = read_keys("senseval2.gold.key.txt.xz")
 """
 
 from __future__ import annotations
@@ -20,21 +28,21 @@ from larvatus.inference.senses.wordnet import POS
 Lemmas = tuple[tuple[str, POS], ...]
 
 _PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
-"""How treebanks write what encoders know as other characters."""
+"""Treebank escapes and the characters they represent."""
 
 
 @dataclass(frozen=True)
 class SenseInstance:
-    """A word of a sentence to be disambiguated, or that is."""
+    """A word of a sentence, disambiguated or to be disambiguated."""
 
     start: int
     end: int
     """Its characters in the sentence."""
     lemmas: Lemmas
-    """The lemmas that it may be a form of, with their parts of speech; tagged text says which one."""
+    """Lemmas that it may be a form of, with their parts of speech; tagged text names one."""
     id: str = ""
     keys: tuple[str, ...] = ()
-    """Sense keys, where they are known; several may be right."""
+    """Sense keys, if they are known; several may be right."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +51,11 @@ class SenseSentence:
     text: str
     instances: tuple[SenseInstance, ...]
     start: int = 0
-    """Where it begins in a text that it was cut from."""
+    """Character at which it begins in the original text."""
 
 
 class SentenceBuilder:
-    """A sentence in the making, of words that come one by one: they are joined by spaces."""
+    """Builds a sentence word by word; words are joined by spaces."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -58,7 +66,7 @@ class SentenceBuilder:
         return len(self._words)
 
     def add(self, word: str) -> tuple[int, int]:
-        """The characters that the word has in the sentence."""
+        """Add a word; returns its characters in the sentence."""
         start = self._size
         self._words.append(word)
         self._size += len(word) + 1
@@ -70,28 +78,28 @@ class SentenceBuilder:
 
 @dataclass
 class ReadingCounts:
-    """What reading came across; grows while it goes on."""
+    """Counters of a reader, updated while it reads."""
 
     sentences: int = 0
     instances: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
-    """Keys that this WordNet has not, and how often they were met."""
+    """Keys that this WordNet does not have, with their counts."""
 
 
 def surface(word: str) -> str:
-    """A word of a treebank as people write it: underscores are spaces, `` is a quotation mark, -LRB- a bracket."""
+    """A treebank word in normal spelling: underscores are spaces, `` is a quotation mark, -LRB- a bracket."""
     return _PENN.get(word) or " ".join(part for part in word.split("_") if part) or word
 
 
 @contextmanager
 def lines_of(path: str) -> Iterator[Iterator[tuple[int, str]]]:
-    """The numbered lines of a file, packed or not; what is no UTF-8 is refused by its line."""
+    """The numbered lines of a file, compressed or not; invalid UTF-8 is refused with its line."""
     with open_bytes(path) as stream:
         yield numbered(path, stream)
 
 
 def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers. A file that breaks off, or bytes that are no UTF-8, are refused by their place."""
+    """Lines with their numbers. A truncated file and invalid UTF-8 are refused with their place."""
     number = 0
     try:
         for line in lines:
@@ -100,7 +108,7 @@ def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as fault:
         raise DataError(f"{path}:{number}: not UTF-8") from fault
     except BROKEN as fault:
-        raise DataError(f"{path}:{number + 1}: the file breaks off here: {fault}") from fault
+        raise DataError(f"{path}:{number + 1}: the file ends here: {fault}") from fault
 
 
 TAGS: dict[str, POS] = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
@@ -108,7 +116,7 @@ _BLOCK = 1 << 16
 
 
 def read_unified(path: str | Path) -> Iterator[SenseSentence]:
-    """The sentences of a `.data.xml` file, packed or not; each with the words that are to be disambiguated."""
+    """The sentences of a `.data.xml` file, compressed or not, each with the words to disambiguate."""
     name = str(path)
     reader = _Reader(name)
     with open_bytes(name) as stream:
@@ -120,14 +128,14 @@ def read_unified(path: str | Path) -> Iterator[SenseSentence]:
         except expat.ExpatError as fault:
             raise DataError(f"{name}:{fault.lineno}: broken XML: {expat.errors.messages[fault.code]}") from fault
         except BROKEN as fault:
-            raise DataError(f"{name}: the file breaks off: {fault}") from fault
+            raise DataError(f"{name}: the file is incomplete: {fault}") from fault
     yield from reader.taken()
     if not reader.seen:
-        raise DataError(f"{name} has no <sentence>; a .data.xml file of the unified evaluation framework is wanted")
+        raise DataError(f"{name} has no <sentence>; expected a .data.xml file of the unified evaluation framework")
 
 
 def read_keys(path: str | Path) -> dict[str, tuple[str, ...]]:
-    """`id key [key …]` a line: the answers of a person or of a system."""
+    """Answers of a person or of a system: `id key [key …]` per line."""
     keys: dict[str, tuple[str, ...]] = {}
     with lines_of(str(path)) as lines:
         for number, line in lines:
@@ -143,18 +151,18 @@ def read_keys(path: str | Path) -> dict[str, tuple[str, ...]]:
 
 
 def gold_of(path: str | Path) -> Path:
-    """The file of right answers that lies beside a `.data.xml` file."""
+    """The gold answers next to a `.data.xml` file."""
     data = Path(path)
     stem, mark, packed = data.name.partition(".data.xml")
-    beside = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
-    for file in beside:
+    candidates = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
+    for file in candidates:
         if mark and file.exists():
             return file
-    raise DataError(f"{beside[0]} is not there; lay the answers beside {data.name}, or name them with --gold")
+    raise DataError(f"{candidates[0]} is not there; put the answers next to {data.name}, or name them with --gold")
 
 
 class _Reader:
-    """Takes what expat finds; sentences wait in `_done` until they are taken."""
+    """Collects the elements of expat; sentences wait in `_done` until they are taken."""
 
     def __init__(self, name: str) -> None:
         self.name = name

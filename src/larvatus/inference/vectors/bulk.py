@@ -1,10 +1,10 @@
-"""Vectors of a corpus that need not fit into memory: files of text in, one file of vectors out.
+"""Vectors of a corpus that need not fit into memory: from files of text to one file of vectors.
 
     embed_files(lv.load("runs/mine"), ["texts/"], Path("vectors.parquet"), BulkOptions(…))
 
-Text streams through the model in blocks of some hundred thousand characters, cut by the text alone, so a run that was
-killed and goes on computes the same batches and ends with the same file, and so does one on a Ray cluster. Memory holds
-one block for each worker (or one document, where its words or tokens are wanted and it is longer).
+Text streams through the model in blocks of some hundred thousand characters. Blocks depend only on the text, so a run
+that was killed and resumed computes the same batches and ends with the same file, and so does a run on a Ray cluster.
+Memory holds one block for each worker (or one document, if its words or tokens are embedded and it is longer).
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from larvatus.models.loaded import LoadedModel, settings_hash
 from larvatus.models.nn.device import explain_out_of_memory
 
 CHARACTERS = 1 << 18
-"""Of a block, and so of a part: about 50,000 words."""
+"""Characters of a block, and so of a part: about 50,000 words."""
 
 
 class BulkOptions(Settings):
     embed: EmbedOptions = EmbedOptions()
     reading: ReadOptions = ReadOptions()
     sentences: Mode = "library"
-    """How documents are cut for unit "sentence"; each sentence is read by itself."""
+    """Sentence splitter for unit "sentence"; each sentence is read by itself."""
     language: str = "en"
-    """Language of text that names none, for cutting sentences."""
+    """Language of texts that do not name theirs, for sentence splitting."""
     number: Number = "float32"
     """Type of the numbers in the file."""
 
 
 @dataclass(frozen=True)
 class BulkRun:
-    """How a run is carried out; what it writes does not depend on it."""
+    """How a run is executed; its output does not depend on it."""
 
     resume: bool = False
     overwrite: bool = False
@@ -67,11 +67,11 @@ class BulkRun:
 
 class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
     path: str
-    counts: BulkProgress
+    counts: BulkProgress = msgspec.field(name="stand")
     size: int
-    """Numbers of a vector."""
+    """Size of a vector."""
     resumed: int
-    """Units that stood before, of an interrupted run."""
+    """Units that an interrupted run had already written."""
     skipped: dict[str, int]
 
 
@@ -82,14 +82,14 @@ def embed_files(
     encoder, tokenizer = model.encoder, model.tokenizer
     check_format(out)
     if LayerWeights.read(options.embed.layers, layers=encoder.depth).stacked:
-        raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
+        raise UsageError("a file holds one vector per unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
     resume, overwrite = run.resume, run.overwrite
-    ended = resume and not overwrite and directory.exists() and out.exists()  # killed after its last step but one
+    ended = resume and not overwrite and directory.exists() and out.exists()  # killed between its last two steps
     check_outputs(out, overwrite=overwrite or ended)
     inputs = fingerprint(paths)
     if inputs is None and resume:
-        raise UsageError("only local files can be gone on with, and addresses: standard input cannot be read again")
+        raise UsageError("only local files and addresses can be resumed: standard input cannot be read again")
     parts = VectorParts(
         directory, _settings(options, model.fingerprint, inputs) | {"tokenizer": settings_hash(tokenizer)}
     )
@@ -112,10 +112,10 @@ def embed_files(
 def _write_parts(
     parts: VectorParts, model: LoadedModel, blocks: Iterator[list[TextPiece]], options: BulkOptions, run: BulkRun
 ) -> BulkProgress:
-    """Have the blocks embedded, and keep each; how far the run has come."""
+    """Embed the blocks and write each as a part; returns the totals."""
     counts = parts.stand()
     state = partial(_Embedding, model, options.embed, options.number, aside=collecting())
-    fix = "run the same command with --resume: it goes on from what was written"
+    fix = "run the same command with --resume: it continues from what was written"
     with run.executor.pool(state, embed_block, what="an embedding worker", fix=fix) as pool:
         for block in pool.map(blocks):
             counts = _after(counts, block.added)
@@ -126,18 +126,18 @@ def _write_parts(
 
 @dataclass(frozen=True)
 class _Embedding:
-    """What a worker must have."""
+    """State of a worker."""
 
     model: LoadedModel
     options: EmbedOptions
     number: Number
     aside: bool
-    """Whether texts that cannot be embedded are set aside."""
+    """Whether texts that cannot be embedded are skipped."""
 
 
 @dataclass(frozen=True)
 class EmbeddedBlock:
-    """The vectors of a block, and what it adds to how far the run has come."""
+    """The vectors of a block, and what it adds to the totals."""
 
     rows: Any
     added: BulkProgress
@@ -145,11 +145,11 @@ class EmbeddedBlock:
 
 
 def embed_block(work: _Embedding, block: list[TextPiece]) -> EmbeddedBlock:
-    """What is done with a block, wherever that is."""
+    """Embed a block; runs in a worker."""
     encoder, tokenizer = work.model.encoder, work.model.tokenizer
 
     def embed(pieces: list[TextPiece]) -> list[Vectors]:
-        with explain_out_of_memory("take a smaller --model or one layer; --resume goes on from here"):
+        with explain_out_of_memory("use a smaller --model or one layer; --resume continues from here"):
             return list(embed_texts(encoder, tokenizer, [piece.text for piece in pieces], work.options))
 
     good, faults = block, list[str]()
@@ -172,7 +172,7 @@ def embed_block(work: _Embedding, block: list[TextPiece]) -> EmbeddedBlock:
 
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:
-    """All that a vector or its place depends on."""
+    """All settings that the vectors and their order depend on."""
     standardise = options.embed.standardise
     plain = msgspec.structs.replace(options.embed, standardise=None)
     asked: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(options, embed=plain))
@@ -217,7 +217,7 @@ def _blocks(pieces: Iterator[TextPiece]) -> Iterator[list[TextPiece]]:
 
 
 def _warned(blocks: Iterator[list[TextPiece]], tokenizer: Tokenizer) -> Iterator[list[TextPiece]]:
-    """The same blocks; where the first is in another language than the model's, that is said."""
+    """The same blocks, with a warning if the first is in another language than the model's."""
     for number, block in enumerate(blocks):
         if not number:
             warn_of_other_language([piece.text for piece in block], tokenizer)

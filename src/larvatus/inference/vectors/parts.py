@@ -1,8 +1,17 @@
-"""Vectors on their way to a file: a folder of Arrow parts (`data/bulk/parts.py`), some thousand units in each.
+"""Files of vectors: a folder of Arrow parts (`data/bulk/parts.py`) while a run grows, then one file.
 
 parts = Parts(Path("vectors.parquet.parts"), settings)
 counts = parts.open(resume=True)
 parts.add(rows(block, embedded, kind), counts)
+
+The suffix of the file names its format:
+
+    .parquet .arrow    a row for each unit: document, source, line, unit, start, end, text, vector (null if missing)
+    .safetensors       `vectors` [U, D] with `document`, `source`, `line`, `unit`, `start`, `end` [U]; `source` is an
+                       index into the list of names in the file's metadata; the texts of units are omitted
+    .npy               only the vectors, [U, D]
+
+A missing vector is NaN in the last two. The file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -30,10 +39,10 @@ Number = Literal["float32", "float16"]
 
 
 class BulkProgress(Settings):
-    """How far a run has come after a part: sums from the beginning."""
+    """Totals of a run after a part, from its beginning."""
 
     pieces: int = 0
-    """Pieces of text that went through the model."""
+    """Pieces of text that the model has read."""
     documents: int = 0
     units: int = 0
     missing: int = 0
@@ -59,7 +68,7 @@ def schema(size: int, number: Number) -> Any:
 
 
 def unit_lines(piece: TextPiece, vectors: Vectors) -> list[int]:
-    """The line of the file that each unit begins in."""
+    """The line of the file in which each unit begins."""
     if not piece.lines:
         return [piece.line] * len(vectors)
     breaks = np.cumsum(np.frombuffer(piece.text.encode("utf-32-le", "surrogatepass"), "<u4") == ord("\n"))
@@ -119,7 +128,7 @@ def _opened(path: Path) -> Any:
     try:
         return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
     except (pa.ArrowException, OSError) as fault:
-        raise ArtefactError(f"{path} is damaged ({fault}); remove {path.parent} and begin anew") from fault
+        raise ArtefactError(f"{path} is damaged ({fault}); remove {path.parent} and start again") from fault
 
 
 _COUNTS = ("document", "line", "unit", "start", "end")
@@ -139,7 +148,7 @@ def assemble(parts: VectorParts, out: Path, kind: Any, units: int) -> None:
 
 
 def _bytes(kind: Any) -> int:
-    """Of one vector."""
+    """Bytes of one vector."""
     vector = kind.field("vector").type
     return int(vector.list_size) * int(vector.value_type.bit_width) // 8
 
@@ -151,7 +160,7 @@ def _described(parts: VectorParts, kind: Any) -> Any:
 def _parquet(parts: VectorParts, aside: Path, kind: Any, _units: int) -> None:
     described = _described(parts, kind)
     with (
-        aside.open("wb") as file,  # a name that is not UTF-8 is none to pyarrow
+        aside.open("wb") as file,  # pyarrow does not open names that are not UTF-8
         pq.ParquetWriter(file, described, compression="zstd", use_dictionary=["source"]) as writer,
     ):
         for batch in parts.batches():
@@ -177,7 +186,7 @@ def _npy(parts: VectorParts, aside: Path, kind: Any, units: int) -> None:
 
 
 def _safetensors(parts: VectorParts, aside: Path, kind: Any, units: int) -> None:
-    """Written by hand, since the library wants all tensors in memory: the header is known beforehand."""
+    """Written by hand, because the library needs all tensors in memory; the header is known beforehand."""
     vector = kind.field("vector").type
     sources = {name: index for index, name in enumerate(_names(parts))}
     dtype = str(vector.value_type.to_pandas_dtype().__name__)
@@ -211,7 +220,7 @@ def _names(parts: VectorParts) -> list[str]:
 
 
 def _matrices(parts: VectorParts) -> Iterator[npt.NDArray[Any]]:
-    """The vectors of each part, [U, D]; NaN where missing (which is what lies beneath a null)."""
+    """The vectors of each part, [U, D]; NaN if missing (the value under a null)."""
     for batch in parts.batches(["vector"]):
         column = batch.column(0)
         flat = column.values.slice(column.offset * column.type.list_size, len(column) * column.type.list_size)

@@ -1,13 +1,15 @@
-"""What to compute and where it goes: sequences for the model, and the (token, unit, weight) triples that make units.
+"""From texts to a pooling plan: the sequences that the model reads, and which tokens make each unit.
 
-Every way of pooling but the maximum is a weighted sum over tokens, so one plan serves all of them:
+A text of T tokens is read between special tokens, mostly `[CLS] tokens [SEP]`. It has T + 2 *places*, and token t is at
+place t + 1. Units (words, spans, sentences) are ranges of places, so that a sentence (0 … T + 2) includes the special
+tokens, as sentence encoders are trained. Every way of pooling except the maximum is a weighted sum over tokens, so
+(token, unit, weight) triples describe all of them:
 
     v_u = Σ_t w_tu z_t        mean: 1/n · sum: 1 · first, last: one token · cls: 1/K for the [CLS] of each of K windows
 
-Long texts lie in several windows (`data/text/windows.py`); a place belongs to the window where its token sees most,
-special
-tokens before the text to the first and those after it to the last. The mean of a long text is thus over all its tokens,
-each once. Sequences are sorted by length: batches of neighbours need no padding and little bookkeeping.
+A long text is read in several windows (`data/text/windows.py`). A place is taken from the window where its token has
+the most context; special tokens before the text from the first window, those after it from the last. The mean of a long
+text is thus over all its tokens, each once. Sequences are sorted by length: batches of neighbours need no padding.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from larvatus.inference.vectors.layers import Pool, Unit
 from larvatus.inference.vectors.marks import read_marks
 
 Text = str | Sequence[str]
-"""A text, or its words already cut (they are joined by spaces)."""
+"""A text, or a list of its words (they are joined by spaces)."""
 Spans = Sequence[tuple[int, int]]
 
 
@@ -37,23 +39,23 @@ Spans = Sequence[tuple[int, int]]
 class EncodedUnits:
     text: str
     ids: Ints  # [T]
-    places: Ints  # [U, 2] first place of each unit, and the one after its last; empty where no token covers a unit
+    places: Ints  # [U, 2] first place of each unit, and the one after its last; empty if no token covers a unit
     spans: Ints  # [U, 2] characters of each unit
 
 
 def encode_units(
     tokenizer: Tokenizer, texts: Sequence[Text], unit: Unit, spans: Sequence[Spans] | None = None, *, before: int = 0
 ) -> list[EncodedUnits]:
-    """The tokens and units of texts. Spans are given in characters, or marked with stars in the texts.
+    """Tokens and units of texts. Spans are given in characters, or marked with stars in the texts.
 
-    `before` is how many texts the user gave before these, for messages.
+    `before` is the number of texts before these, for messages.
     """
     plain, cut = _plain(texts)
     if unit == "span" and spans is None:
         marked = [read_marks(text) for text in plain]
         plain, spans = [marks.text for marks in marked], [marks.spans for marks in marked]
         if any(words is not None for words in cut):
-            raise UsageError("spans of texts that are cut into words are given by spans=…, not by stars")
+            raise UsageError("for texts given as words, pass spans=… instead of stars")
     elif spans is not None:
         _check(plain, spans, unit, before)
     dress = tokenizer.frame.single
@@ -75,9 +77,9 @@ def encode_units(
 
 
 def check_texts(texts: Sequence[Text]) -> None:
-    """Refuse what is no list of texts, by its place."""
+    """Refuse inputs that are not texts, by their number."""
     if isinstance(texts, str):
-        raise UsageError("a list of texts is wanted, not one text; write [text]")
+        raise UsageError("expected a list of texts, not one text; write [text]")
     for number, text in enumerate(texts, start=1):
         words = isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words):
@@ -85,7 +87,7 @@ def check_texts(texts: Sequence[Text]) -> None:
 
 
 def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
-    """Each text as a string, with the spans of its words where it came cut."""
+    """Each text as a string, with the spans of its words if it was given as words."""
     plain: list[str] = []
     cut: list[Ints | None] = []
     for text in texts:
@@ -112,7 +114,7 @@ def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> EncodedUnits:
 
 def _check(texts: Sequence[str], spans: Sequence[Spans], unit: Unit, before: int) -> None:
     if unit != "span":
-        raise UsageError(f'spans are given, but the unit is {unit}; say unit="span"')
+        raise UsageError(f'spans are given, but the unit is {unit}; use unit="span"')
     for number, (text, spans_of_text) in enumerate(zip(texts, spans, strict=True), start=before + 1):
         for span in spans_of_text:
             if len(span) != 2 or not 0 <= span[0] < span[1] <= len(text):
@@ -125,14 +127,14 @@ def _check(texts: Sequence[str], spans: Sequence[Spans], unit: Unit, before: int
 class PoolingPlan:
     """S sequences of N tokens in all, P triples, U units."""
 
-    ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its frame
+    ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its special tokens
     lengths: Ints  # [S] ascending
     rows: Ints  # [P] token of each triple, ascending
     units: Ints  # [P]
     weights: npt.NDArray[np.float32]  # [P]
-    empty: Ints  # units that no token makes
+    empty: Ints  # units without a token
     total: int  # U
-    windows: Ints  # [texts] how many windows each was read in
+    windows: Ints  # [texts] number of windows of each text
 
 
 def make_plan(
@@ -176,7 +178,7 @@ def make_plan(
 def _rows_of_places(
     texts: Sequence[EncodedUnits], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
 ) -> Ints:
-    """For every place of every text, end to end: the row that its vector is taken from."""
+    """For every place of every text, end to end: the row of its vector."""
     opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
@@ -204,7 +206,7 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
 
 
 def _framed(texts: Sequence[EncodedUnits], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
-    """Tokens of all sequences in their order, each between its special tokens."""
+    """Tokens of all sequences in order, each between its special tokens."""
     pieces = [
         text.ids[start:end]
         for text, cut in zip(texts, cuts, strict=True)

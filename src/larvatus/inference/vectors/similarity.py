@@ -4,7 +4,7 @@
     result.matrix[0, 1]
     print(result)
 
-The word is marked with stars, given by its characters, or named where it occurs once.
+The word is marked with stars, given by its characters, or named if it occurs once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTEXT = 30
 
 @dataclass(frozen=True)
 class WordInstance:
-    """A word where it stands."""
+    """A word in its text."""
 
     text: str
     start: int
@@ -45,7 +45,7 @@ class WordInstance:
 
 
 def word_instance(text: str, span: tuple[int, int] | None = None, *, word: str | None = None) -> WordInstance:
-    """The word of a text: by its characters, by its name if it has no marks, or between stars; just one."""
+    """The one word of a text: given by its characters, between stars, or named if nothing is marked."""
     if span is not None:
         start, end = span
         if not 0 <= start < end <= len(text):
@@ -104,9 +104,9 @@ class Similarities(Tabular):
 def instance_vectors(
     encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[WordInstance], options: EmbedOptions
 ) -> Floats:
-    """Vectors of length 1, [N, D]. A word that the vocabulary deletes has none, and is refused."""
+    """Unit vectors, [N, D]. A word that the vocabulary deletes has none and is refused."""
     if options.unit != "span":
-        raise UsageError(f'word instances are spans, not {options.unit}s; say unit="span"')
+        raise UsageError(f'word instances are spans, not {options.unit}s; use unit="span"')
     if options.layers == "all":
         raise UsageError("a similarity is between two vectors, and layers = all gives several; name one layer or a mix")
     texts = [instance.text for instance in instances]

@@ -1,10 +1,10 @@
-"""Contextual vectors (chapter §11.3): texts in, one `Vectors` for each text out, in the order of the texts.
+"""Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
 
     for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
         vectors.units, vectors.vectors
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
-count are computed. A text longer than the model's window is read in several, see `make_plan.py`; nothing is cut off.
+are used are computed. A text longer than the model's window is read in several (`plan.py`); nothing is truncated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larvatus.models.nn.encoder import Encoder
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20
-"""What is tokenised, sorted and pooled together, at most."""
+"""Most characters that are tokenised, sorted and pooled together."""
 BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch."""
 
@@ -42,7 +42,7 @@ def embed_texts(
     *,
     spans: Sequence[Spans] | None = None,
 ) -> Iterator[Vectors]:
-    """The vectors of each text, as they are wanted: some thousand texts are computed at a time.
+    """The vectors of each text, computed lazily, some thousand texts at a time.
 
     `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars.
     """
@@ -84,7 +84,7 @@ def _chunks(texts: Sequence[Text]) -> Iterator[tuple[int, int]]:
 
 @torch.inference_mode()
 def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: EmbedOptions) -> Floats:
-    """All units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units that no token makes."""
+    """Vectors of all units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units without a token."""
     device = encoder.device
     stack = (len(mix.weights),) if mix.stacked else ()
     start = -torch.inf if options.pool == "max" else 0.0
@@ -109,14 +109,14 @@ def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: Em
 
 
 def _batch(ids: Ints, lengths: Ints) -> TokenBatch[Ints]:
-    """One sequence for each window; which word a token belongs to is the plan's business, not the encoder's."""
+    """One sequence for each window. The encoder does not need the words of tokens; the plan has them."""
     positions = ranges(lengths)
     nothing = np.zeros_like(positions)
     return TokenBatch(ids=ids, lengths=lengths, positions=positions, segments=nothing, words=nothing + NO_WORD)
 
 
 def _pool(out: Tensor, z: Tensor, made: PoolingPlan, triples: slice, low: int, *, maximum: bool) -> None:
-    """Add what a batch z [N, D] (or a stack of them) gives to its units; `low` is its first row."""
+    """Add the states z [N, D] of a batch (or a stack of them) to its units; `low` is its first row."""
     rows, units, weights = (
         torch.from_numpy(array[triples]).to(out.device) for array in (made.rows, made.units, made.weights)
     )

@@ -66,7 +66,7 @@ def build_senses(
     Example:
         >>> build_senses(model, "semcor/", out=folder / "senses", wordnet="no/such/folder")
         Traceback (most recent call last):
-        larvatus.core.errors.DataError: no/such/folder is no folder of WordNet; check the path
+        larvatus.core.errors.DataError: no/such/folder is not a folder of WordNet; check the path
     """
     (chosen,) = read_settings(settings, SenseVectorSettings, function="build_senses")
     return run_sense_build(

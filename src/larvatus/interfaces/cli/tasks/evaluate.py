@@ -168,7 +168,7 @@ def evaluate(
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
     given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
-    scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
+    scores = score_text(bundle, given, how, device=str(machine.torch_device()), tokens=shown.tokens)
     rows = scores.rows(each=shown.by == "language")
     say_counts(scores.skipped)
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
@@ -191,7 +191,7 @@ class OnTask:
     """File of the scores."""
 
     def scores(self) -> list[TaskScores]:
-        asked, options = self.asked, self.chosen.options(str(self.machine.place()))
+        asked, options = self.asked, self.chosen.options(str(self.machine.torch_device()))
         against = None if asked.against is None else load_bundle(asked.against)
         if asked.data:
             bundle = self.machine.bundle(asked.models[0])
@@ -261,7 +261,7 @@ def _over_languages(work: OnTask) -> None:
         work.machine.bundle(model),
         [*asked.transfer, *map(str, more)],
         work.columns,
-        work.chosen.options(str(work.machine.place())),
+        work.chosen.options(str(work.machine.torch_device())),
         source=asked.source,
         metric=asked.metric,
     )
