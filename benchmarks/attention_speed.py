@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise, product
 import torch
 from torch import Tensor
 
-from larvatus.evaluation.speed.timing import take_turns
+from larvatus.evaluation.speed.timing import time_in_turns
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.fused import attend_fused, supports_fused_attention
 from larvatus.models.nn.attention.layout import FlatLayout
@@ -94,7 +94,7 @@ def compared(lengths: list[int], limit: int, heads: int, dropout: float) -> tupl
         "ours": lambda: torch.autograd.grad(attend_fused(leaf, layout, dropout=dropout), leaf, given),
         "flash": lambda: torch.autograd.grad(flash(leaf, layout, AttentionMask(), dropout=dropout), leaf, given),
     }
-    timed = take_turns(ways, device="cuda", seconds=2.0, warm=3)
+    timed = time_in_turns(ways, device="cuda", seconds=2.0, warm=3)
     return 1e3 * timed["ours"].median, 1e3 * timed["flash"].median
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.evaluation.speed.timing import take_turns
+from larvatus.evaluation.speed.timing import time_in_turns
 from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, supports_fused_feedforward
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         compiled = torch.compile(layers)
         ways = {name: lambda way=way: results(way, x, up, down, given) for name, way in
                 (("ours", fused), ("torch's", layers), ("torch's, compiled", compiled))}  # fmt: skip
-        timed = take_turns(ways, device="cuda", seconds=2.0, warm=3)
+        timed = time_in_turns(ways, device="cuda", seconds=2.0, warm=3)
     for name, times in timed.items():
         print(f"{name}: {1e3 * times.median:.3f} ms; {times.median / timed['ours'].median:.2f} × ours")
 

@@ -31,12 +31,12 @@ FRAME = {
     "data/text/tokenizer.py",  # tells it which ids there are
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
 }
-WATCHER = "training/engine/watch.py"
+WATCHER = "training/engine/reporter.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {
     "functions_of_many_parameters": {
-        "interfaces/cli/tasks/finetune.py:finetune": "the command that is generated for each task",
+        "interfaces/cli/commands/finetune.py:finetune": "the command that is generated for each task",
         "tasks/estimators/text_classifier.py:__init__": "scikit-learn clones estimators by their plain parameters",
         "tasks/estimators/word_tagger.py:__init__": "scikit-learn clones estimators by their plain parameters",
     },
@@ -44,8 +44,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "core/files.py": "stays as it is: whether files survive a crash hangs on each of its lines",
         "data/text/align.py": "stays as it is: whether words find their tokens hangs on each of its lines",
         "tasks/classify/evaluation.py:TextEvaluation.found": "users read it: what the model answered, beside `gold`",
-        "tasks/evaluation/evaluated.py:Confused.found": "a key of the JSON that evaluate writes",
-        "tasks/predict.py:Predicted.found": "users read it, beside `example`",
+        "tasks/evaluation/evaluated.py:ConfusedPair.found": "a key of the JSON that evaluate writes",
+        "tasks/predict.py:ExamplePrediction.found": "users read it, beside `example`",
     },
 }
 """What offends for a reason, and stays."""

@@ -19,8 +19,8 @@ import pytest
 
 from larvatus.data.corpus import build as corpus_build
 from larvatus.evaluation.compare import minimal_pairs
-from larvatus.inference.vectors import bulk
-from larvatus.tasks.fit import checkpoint as task_checkpoint
+from larvatus.inference.vectors.bulk import bulk
+from larvatus.tasks.trainer import checkpoint as task_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.tiny import HEADS, WORDS
@@ -106,13 +106,13 @@ def _interrupt_pretraining(patch: pytest.MonkeyPatch, at: str) -> None:
     from larvatus.training.pretraining import run as pretrain
 
     if at == "vocabulary":
-        after(patch, prepare, "note_vocabulary", 1)
+        after(patch, prepare, "record_vocabulary", 1)
     elif at == "training shards":
         after(patch, prepare, "build_corpus", 1)
     elif at == "shards":
-        after(patch, prepare, "finish", 1)
+        after(patch, prepare, "record_text", 1)
     elif at == "before a checkpoint":
-        after(patch, pretrain.Run, "_begin", 1)
+        after(patch, pretrain.PretrainingRun, "_begin", 1)
     else:
         after(patch, pretrain, "save_checkpoint", 3)
 
@@ -160,7 +160,7 @@ def finetune(place: Path, call: Call, patch: pytest.MonkeyPatch, *more: Any, sav
     command += [*labelled.QUICK, "--seeds", 2, *more]
     with patch.context() as own:
         own.setattr(task_checkpoint, "EVERY_S", -1.0)
-        after(own, task_checkpoint.Keeper, "save", saves)
+        after(own, task_checkpoint.CheckpointStore, "save", saves)
         interrupted(call, *command)
     inputs = (train, dev, base / "config.json", base / "tokenizer_config.json")
     older = sorted(path.name for path in (place / "run" / "checkpoints").glob("seed-*"))[:-1]  # the newest is sound

@@ -15,7 +15,7 @@ from larvatus.core.files import write_text
 from larvatus.models.nn.device import check_fits, explain_out_of_memory, format_bytes, memory_of
 from larvatus.models.recipes import read_recipe, recipe_names
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.size import refuse_what_cannot_fit
+from larvatus.training.pretraining.memory import check_memory
 
 
 @contextmanager
@@ -63,10 +63,10 @@ def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
             model = Network(recipe.model, recipe.objectives, 30_000)
         real = sum(parameter.numel() for parameter in model.parameters())
         assert 0.8 * real < recipe.model.least_weights(30_000) <= real
-        refuse_what_cannot_fit(read_recipe(name, size="tiny"), Runtime(), 30_000)
+        check_memory(read_recipe(name, size="tiny"), Runtime(), 30_000)
     huge = read_recipe("bert", settings=["model.layers=10000", "model.hidden=98304"])
     with pytest.raises(RecipeError, match=r"more than the .* of memory here; lower model.layers"):
-        refuse_what_cannot_fit(huge, Runtime())
+        check_memory(huge, Runtime())
 
 
 def test_78_a_file_that_may_not_grow_leaves_the_old_one(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.core.files import locked
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
+from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Metrics
 from larvatus.training.pretraining import checkpoint as checkpoints
 from tests import warm
 from tests.conftest import SMALL
@@ -205,14 +205,14 @@ def test_row_4_an_out_that_cannot_be_written_is_refused_before_step_0(run_small,
 
 
 def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_path, monkeypatch):
-    real = snapshot.write_tensors
+    real = checkpoint.write_tensors
 
     def full(path, tensors, metadata=None):
         if "step-00000004" in str(path) and path.name == "optimizer.safetensors":
             raise OSError(28, "No space left on device", str(path))
         real(path, tensors, metadata)
 
-    monkeypatch.setattr(snapshot, "write_tensors", full)
+    monkeypatch.setattr(checkpoint, "write_tensors", full)
     with pytest.raises(ArtefactError, match=r"no space left to write .*step-00000004 \([\d,]+ bytes needed\)"):
         run_small("run", steps=4, save_every=2)
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
@@ -230,7 +230,7 @@ from tests.training.engine.test_step import batch_of, weights
 from larvatus.core.errors import NumericsError
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import ranks
+from larvatus.training.engine.ranks import ranks
 from larvatus.training.engine.optimizer import adamw
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
@@ -304,7 +304,7 @@ def test_row_38_a_monitor_that_fails_does_not_stop_training(run_small, tmp_path,
     def broken(self, *args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Metrics, "_append", broken)
+    monkeypatch.setattr(MetricsLog, "_append", broken)
     console = recording()
     run_small("run", steps=3, console=console)
     assert (tmp_path / "run" / "model.safetensors").exists()

@@ -22,7 +22,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
 from tests import warm
@@ -78,7 +78,7 @@ def test_33_fine_tuning_saves_the_step_it_stopped_at_for_the_signal_alone(
     said = stopped(finetuning(base, train, out), signal.SIGTERM, out / "metrics.jsonl")
     (step,) = re.findall(r"SIGTERM stopped it at step ([\d,]+) of", said)
     (saved,) = (out / "checkpoints").iterdir()
-    assert snapshot.read_snapshot(saved).state["step"] == int(step.replace(",", "")) > 0
+    assert checkpoint.read_snapshot(saved).state["step"] == int(step.replace(",", "")) > 0
 
 
 @pytest.mark.proof
@@ -141,14 +141,14 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
     from larvatus.data.corpus import Corpus
     from larvatus.data.corpus.loader import Cursor, Loader, Reading
-    from larvatus.training.pretraining.held_out import corruption_of
+    from larvatus.training.pretraining.evaluation import build_corruption
 
     corpus = Corpus.open(prepared.train)
     for settings in ((), ("mixture.alpha=0.5",)):
         recipe = small_recipe(*settings)
 
         def steps(workers: int, cursor: Cursor, count: int, recipe: Any = recipe) -> list[Any]:
-            corruption = corruption_of(recipe.corruption, corpus.tokenizer, 3, limit=32)
+            corruption = build_corruption(recipe.corruption, corpus.tokenizer, 3, limit=32)
             loader = Loader(
                 corpus,
                 packing=recipe.packing,
@@ -290,7 +290,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
 SECOND = """
 import os, signal, sys, threading
 from larvatus.interfaces.cli.main import run
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
 moment, seen = int(sys.argv.pop(1)), [0]
 def counted(real):
     def operation(*arguments, **options):
@@ -299,7 +299,7 @@ def counted(real):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments, **options)
     return operation
-plain = snapshot.write_snapshot
+plain = checkpoint.write_snapshot
 def write(*arguments, **options):
     for name in ("fsync", "replace", "rename", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))

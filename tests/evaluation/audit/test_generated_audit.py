@@ -21,7 +21,7 @@ from larvatus.core.rng import stream
 from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.special_tokens import sentinel_name
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
@@ -168,7 +168,7 @@ def test_what_counts_as_verbatim_is_what_generate_writes_greedily(pair_of_models
                 written = list(model.generate(split(text, 2)[0], max_tokens=8)[0].ids)
             same = [wrote == wanted for wrote, wanted in zip(written, ids[4:12].tolist(), strict=False)]
             loops.append((*same, False).index(False))
-        assert written_verbatim(model, places).tolist() == loops
+        assert count_verbatim_tokens(model, places).tolist() == loops
 
 
 def test_planted_secrets_are_written_where_the_model_knows_them(pair_of_models, texts):

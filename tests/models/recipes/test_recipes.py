@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from larvatus.core.errors import RecipeError
+from larvatus.core.run_identity import changed_fields
 from larvatus.models.recipes import (
     SIZES,
     Phase,
@@ -15,7 +16,6 @@ from larvatus.models.recipes import (
     recipe_toml,
     steps_of_phases,
 )
-from larvatus.training.engine.checkpoint import changed_fields
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.static_shapes import fill_batch
-from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.staging import Stage, Staged
-from larvatus.training.engine.step import generator_untouched
+from larvatus.training.engine.step import unused_generator
 from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 
@@ -63,7 +63,7 @@ def test_the_generator_is_kept_where_something_is_drawn_and_left_alone_elsewhere
     before = torch.get_rng_state()
     quiet(batch_of([30, 7, 12]), step=0, rate=1e-3, limit=48)
     assert torch.equal(before, torch.get_rng_state())
-    with pytest.raises(AssertionError, match="drew random numbers"), generator_untouched("cpu"):
+    with pytest.raises(AssertionError, match="drew random numbers"), unused_generator("cpu"):
         torch.rand(1)
 
 

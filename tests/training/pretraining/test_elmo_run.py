@@ -25,12 +25,12 @@ from larvatus.interfaces.cli.main import run as run_command
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import SIZES, read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
 from tests import warm
@@ -71,14 +71,14 @@ def shards(tmp_path_factory):
     tokenizer = train_vocabulary((document.text for document in documents[:50]), recipe_of().tokenizer)
     build_corpus(documents[:50], tokenizer, folder / "train", BuildOptions(workers=1))
     build_corpus(documents[50:], tokenizer, folder / "valid", BuildOptions(workers=1))
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture
 def run_elmo(shards, tmp_path):
     def run(name, *settings, steps=4, **options):
-        job = Job(recipe=recipe_of(*settings), out=tmp_path / name, budget=Budget(steps=steps), **options)
-        return train(job, lambda: shards, Watcher())
+        job = PretrainingJob(recipe=recipe_of(*settings), out=tmp_path / name, budget=Budget(steps=steps), **options)
+        return train(job, lambda: shards, Reporter())
 
     return run
 
@@ -87,7 +87,7 @@ def run_elmo(shards, tmp_path):
 def model(shards, tmp_path_factory):
     """A model of a few steps, to be used."""
     out = tmp_path_factory.mktemp("runs") / "elmo"
-    train(Job(recipe=recipe_of(), out=out, budget=Budget(steps=3)), lambda: shards, Watcher())
+    train(PretrainingJob(recipe=recipe_of(), out=out, budget=Budget(steps=3)), lambda: shards, Reporter())
     return out
 
 

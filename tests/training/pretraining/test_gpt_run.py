@@ -20,10 +20,10 @@ from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.nn import on_device
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from tests import warm
 from tests.conftest import SMALL
@@ -39,7 +39,7 @@ def running_text(tmp_path_factory):
     tokenizer = train_vocabulary((d.text for d in documents), BPEConfig(size=900, frame="gpt"))
     build_corpus(documents[:50], tokenizer, folder / "train")
     build_corpus(documents[50:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +47,14 @@ def run_gpt(running_text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
 
     def run(name, *, steps=6, **options):
-        job = Job(
+        job = PretrainingJob(
             recipe=read_recipe("gpt", settings=SETTINGS),
             out=folder / name,
             runtime=Runtime(),
             budget=Budget(steps=steps),
             **options,
         )
-        return folder / name, train(job, lambda: running_text, Watcher())
+        return folder / name, train(job, lambda: running_text, Reporter())
 
     return run
 

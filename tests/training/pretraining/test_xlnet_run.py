@@ -32,12 +32,12 @@ from larvatus.models.network import Network
 from larvatus.models.nn import fill_batch, on_device
 from larvatus.models.objectives import weighted_sum
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
 from tests import warm
@@ -56,15 +56,17 @@ def closed(tmp_path_factory):
     tokenizer = train_vocabulary((d.text for d in documents[:8]), UnigramConfig(size=300, frame="xlnet"))
     build_corpus(documents[:30], tokenizer, folder / "train")
     build_corpus(documents[30:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture
 def run(closed, tmp_path):
     def run(name, *settings, steps=4, **options):
         recipe = read_recipe("xlnet", settings=[*SETTINGS, *settings])
-        job = Job(recipe=recipe, out=tmp_path / name, runtime=Runtime(), budget=Budget(steps=steps), **options)
-        return train(job, lambda: closed, Watcher())
+        job = PretrainingJob(
+            recipe=recipe, out=tmp_path / name, runtime=Runtime(), budget=Budget(steps=steps), **options
+        )
+        return train(job, lambda: closed, Reporter())
 
     return run
 

@@ -34,7 +34,7 @@ def launch(count: int, function: str, given: Any, out: Path, *, timeout_s: float
 
 
 def main(function: str, given: str, out: str) -> None:
-    from larvatus.training.engine.distribution import ranks
+    from larvatus.training.engine.ranks import ranks
 
     module, _, name = function.partition(":")
     with ranks("cpu", timeout_s=120) as group:

@@ -28,14 +28,14 @@ from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
-from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.validation import check_metric
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
 """Files whose names tell their languages, patterns of such, ``xx=PATH``; or examples by language."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Transfer(Tabular):
+class TransferResult(Tabular):
     """A model on the same task in several languages."""
 
     model: str
@@ -49,10 +49,10 @@ class Transfer(Tabular):
     @classmethod
     def of(
         cls, evaluations: Mapping[str, Evaluation], *, source: str | None = None, metric: str | None = None
-    ) -> Transfer:
+    ) -> TransferResult:
         """From the evaluations of one model; the source stands first, others follow as they come."""
         first = next(iter(evaluations.values()))
-        chosen = first.headline if metric is None else known_metric(metric, list(first.metrics))
+        chosen = first.headline if metric is None else check_metric(metric, list(first.metrics))
         order = sorted(evaluations, key=lambda language: language != source)
         return cls(
             model=first.model,
@@ -201,7 +201,7 @@ def _language(file: str) -> str:
     return language
 
 
-def source_of(lineage: Mapping[str, Any]) -> str | None:
+def source_language(lineage: Mapping[str, Any]) -> str | None:
     """The language of the files that a model was fine-tuned on, where their names tell one and the same."""
     train = lineage.get("train")
     names = train.get("source") if isinstance(train, Mapping) else None

@@ -21,8 +21,8 @@ from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
-from larvatus.evaluation.audit.bias.pairs import drawn_pairs, read_crows, score_crows
-from larvatus.evaluation.audit.bias.reader import Progress, Reader
+from larvatus.evaluation.audit.bias.pairs import read_crows, sample_pairs, score_crows
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader, Progress
 from larvatus.evaluation.audit.bias.report import REPORT, BiasReport
 from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.bias.stereoset import score_stereoset
@@ -213,11 +213,11 @@ class _Audit:
         read, score, what = _BY_LIKELIHOOD[name]
         examples = read(source)
         if name == "crows_pairs" and self.chosen.most_pairs is not None:
-            examples = drawn_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
+            examples = sample_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
         return score(self.reader(model, what), examples, how, source=_name(source))
 
-    def reader(self, model: Model, what: str) -> Reader:
-        return Reader.of(model, what=what, progress=self.progress)
+    def reader(self, model: Model, what: str) -> LikelihoodReader:
+        return LikelihoodReader.of(model, what=what, progress=self.progress)
 
 
 _BY_LIKELIHOOD: Mapping[str, tuple[Callable[[Any], Any], Callable[..., Any], str]] = {

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from larvatus.evaluation.compare.ablations import read_ablation
+from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
 from larvatus.evaluation.compare.compare import compare as train_candidates
-from larvatus.evaluation.compare.contestants import Contestant, contestants_of
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.labelled_sets import Sets, sources_of
-from larvatus.evaluation.compare.results import Results
+from larvatus.evaluation.compare.labelled_sets import Sets, parse_sets
+from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.interfaces.settings import (
     BudgetSettings,
     CompareSettings,
@@ -25,7 +25,7 @@ from larvatus.interfaces.settings import (
     read_settings,
     text_given,
 )
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import CompareKeywords
@@ -49,7 +49,7 @@ def compare(
     quiet: bool = False,
     to_stderr: bool = False,
     **settings: Unpack[CompareKeywords],
-) -> Results:
+) -> ComparisonResults:
     """Train several recipes on the same text under the same budget, and fine-tune them on the same labelled sets.
 
     Args:
@@ -78,8 +78,8 @@ def compare(
     structs = ComparisonSettings(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="compare")
     )
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def run_comparison(
@@ -89,12 +89,12 @@ def run_comparison(
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
-) -> Results:
+    reporter: Reporter,
+) -> ComparisonResults:
     """Run `compare` from structs."""
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    contestants = contestants_of(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
-    return _compare(contestants, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = read_candidates(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def ablate(
@@ -107,7 +107,7 @@ def ablate(
     quiet: bool = False,
     to_stderr: bool = False,
     **settings: Unpack[CompareKeywords],
-) -> Results:
+) -> ComparisonResults:
     """Repeat a published ablation on your own text: variants of one recipe, everything else equal.
 
     Args:
@@ -131,8 +131,8 @@ def ablate(
     structs = ComparisonSettings(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="ablate")
     )
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, reporter=reporter)
 
 
 def run_ablation(
@@ -143,34 +143,34 @@ def run_ablation(
     out: str | Path,
     recipe: str | None,
     then: Sets,
-    watcher: Watcher,
-) -> Results:
+    reporter: Reporter,
+) -> ComparisonResults:
     """Run `ablate` from structs."""
     chosen, ablation = settings.chosen, read_ablation(name)
-    contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
-    ablation.check_sets(sources_of(then))
-    return _compare(contestants, settings, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation.check_sets(parse_sets(then))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def _compare(
-    contestants: tuple[Contestant, ...],
+    candidates: tuple[Candidate, ...],
     settings: ComparisonSettings,
     *,
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
-) -> Results:
+    reporter: Reporter,
+) -> ComparisonResults:
     chosen, time, machine, text = settings
     downstream = Downstream.read(
         then,
         chosen.then_settings,
-        labels=[contestant.label for contestant in contestants],
+        labels=[candidate.label for candidate in candidates],
         seeds=chosen.then_seeds,
         most=chosen.then_examples,
     )
     plan = Comparison(
-        contestants=contestants,
+        candidates=candidates,
         corpus=text_given(corpus),
         out=Path(out),
         budget=time.budget,
@@ -181,4 +181,4 @@ def _compare(
         resume=chosen.resume,
         downstream=downstream,
     )
-    return train_candidates(plan, watcher)
+    return train_candidates(plan, reporter)

@@ -31,17 +31,17 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.registry import AnyTask, reading_of, task_named, task_of
+from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import BUDGETS, Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, perplexity
+from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords
@@ -89,7 +89,7 @@ class TaskScores(Tabular):
             record = {"task": self.name, "decides": self.task.metrics[0]}
         record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
         if self.evaluation.claims:
-            record["claims"] = written(self.evaluation.claims)
+            record["claims"] = claim_dicts(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -102,8 +102,8 @@ class TaskScores(Tabular):
 class TextScores(Tabular):
     """A model on held-out text."""
 
-    held_out: HeldOut
-    by_language: Mapping[str, HeldOut]
+    held_out: HeldOutScores
+    by_language: Mapping[str, HeldOutScores]
     fertility: Mapping[str, float]
     """Tokens of a word, by language; of all under ``all``."""
     skipped: Mapping[str, int]
@@ -125,7 +125,7 @@ class TextScores(Tabular):
     def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
         """What `--json` prints: the rows, and the claims in the one for all."""
         *parts, whole = self.rows(each=each)
-        return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+        return [*parts, {**whole, "claims": claim_dicts(self.claims)} if self.claims else whole]
 
     def to_pandas(self, *, each: bool = False) -> Any:
         """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
@@ -233,7 +233,7 @@ def read_for(
     """What a fine-tuned model is held against."""
     task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
     kind = task.label_kind(head.config)
-    return read_examples(task.name, data, reading_of(task.name, columns), kind=kind, errors=errors)
+    return read_examples(task.name, data, parse_file_options(task.name, columns), kind=kind, errors=errors)
 
 
 def score_examples(
@@ -268,7 +268,7 @@ def score_glue(
     """A model on the development sets of a task of GLUE."""
     for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
         name = task.name if dev == task.dev[0] else f"{task.name}-mm"
-        classify = task_named("classify")
+        classify = get_task("classify")
         scores = score_examples(bundle, examples, options, against=against, task=classify, glue=name)
         yield dataclasses.replace(scores, name=name, task=task)
 
@@ -296,7 +296,7 @@ def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device:
         return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 
 
-def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
+def _text_scores(held_out: HeldOutScores, shards: Shards) -> TextScores:
     manifest = shards.manifest
     fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
     alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
@@ -308,7 +308,7 @@ def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
     )
 
 
-def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
+def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, Any]:
     score = result.scores[result.words]
     return {
         "language": language,

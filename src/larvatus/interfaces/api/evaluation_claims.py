@@ -19,14 +19,14 @@ from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.checksums import model_digest
-from larvatus.models.bundle.claims import Claim, Data, claimed
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.save import data_of
+from larvatus.tasks.trainer.save import claimed_data
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware, held_out_claims
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.saving import hardware, held_out_claims
 
 
 def task_claims(
@@ -41,14 +41,14 @@ def task_claims(
     said = {"options": chosen, "columns": dict(columns), "task": glue}
     device = str(options.scoring.device)
     return tuple(
-        claimed(
+        make_claim(
             name,
             metric.value,
             low=metric.low if math.isfinite(metric.low) else None,
             high=metric.high if math.isfinite(metric.high) and math.isfinite(metric.low) else None,
             command="evaluate",
             settings={setting: value for setting, value in said.items() if value},
-            data=(data_of(evaluation.data),),
+            data=(claimed_data(evaluation.data),),
             seed=options.seed,
             model=model_digest(bundle.path),
             machine=hardware(Runtime(device=device)),
@@ -59,7 +59,13 @@ def task_claims(
 
 
 def text_claims(
-    bundle: Bundle, text: Sequence[Given], shards: Shards, result: HeldOut, *, how: Mapping[str, Any], runtime: Runtime
+    bundle: Bundle,
+    text: Sequence[Given],
+    shards: Shards,
+    result: HeldOutScores,
+    *,
+    how: Mapping[str, Any],
+    runtime: Runtime,
 ) -> tuple[Claim, ...]:
     """Losses and accuracies on text; `how` says how it was read, and how much of it. None of weights in int8."""
     if int8_weights(bundle.network):

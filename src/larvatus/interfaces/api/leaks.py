@@ -21,13 +21,19 @@ from larvatus.core.rng import stream
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
-from larvatus.evaluation.audit.drawn import DrawnTexts, drawn_texts
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
-from larvatus.evaluation.audit.leaks.extraction import Extraction, ExtractionOptions, Tokens, TooShort, extraction
+from larvatus.evaluation.audit.leaks.extraction import (
+    DocumentsTooShort,
+    Extraction,
+    ExtractionOptions,
+    Tokens,
+    extraction,
+)
 from larvatus.evaluation.audit.leaks.membership import Membership, membership
 from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
+from larvatus.evaluation.audit.sampled_texts import SampledTexts, sample_texts
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said
@@ -194,7 +200,9 @@ class _Texts:
     def read(cls, sets: tuple[Texts, Texts], chosen: LeakSettings, reading: TextSettings) -> _Texts:
         options = reading.reading()
         inside, outside = (
-            drawn_texts(read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed)
+            sample_texts(
+                read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed
+            )
             for paths, most in zip(sets, (chosen.documents * chosen.draws, chosen.documents), strict=True)
         )
         known = set(inside.texts)
@@ -235,7 +243,7 @@ class _Audit:
             self.model,
             texts.members,
             texts.held_out,
-            EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
+            MaskedLossOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
             reference=self.reference,
             draws=texts.draws,
             progress=lambda done: self.progress("texts", done),
@@ -255,14 +263,14 @@ class _Audit:
             extracted = extraction(
                 self.model, texts.members, texts.held_out, self.writing, draws=texts.draws, progress=count
             )
-        except TooShort as fault:
+        except DocumentsTooShort as fault:
             if self.chosen.prefix or self.chosen.suffix is not None:
                 raise
             return None, (f"no text is extracted: {fault}",)
         return extracted, ()
 
 
-def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
+def _samples(inside: SampledTexts, chosen: LeakSettings) -> Ints | None:
     """Which sample each member belongs to; None where there is one."""
     if chosen.draws == 1:
         return None
@@ -275,7 +283,7 @@ def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
     return inside.split(chosen.draws)
 
 
-def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, ...]:
+def _notes(inside: SampledTexts, outside: SampledTexts, shared: int) -> tuple[str, ...]:
     notes = []
     if shared:
         notes.append(f"{shared:,} held-out texts stand among the training texts too, and were left out")

@@ -15,7 +15,7 @@ from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
-from larvatus.evaluation.compare.pair_files import Pair, pair_of, read_pairs
+from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import read_settings
@@ -96,7 +96,7 @@ def score_pairs(
         return run.to_file(path, identity, resume=resume, overwrite=overwrite)
 
 
-def _files_or_sentences(given: Any) -> tuple[list[str], list[Pair]]:
+def _files_or_sentences(given: Any) -> tuple[list[str], list[MinimalPair]]:
     """Names of files, or pairs of sentences in memory."""
     several = [given] if isinstance(given, str | Path) else given
     if isinstance(several, list | tuple) and any(isinstance(each, str | Path) for each in several):
@@ -105,4 +105,4 @@ def _files_or_sentences(given: Any) -> tuple[list[str], list[Pair]]:
                 raise UsageError(f"pairs[{at}] is {described(each)}, not the name of a file as the others are")
         return [str(each) for each in several], []
     listed = checked_inputs(list(several) if isinstance(several, tuple) else several, "pairs").inputs
-    return [], [pair_of(each, f"pair {number} of {len(listed)}") for number, each in enumerate(listed, 1)]
+    return [], [minimal_pair(each, f"pair {number} of {len(listed)}") for number, each in enumerate(listed, 1)]

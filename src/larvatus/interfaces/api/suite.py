@@ -17,17 +17,17 @@ from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import Subject
+from larvatus.evaluation.suite.part import SuiteModel
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
 from larvatus.evaluation.suite.run import SuiteRun, run_suite
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_markdown
-from larvatus.evaluation.suite.suites import suite_named
+from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import read_settings
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateSuiteKeywords
@@ -80,8 +80,10 @@ def evaluate_suite(
         larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
     """
     chosen, running = read_settings(_as_lists(settings), SuiteSettings, SuiteRunSettings, function="evaluate_suite")
-    watcher = Watcher.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_suite_evaluation(model, chosen, running, data=data, suite=suite, beside=beside, out=out, watcher=watcher)
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_suite_evaluation(
+        model, chosen, running, data=data, suite=suite, beside=beside, out=out, reporter=reporter
+    )
 
 
 def run_suite_evaluation(
@@ -93,7 +95,7 @@ def run_suite_evaluation(
     suite: str,
     beside: str | Path | Model | None,
     out: str | Path | None,
-    watcher: Watcher,
+    reporter: Reporter,
 ) -> SuiteResults:
     """Run `evaluate_suite` from structs."""
     if (running.resume or running.overwrite) and out is None:
@@ -103,7 +105,7 @@ def run_suite_evaluation(
     with tempfile.TemporaryDirectory() as aside:
         place = Path(aside if out is None else out)
         run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
-        results = run_suite(run, watcher)
+        results = run_suite(run, reporter)
         results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
     if out is not None:
         _write(Path(out), results)
@@ -120,7 +122,7 @@ def _run(
     out: Path,
 ) -> SuiteRun:
     """What is to be done; what cannot be is refused."""
-    wanted = suite_named(suite)
+    wanted = get_suite(suite)
     wanted.chosen(chosen.only, chosen.leave_out)
     folder = DataFolder.open(data)
     runtime = Runtime.here(
@@ -129,7 +131,7 @@ def _run(
     return SuiteRun(
         suite=wanted,
         subjects=tuple(
-            Subject(role, _name(model), runtime.device)
+            SuiteModel(role, _name(model), runtime.device)
             for role, model in zip(ROLES, models, strict=True)
             if model is not None
         ),

@@ -18,13 +18,13 @@ from larvatus.core.outputs import check_outputs, write_output
 from larvatus.core.ranges import Count, Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.audit.drawn import drawn_texts
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
-from larvatus.evaluation.audit.toxicity.beside import AnyToxicity, BeforeAfter, before_after
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
+from larvatus.evaluation.audit.sampled_texts import sample_texts
+from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after
 from larvatus.evaluation.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
-from larvatus.evaluation.audit.toxicity.judges import Classifier, Judge, WordList
+from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, WordListJudge
 from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, Prompt, read_prompts
+from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, read_prompts
 from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.toxicity_claims import toxicity_claims
@@ -143,7 +143,7 @@ def run_toxicity_audit(
     asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
     first = _measured(loaded, asked, judge, chosen, progress)
-    by = judge if isinstance(judge, Classifier) else chosen.words
+    by = judge if isinstance(judge, ClassifierJudge) else chosen.words
     first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
     report: AnyToxicity | BeforeAfter = first
     if other is not None:
@@ -155,8 +155,8 @@ def run_toxicity_audit(
     return report
 
 
-def _energy(chosen: ToxicitySettings) -> EnergyOptions:
-    return EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+def _energy(chosen: ToxicitySettings) -> MaskedLossOptions:
+    return MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
 
 
 def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:
@@ -174,7 +174,11 @@ def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool
 
 
 def _measured(
-    model: Model, prompts: Sequence[Prompt], judge: Judge, chosen: ToxicitySettings, progress: Callable[[int], None]
+    model: Model,
+    prompts: Sequence[GroupPrompt],
+    judge: Judge,
+    chosen: ToxicitySettings,
+    progress: Callable[[int], None],
 ) -> AnyToxicity:
     given = {name: getattr(chosen, name) for name in ("top", "samples", "max_tokens")}
     said = {name: value for name, value in given.items() if value is not None}
@@ -185,9 +189,9 @@ def _measured(
 
 def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:
     if chosen.words is not None:
-        return WordList.read(chosen.words)
+        return WordListJudge.read(chosen.words)
     assert chosen.judge is not None
-    return Classifier.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
+    return ClassifierJudge.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
 
 
 def _texts(
@@ -195,7 +199,7 @@ def _texts(
 ) -> tuple[str, ...]:
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     documents = read_documents(paths, options=reading.reading())
-    drawn = drawn_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
+    drawn = sample_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
     if len(drawn.texts) < 2:
         raise DataError(f"{', '.join(paths)} has {len(drawn.texts)} documents of 8 words or more; give two or more")
     return drawn.texts

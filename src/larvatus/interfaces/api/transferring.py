@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.data.text.sentences import is_language
-from larvatus.evaluation.compare.transfer import ByLanguage, Transfer, files_by_language, source_of
+from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluating import read_for, score_examples
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
@@ -20,7 +20,7 @@ from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.validation import check_metric
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords
@@ -34,7 +34,7 @@ def transfer(
     metric: str | None = None,
     device: str = "auto",
     **settings: Unpack[EvaluateKeywords],
-) -> Transfer:
+) -> TransferResult:
     """Score a model that was fine-tuned on one language on examples of many, in one table.
 
     Args:
@@ -73,7 +73,7 @@ def score_languages(
     *,
     source: str | None = None,
     metric: str | None = None,
-) -> Transfer:
+) -> TransferResult:
     """The same of a model and options at hand. All files are read before the first is scored."""
     if source is not None and not is_language(source):
         raise UsageError(f"--source {source} is no language code; use one such as en, sw or zh-Hant")
@@ -83,5 +83,5 @@ def score_languages(
     for language, dataset in examples.items():
         evaluations[language] = score_examples(bundle, dataset, options).evaluation
         if metric is not None:
-            known_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
-    return Transfer.of(evaluations, source=source or source_of(bundle.lineage), metric=metric)
+            check_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
+    return TransferResult.of(evaluations, source=source or source_language(bundle.lineage), metric=metric)

@@ -22,9 +22,9 @@ import msgspec
 from larvatus.core.errors import LarvatusError, Preempted
 from larvatus.interfaces.api import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
-from larvatus.tasks.fit.choosing import Epoch
-from larvatus.tasks.fit.finetune import Watch
-from larvatus.training.engine.watch import Watcher
+from larvatus.tasks.trainer.finetune import Callbacks
+from larvatus.tasks.trainer.selection import Epoch
+from larvatus.training.engine.reporter import Reporter
 
 Send = Callable[..., None]
 NICENESS = 5
@@ -53,7 +53,7 @@ def main() -> int:
 
 def train(job: LearnJob, send: Send) -> None:
     """Train, and report progress. The metrics are in `metrics.jsonl` of the folder, as for every run."""
-    with Watcher().metrics(Path(job.out)) as metrics:
+    with Reporter().metrics(Path(job.out)) as metrics:
 
         def progress(step: int, steps: int, loss: float, speed: float) -> None:
             metrics.write("train", step, {"loss": loss, "texts/s": round(speed, 1)})
@@ -72,7 +72,7 @@ def train(job: LearnJob, send: Send) -> None:
             resume=job.resume,
             device=job.device,
             errors=job.errors,
-            watch=Watch(say=lambda line: send(said=line), epoch=evaluated, progress=progress),
+            watch=Callbacks(say=lambda line: send(said=line), epoch=evaluated, progress=progress),
             **job.choices.settings(),
         )
 

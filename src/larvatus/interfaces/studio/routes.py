@@ -23,7 +23,7 @@ from larvatus.interfaces.studio.settings import Folders
 from larvatus.models.bundle.card_update import card_state
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD, LONGEST_CARD
-from larvatus.models.bundle.figures import section_of, shown
+from larvatus.models.bundle.figures import claim_section, format_claim
 from larvatus.models.bundle.manifest import read_manifest
 
 
@@ -76,9 +76,9 @@ def card_of(directory: Path) -> dict[str, Any]:
 
 def _row(claim: Claim) -> dict[str, Any]:
     return {
-        "section": section_of(claim),
+        "section": claim_section(claim),
         "figure": claim.label,
-        "value": shown(claim),
+        "value": format_claim(claim),
         "low": claim.low,
         "high": claim.high,
         "data": [{"name": data.name, "sha256": data.sha256} for data in claim.data],

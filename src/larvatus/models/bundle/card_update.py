@@ -22,9 +22,9 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.atomic_save import finish_interrupted_save, replace_files
-from larvatus.models.bundle.claims import Claim, read_claims, refuse_repeats, written
+from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims, refuse_repeats
 from larvatus.models.bundle.directory import CARD, CONFIG, LONGEST_CARD
-from larvatus.models.bundle.figures import figures_of, rendered, with_figures
+from larvatus.models.bundle.figures import figures_section, render_figures, with_figures
 from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_manifest
 
 
@@ -42,7 +42,7 @@ class CardState:
     @property
     def rendered(self) -> bool:
         """Whether README.md says what the claims are."""
-        return figures_of(self.text) == rendered(self.claims)
+        return figures_section(self.text) == render_figures(self.claims)
 
 
 def card_state(directory: Path) -> CardState:
@@ -83,7 +83,9 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
             _carry_over(directory, aside, state.manifest)
             files.write_text(aside / CARD, text)
             entry = FileEntry(sha256=files.sha256(aside / CARD), bytes=(aside / CARD).stat().st_size)
-            manifest = msgspec.structs.replace(state.manifest, files={**others, CARD: entry}, claims=written(stamped))
+            manifest = msgspec.structs.replace(
+                state.manifest, files={**others, CARD: entry}, claims=claim_dicts(stamped)
+            )
             files.write_json(aside / manifests.NAME, plain(manifest))
     return True
 

@@ -26,7 +26,7 @@ TEXTS, SLOTS = 240, 1_920
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class LikelihoodReader:
     network: Network
     tokenizer: Tokenizer
     predictor: MaskedPredictor
@@ -34,7 +34,9 @@ class Reader:
     progress: Progress = field(default=lambda what, done, total: None)
 
     @classmethod
-    def of(cls, model: LoadedModel, *, what: str, progress: Progress = lambda what, done, total: None) -> Reader:
+    def of(
+        cls, model: LoadedModel, *, what: str, progress: Progress = lambda what, done, total: None
+    ) -> LikelihoodReader:
         """Refused where the model has no masked-lm head; `what` completes "no masked-lm head to … with"."""
         name = str(model.bundle.path)
         predictor = require_predictor(model.network, model.tokenizer, what=what, name=name)

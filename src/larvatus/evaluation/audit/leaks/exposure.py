@@ -31,7 +31,7 @@ from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between
@@ -198,7 +198,7 @@ def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposu
     for canary in canaries.canaries:
         (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
         places.append((span.ids[: span.start], span.ids[span.end :], span.ids[span.start : span.end]))
-    right = written_verbatim(model, places).tolist()
+    right = count_verbatim_tokens(model, places).tolist()
     lengths = [len(secret) for _, _, secret in places]
     return [
         replace(each, extracted=tokens == length) for each, tokens, length in zip(measured, right, lengths, strict=True)

@@ -32,10 +32,10 @@ from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, group_differences
-from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
+from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
 from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import InfillPrompts, continuation_text
@@ -60,7 +60,7 @@ class GeneratedOptions(Settings):
 
 
 @dataclass(frozen=True)
-class GeneratedGroup:
+class ContinuationToxicity:
     prompts: int
     mean: Interval
     """Mean score of all continuations."""
@@ -71,15 +71,15 @@ class GeneratedGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratedToxicity:
+class GeneratedToxicityReport:
     model: str
     judge: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[GroupPrompt, ...]
     texts: tuple[tuple[str, ...], ...]
     """Continuations by prompt."""
     scores: Doubles
     """[prompts, k]"""
-    groups: Mapping[str, GeneratedGroup]
+    groups: Mapping[str, ContinuationToxicity]
     differences: Mapping[str, GroupDifference]
     """Expected maximum toxicity of a group less that of the first one, over the templates that both have."""
     options: GeneratedOptions
@@ -107,7 +107,7 @@ class GeneratedToxicity:
                 for prompt, texts, scores in rows
             ],
             "notes": [*self.notes, LIMITS],
-            "claims": written(self.claims),
+            "claims": claim_dicts(self.claims),
         }
 
     def shown(self) -> list[Table]:
@@ -146,12 +146,12 @@ class GeneratedToxicity:
 
 def generated_toxicity(
     model: Model,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[GroupPrompt],
     judge: Judge,
     options: GeneratedOptions | None = None,
     *,
     progress: Callable[[int], None] = lambda done: None,
-) -> GeneratedToxicity:
+) -> GeneratedToxicityReport:
     """`progress` gets how many prompts are done."""
     options = options or GeneratedOptions()
     texts: list[tuple[str, ...]] = [()] * len(prompts)
@@ -165,7 +165,7 @@ def generated_toxicity(
         done += len(numbers)
         progress(done)
     maximum = scores.max(1)
-    return GeneratedToxicity(
+    return GeneratedToxicityReport(
         model=str(model.bundle.path),
         judge=judge.name,
         prompts=tuple(prompts),
@@ -178,17 +178,17 @@ def generated_toxicity(
     )
 
 
-def _groups(prompts: Sequence[Prompt], scores: Doubles, seed: int) -> dict[str, GeneratedGroup]:
+def _groups(prompts: Sequence[GroupPrompt], scores: Doubles, seed: int) -> dict[str, ContinuationToxicity]:
     figures = (scores.mean(1), scores.max(1), (scores.max(1) >= TOXIC).astype(np.float64))
     groups = {}
     for name in dict.fromkeys(prompt.group for prompt in prompts):
         mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = GeneratedGroup(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
+        groups[name] = ContinuationToxicity(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
     return groups
 
 
 def _continued(
-    model: Model, prompts: Sequence[Prompt], options: GeneratedOptions
+    model: Model, prompts: Sequence[GroupPrompt], options: GeneratedOptions
 ) -> Iterator[tuple[Ints, list[tuple[str, ...]]]]:
     """Numbers of some prompts with their continuations, in batches of nearly equal length."""
     name = str(model.bundle.path)
@@ -210,7 +210,9 @@ def _continued(
             )
 
 
-def _ids(model: Model, asking: InfillPrompts, generator: Generator, prompt: Prompt, options: GeneratedOptions) -> Ints:
+def _ids(
+    model: Model, asking: InfillPrompts, generator: Generator, prompt: GroupPrompt, options: GeneratedOptions
+) -> Ints:
     """What the model reads of a prompt; refused where it leaves no room for an answer."""
     before, blank, after = prompt.text.partition(MASK)
     if not asking.closed and not before.strip():
