@@ -28,7 +28,7 @@ from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
+from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, claim_dicts
@@ -254,7 +254,8 @@ def score_examples(
     if options.beams is not None and "beams" not in task.shows:
         raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
     evaluation = task.evaluate(bundle, data, options)
-    evaluation = with_claims(evaluation, task_claims(bundle, evaluation, options, columns, glue=glue))
+    claims = task_claims(bundle, evaluation, options, columns, glue=glue)
+    evaluation = dataclasses.replace(evaluation, claims=claims)
     comparison = None
     if against is not None:
         other = task.evaluate(against, data, options)
@@ -291,7 +292,7 @@ def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device:
     with tempfile.TemporaryDirectory() as folder:
         shards = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
         held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
-        how = {"tokens": tokens, "reading": reading_said(reading)}
+        how = {"tokens": tokens, "reading": changed_reading(reading)}
         claims = text_claims(bundle, text, shards, held_out, how=how, runtime=runtime)
         return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 

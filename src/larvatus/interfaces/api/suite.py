@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
+from larvatus.evaluation.cards.claims import suite_claims
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.part import SuiteModel
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
@@ -24,7 +25,6 @@ from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_markdown
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import read_settings
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime

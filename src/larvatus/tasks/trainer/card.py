@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from larvatus.core.version import VERSION
-from larvatus.models.bundle.card import table
+from larvatus.models.bundle.card import format_number, render_figures, table
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.figures import format_number, render_figures
 from larvatus.models.network import ObjectiveConfig
 from larvatus.tasks.registry import task_of_head
 from larvatus.tasks.scoring import head_of

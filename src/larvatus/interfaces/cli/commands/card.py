@@ -19,12 +19,12 @@ from larvatus.core.errors import ArtefactError, UsageError, printable
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Range, check_ranges
 from larvatus.core.tables import Column, Table
-from larvatus.interfaces.api.cards import ModelCard, card
-from larvatus.interfaces.api.verifying import GOOD, Verdict, Verification, verify_card
+from larvatus.evaluation.cards.verify import GOOD, Verdict, Verification
+from larvatus.interfaces.api.cards import ModelCard, card, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.tables import show_part, wide_console
+from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.energy import INTENSITY, WATTS
-from larvatus.models.bundle.figures import format_claim
 
 ENERGY = "Estimate of energy"
 WIDE = 160  # where there is no terminal whose width must be kept
