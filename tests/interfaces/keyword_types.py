@@ -40,7 +40,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.trainer.finetune import Watch
+from larvatus.tasks.trainer.finetune import Callbacks
 '''
 Field = tuple[str, str]
 """Type as source text, and description."""
@@ -60,7 +60,7 @@ EXTRA: Mapping[str, Mapping[str, Field]] = {
     "FinetuneKeywords": {
         "group": ("str | None", "Column of train whose equal values are held out together; only without dev."),
         "hold_out": ("bool", "Hold out a tenth of train where there is no dev."),
-        "watch": ("Watch", "Callbacks of the run; they replace the progress on the terminal."),
+        "watch": ("Callbacks", "Callbacks of the run; they replace the progress on the terminal."),
     },
 }
 """Keywords that are not fields of a struct."""

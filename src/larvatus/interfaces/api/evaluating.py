@@ -1,4 +1,4 @@
-"""How well a model does: its task on labelled examples, the tasks of GLUE, or hidden words of held-out text.
+"""Evaluate a model: its task on labelled examples, GLUE, or masked words of validation text.
 
 evaluate("runs/ner", data="test.conll").metrics["f1"]
 evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
@@ -70,12 +70,12 @@ COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScores(Tabular):
-    """A model on one set of examples, and beside another model."""
+    """Scores of a model on one set of examples, optionally compared with another model."""
 
     evaluation: Evaluation
     comparison: ModelComparison | None = None
     name: str = ""
-    """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
+    """Name of the GLUE task, with its own for the mismatched set of MNLI."""
     task: GlueTask | None = None
     mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
@@ -117,7 +117,7 @@ class TextScores(Tabular):
         return render_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells)])
 
     def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """A row for each language, if asked for, then one for all."""
+        """A row for each language where `each`, then one for all."""
         parts = self.by_language if each else {}
         rows = [*parts.items(), ("all", self.held_out)]
         return [_row(name, part, self.fertility[name]) for name, part in rows]
@@ -230,7 +230,7 @@ def evaluate(
 def read_for(
     bundle: Bundle, data: Examples, columns: Mapping[str, Any], *, errors: Errors | None = None
 ) -> Dataset[Any]:
-    """What a fine-tuned model is held against."""
+    """Read labelled examples for the task of a fine-tuned model."""
     task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
     kind = task.label_kind(head.config)
     return read_examples(task.name, data, parse_file_options(task.name, columns), kind=kind, errors=errors)
@@ -246,9 +246,9 @@ def score_examples(
     columns: Mapping[str, Any] = MappingProxyType({}),
     glue: str = "",
 ) -> TaskScores:
-    """A model on examples of its task (or of a task that it must have), alone or against another.
+    """A model on examples of its task (or of a task that it must have), optionally compared with another.
 
-    `columns` of their files, or the task of GLUE that they are of, are said in the claims.
+    `columns` of their files, or the task of GLUE that they are of, are recorded in the claims.
     """
     task = task or task_of(bundle)
     if options.beams is not None and "beams" not in task.shows:
@@ -280,12 +280,12 @@ def named_after(model: Path) -> GlueTask:
         return glue_task(model.absolute().name)
     except UsageError as unknown:
         raise UsageError(
-            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); say which it does: --task NAME"
+            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); name its task: --task NAME"
         ) from unknown
 
 
 def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device: str, tokens: int) -> TextScores:
-    """A model on held-out text: up to so many tokens in all, of each language as much."""
+    """Score a model on validation text: up to `tokens` tokens in all, shared equally between languages."""
     runtime = Runtime.here(device=device, compile=False)
     options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
     text = text_given(corpus)
