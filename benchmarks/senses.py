@@ -22,13 +22,12 @@ from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import first_senses, most_frequent, read_gold
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts
-from larvatus.inference.senses.tagger import SenseTagger, SenseOptions
-from larvatus.inference.senses.tagged import read_unified
+from larvatus.inference.senses.tagged import ReadingCounts, read_unified
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.models.loaded import model_fingerprint
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.models.loaded import model_fingerprint
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")
 LADDER = ("synset", "hypernym", "lexname", "first-sense")

@@ -39,7 +39,7 @@ from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.training.engine.reporter import rich_table
 from larvatus.training.pretraining.evaluation import held_out_batches
-from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
+from tests.inference.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]
 PAIRS = [
