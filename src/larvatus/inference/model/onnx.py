@@ -79,15 +79,15 @@ def export_onnx(
     """
     check_onnx()
     directory = Path(out)
-    own = directory.exists() and directory.resolve() == Path(model).resolve()
-    names = (FILE, RECORD) if own else (FILE, RECORD, *WRITTEN)
+    in_place = directory.exists() and directory.resolve() == Path(model).resolve()
+    names = (FILE, RECORD) if in_place else (FILE, RECORD, *WRITTEN)
     check_directory(directory, names, overwrite=overwrite)
     bundle = load_bundle(model)
     chosen = output or ("logits" if _labels(bundle) else "vectors")
     directory.mkdir(parents=True, exist_ok=True)
     with new_output(directory / FILE) as aside:
         difference = write_onnx(bundle.network, aside, output=chosen)
-    if not own:
+    if not in_place:
         bundle.tokenizer.save(directory)
     done = OnnxExport(
         path=str(directory / FILE),
