@@ -32,7 +32,8 @@ from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.prompted import check_trains
 from larvatus.tasks.prompt.words import LabelWords, words_by_label
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneResult
+from larvatus.tasks.trainer.config import Callbacks
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import run_finetuning
 from larvatus.training.engine.settings import Runtime
 
@@ -201,7 +202,7 @@ def pet(
         unlabelled=texts,
         seed=few.seed,
     )
-    return run_finetuning(order, dataclasses.replace(order.job(), watch=watch))
+    return run_finetuning(order, dataclasses.replace(order.arguments(), callbacks=watch))
 
 
 def read_texts_of(given: Examples, reading: FileOptions) -> Dataset[TextExample]:

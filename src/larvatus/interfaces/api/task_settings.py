@@ -24,7 +24,7 @@ from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import column_names
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import scoring_options
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)

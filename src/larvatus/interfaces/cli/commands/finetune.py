@@ -36,8 +36,8 @@ from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options, task_of
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, Spread, seed_spread
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult, Spread, seed_spread
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.tasks.trainer.run import (
     FineTuneRun,
@@ -142,7 +142,7 @@ def _carry_out(order: FineTuneRun, job: FineTuneArguments, console: Console) -> 
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
-        tuned = run_finetuning(order, dataclasses.replace(job, watch=show.watch), show.point)
+        tuned = run_finetuning(order, dataclasses.replace(job, callbacks=show.callbacks), show.point)
     show_result(console, tuned, order.out)
     return tuned
 

@@ -161,5 +161,5 @@ def _pet(
     with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
-        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)
+        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.callbacks, **resumed)
     show_result(Console(highlight=False), tuned, asked.out)
