@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import models, trainers
 
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.bulk.executor import Executor, LocalExecutor
 
 PORTION = 16 * 2**20
 """Characters counted at a time."""
@@ -29,7 +29,7 @@ LONGEST_WORD = 256
 
 
 def count_words(
-    texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = Here()
+    texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = LocalExecutor()
 ) -> list[tuple[str, int]]:
     """(word, count), ordered by the word: the same list for the same text, whoever counts."""
     total: Counter[str] = Counter()

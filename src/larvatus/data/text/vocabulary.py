@@ -23,7 +23,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.ranges import Count, PositiveShare, Size
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.bulk.executor import Executor, LocalExecutor
 from larvatus.data.text.boundaries import byte_alphabet
 from larvatus.data.text.bpe import Merges, learn_merges
 from larvatus.data.text.characters import (
@@ -105,7 +105,7 @@ VocabularyConfig = TokenizerConfig
 
 
 def train_vocabulary(
-    texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False, executor: Executor = Here()
+    texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False, executor: Executor = LocalExecutor()
 ) -> Tokenizer:
     """Learn a vocabulary from texts. A size that the text cannot fill is refused, unless a smaller one will do."""
     bare = pipeline(config)

@@ -1,11 +1,11 @@
-"""The result of a corpus check as a page: tables, and examples to read. Text of the corpus is data, never markup.
+"""The result of a corpus check as an HTML page with tables and examples. Corpus text is data, never markup.
 
 html = corpus_page("judgments/", check)
 """
 
 from __future__ import annotations
 
-from larvatus.data.corpus.hygiene.check import CorpusCheck, in_words
+from larvatus.data.corpus.hygiene.check import CorpusCheck, describe_reason
 from larvatus.inference.web_page import asset, build_page
 
 
@@ -14,7 +14,7 @@ def corpus_page(name: str, check: CorpusCheck) -> str:
     data = {
         "name": name,
         "check": check.to_dict(),
-        "words": {reason: in_words(reason) for reason in check.reasons},
+        "words": {reason: describe_reason(reason) for reason in check.reasons},
     }
     body, script = asset(package, "corpus.html"), asset(package, "corpus.js")
     return build_page(f"{name} · corpus check", body=body, script=script, data=data)

@@ -30,7 +30,7 @@ from larvatus.core.batch import edges, runs
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.set_aside import collecting, sifted
+from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import likelihood
@@ -192,7 +192,7 @@ class BulkScoring:
     executor: Executor
 
     def __call__(self, blocks: Iterable[list[LabelledText]]) -> Iterator[ScoredBlock]:
-        state = partial(_Work, self.model, self.method, aside=collecting())
+        state = partial(_Work, self.model, self.method, aside=skips_bad_rows())
         fix = "run the same command again; with --resume it keeps what was written"
         with self.executor.pool(state, score_block, what="a scoring worker", fix=fix) as pool:
             yield from pool.map(blocks)
@@ -209,5 +209,5 @@ def score_block(work: _Work, block: list[LabelledText]) -> ScoredBlock:
 
     if not work.aside:
         return ScoredBlock(scores(block), [])
-    _, good, faults = sifted(scores, block, lambda row: "")  # messages name their text
+    _, good, faults = compute_good_rows(scores, block, lambda row: "")  # messages name their text
     return ScoredBlock(list(good), faults)
