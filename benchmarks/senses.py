@@ -22,25 +22,24 @@ from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import first_senses, most_frequent, read_gold
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Reading
-from larvatus.inference.senses.tagger import SenseTagger, TagOptions
-from larvatus.inference.senses.unified import read_unified
+from larvatus.inference.senses.tagged import ReadingCounts, read_unified
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.fingerprints import model_fingerprint
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.models.loaded import model_fingerprint
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")
 LADDER = ("synset", "hypernym", "lexname", "first-sense")
 ROWS = {
-    "no back-off": TagOptions(backoff=()),
-    "first-sense": TagOptions(backoff=LADDER[3:]),
-    "synset, first-sense": TagOptions(backoff=("synset", "first-sense")),
-    "synset, hypernym, first-sense": TagOptions(backoff=("synset", "hypernym", "first-sense")),
-    "the whole ladder": TagOptions(),
-    "… standardised": TagOptions(standardise=True),
-    "… one sense per discourse": TagOptions(discourse=True),
-    "… prior 0.03": TagOptions(prior=0.03),
+    "no back-off": SenseOptions(backoff=()),
+    "first-sense": SenseOptions(backoff=LADDER[3:]),
+    "synset, first-sense": SenseOptions(backoff=("synset", "first-sense")),
+    "synset, hypernym, first-sense": SenseOptions(backoff=("synset", "hypernym", "first-sense")),
+    "the whole ladder": SenseOptions(),
+    "… standardised": SenseOptions(standardise=True),
+    "… one sense per discourse": SenseOptions(discourse=True),
+    "… prior 0.03": SenseOptions(prior=0.03),
 }
 """Prior: log P(sense | lemma) beside the cosine, which is no longer a nearest neighbour."""
 
@@ -60,7 +59,7 @@ def inventory_of(model: lv.Model, asked: argparse.Namespace, wordnet: WordNet) -
         inventory.check_model(model_fingerprint(model.bundle.path, model.tokenizer), str(model.bundle.path))
         return inventory
     semcor = next(path for name in ("semcor", "semcor.tar.xz") if (path := asked.data / name).exists())
-    reading = Reading()
+    reading = ReadingCounts()
     inventory = build_senses(
         model.encoder,
         model.tokenizer,

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.inference.vectors.standardise.fit import FitOptions, fit_standardiser
-from larvatus.inference.vectors.standardise.standardise import standardiser_path
+from larvatus.inference.vectors.standardise import standardiser_path
+from larvatus.inference.vectors.standardise_fit import FitOptions, fit_standardiser
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLMConfig

@@ -127,9 +127,7 @@ def test_onnx_gives_the_same_in_any_batch_and_length(directory, tmp_path, monkey
     assert result.exit_code == 0, (result.output, result.exception)
     assert "difference from torch" in result.output
     # the file is taken, not made again
-    monkeypatch.setattr(
-        "larvatus.inference.model.onnx_runtime.write_onnx", lambda *_, **__: pytest.fail("exported again")
-    )
+    monkeypatch.setattr("larvatus.inference.model.onnx.write_onnx", lambda *_, **__: pytest.fail("exported again"))
     plain, onnx = lv.load(out, device="cpu"), lv.load(out, runtime="onnx")
     for texts in (TEXTS, TEXTS[:1], [" ".join(TEXTS[:3])]):
         assert np.abs(plain.embed(texts) - onnx.embed(texts)).max() < 1e-4

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from larvatus.inference.cloze.results import Fill, Fills, JointFill
     from larvatus.inference.cloze.scores import Score
     from larvatus.inference.model import Model, load
-    from larvatus.inference.search.nearest import Concordance
+    from larvatus.inference.search.concordance import Concordance
     from larvatus.inference.vectors.results import Vectors
     from larvatus.inference.vectors.similarity import Similarities
-    from larvatus.inference.vectors.standardise.standardise import Standardiser
+    from larvatus.inference.vectors.standardise import Standardiser
     from larvatus.interfaces.api import (
         ablate,
         audit_bias,
@@ -145,7 +145,7 @@ _HOMES = {
     "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
     "Client": "larvatus.interfaces.client",
-    "Concordance": "larvatus.inference.search.nearest",
+    "Concordance": "larvatus.inference.search.concordance",
     "Continuation": "larvatus.models.generation.results",
     "Entity": "larvatus.tasks.results",
     "Fill": "larvatus.inference.cloze.results",
@@ -159,7 +159,7 @@ _HOMES = {
     "Score": "larvatus.inference.cloze.scores",
     "Similarities": "larvatus.inference.vectors.similarity",
     "Spanned": "larvatus.tasks.results",
-    "Standardiser": "larvatus.inference.vectors.standardise.standardise",
+    "Standardiser": "larvatus.inference.vectors.standardise",
     "Tagged": "larvatus.tasks.results",
     "TextClassifier": "larvatus.tasks.estimators.text_classifier",
     "TokenBatch": "larvatus.core.batch",

@@ -32,15 +32,14 @@ from larvatus.evaluation.suite.pairs import MinimalPairsPart, first_of_each_set
 from larvatus.evaluation.suite.shown import as_markdown, as_table
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.senses.evaluate import paired_f1
-from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.senses.wordnet_archive import unpack_wordnet
+from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.training.engine.reporter import rich_table
 from larvatus.training.pretraining.evaluation import held_out_batches
-from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
+from tests.inference.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]
 PAIRS = [

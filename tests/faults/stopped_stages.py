@@ -91,7 +91,7 @@ def main(train: str, valid: str, model: str) -> None:
     own = ["--model", model, "--out"]
     build = ["corpus", "build", "text.txt", "--tokenizer", model, "--out", "c"]
     stage("building", "larvatus.data.corpus.build:_Build._take", build)
-    stage("embedding", "larvatus.inference.vectors.bulk.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
+    stage("embedding", "larvatus.inference.vectors.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
     stage(
         "pairs",
         "larvatus.evaluation.compare.minimal_pairs:PairRun.to_file",

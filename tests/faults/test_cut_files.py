@@ -32,7 +32,7 @@ from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.evaluation.compare.word_similarity import evaluate_wic
-from larvatus.inference.senses.unified import read_keys
+from larvatus.inference.senses.tagged import read_keys
 from tests import made_up as labelled
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -174,9 +174,9 @@ def test_69_a_cut_parquet_file_is_named(reader: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["between members", "within one", "in the packing"])
 def test_69_a_cut_archive_of_semcor_is_named(end: str, tmp_path: Path) -> None:
     from larvatus.inference.senses.semcor import read_semcor
-    from larvatus.inference.senses.tagged import Reading
+    from larvatus.inference.senses.tagged import ReadingCounts
     from larvatus.inference.senses.wordnet import WordNet
-    from tests.inference.vectors.senses.conftest import SEMCOR, write_wordnet
+    from tests.inference.senses.conftest import SEMCOR, write_wordnet
 
     wordnet = WordNet.open(write_wordnet(tmp_path))
     (tmp_path / "br-a01").write_text(SEMCOR)
@@ -191,8 +191,8 @@ def test_69_a_cut_archive_of_semcor_is_named(end: str, tmp_path: Path) -> None:
         path.write_bytes(PACK[".zst"](whole)[:-3])
     else:
         path.write_bytes(whole[: second + (0 if end == "between members" else 700)])
-    with pytest.raises(DataError, match=r"semcor.tar(.zst)?.*(is no whole|cannot be read as an archive|breaks off)"):
-        list(read_semcor(path, wordnet, Reading()))
+    with pytest.raises(DataError, match=r"semcor.tar(.zst)?.*(incomplete|no whole|cannot be read as|breaks off)"):
+        list(read_semcor(path, wordnet, ReadingCounts()))
 
 
 @pytest.mark.parametrize("more", [(), ("--on-bad", "skip")])

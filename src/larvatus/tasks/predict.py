@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,6 +25,7 @@ from larvatus.data.bulk.lines import BlockLines, LineJob
 from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.labelled.records import AnyExample
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.loaded import LoadedModel
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.inputs import Input, InputPlace, PredictOptions
 from larvatus.tasks.registry import task_of
@@ -121,19 +122,6 @@ class TaskPredictor:
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
 
 
-class Loaded(Protocol):
-    """A model, as it is run."""
-
-    @property
-    def bundle(self) -> Bundle: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-
 @dataclass(frozen=True, eq=False)
 class PredictWorker:
     """State of a worker that predicts."""
@@ -143,7 +131,7 @@ class PredictWorker:
     """Skip examples that cannot be read."""
 
     @classmethod
-    def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> PredictWorker:
+    def of(cls, model: LoadedModel, options: PredictOptions, *, aside: bool) -> PredictWorker:
         return cls(TaskPredictor(model.bundle, options, model.device), aside)
 
 
@@ -190,7 +178,7 @@ def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
 class BulkPredictor:
     """Blocks of examples to blocks of answers, in order."""
 
-    model: Loaded
+    model: LoadedModel
     options: PredictOptions
     executor: Executor
 

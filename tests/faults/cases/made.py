@@ -12,7 +12,7 @@ import pytest
 
 from larvatus.interfaces.cli.main import run
 from tests.faults.cases import Case, Place
-from tests.inference.vectors.senses.conftest import SEMCOR, write_wordnet
+from tests.inference.senses.conftest import SEMCOR, write_wordnet
 
 CASES: list[Case] = []
 SMALL = ("model.layers=1", "model.hidden=16", "model.heads=2", "batch=16", "phases.0.length=16", "tokenizer.size=48")

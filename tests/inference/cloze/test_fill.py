@@ -208,7 +208,7 @@ def test_blanks_too_far_apart_are_refused_jointly_and_read_one_by_one(
     model: Network, tiny_tokenizer: Tokenizer
 ) -> None:
     text = f"a [MASK] {'the river was wide . ' * 10} [MASK] ."
-    with pytest.raises(UsageError, match="52 tokens apart and the model reads 30 at once"):
+    with pytest.raises(UsageError, match="52 tokens apart and the model's window has 30"):
         fill_blanks(model, tiny_tokenizer, text)
     fills = fill_blanks(model, tiny_tokenizer, text, joint=False, top=2)
     assert (fills.read, fills.total) == (54, 54)

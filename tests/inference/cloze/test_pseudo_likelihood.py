@@ -24,7 +24,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import masked_copies as copies_module
 from larvatus.inference.cloze.masked_copies import masked_copies
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.scores import Totals
+from larvatus.inference.cloze.scores import ScoreTotals
 from larvatus.inference.model import load
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.masked_prediction import find_predictor, log_sum_exp_
@@ -234,7 +234,7 @@ def test_results_print_and_turn_into_json(model: Network, tiny_tokenizer: Tokeni
     assert second.unknown == 2
     assert "2 tokens are unknown" in str(second)
     assert "Turnings" in str(first)
-    both = Totals().plus(first).plus(second)
+    both = ScoreTotals().plus(first).plus(second)
     assert both.perplexity == pytest.approx(math.exp(-(first.total + second.total) / (7 + 3)))
 
 
@@ -243,12 +243,12 @@ def test_bad_calls_are_refused_in_one_line(model: Network, tiny_tokenizer: Token
         with pytest.raises(error, match=match):
             list(score_texts(options.pop("model", model), tiny_tokenizer, texts, **options))
 
-    refused(UsageError, "a list of texts is wanted", "the river")
+    refused(UsageError, "expected a list of texts", "the river")
     refused(DataError, "text 2 of 2 is empty", ["the", " \n"])
     refused(DataError, "text 1 of 1 has no tokens", ["\u0301"])
     refused(DataError, "text 1 of 1 is int", [3])
     refused(DataError, "surrogate", ["the \ud800"])
-    refused(UsageError, "'words' is no method", ["the"], method="words")
+    refused(UsageError, "'words' is not a method", ["the"], method="words")
     refused(UsageError, "at least one token", ["the"], budget=0)
     headless = tiny_model(objectives=(NextSentenceConfig(),))
     refused(ArtefactError, "no masked-lm head to score texts with", ["the"], model=headless)

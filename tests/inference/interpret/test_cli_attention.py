@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from larvatus.inference.interpret.attention_page import packed
+from larvatus.inference.interpret.attention_views import packed
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
@@ -127,13 +127,13 @@ def test_what_cannot_be_is_one_line(larvatus, model, corpus, tmp_path, tiny_mode
     assert "show one text, not a corpus" in refused("--corpus", corpus, "--out", tmp_path / "x.html")
     assert "--layer and --head go together" in refused(TEXT, "--layer", 1)
     assert "there is no layer 9, head 1" in refused(TEXT, "--layer", 9, "--head", 1)
-    assert "tokens and the model sees 30 at once" in refused("river " * 31)
+    assert "tokens and the model's window has 30" in refused("river " * 31)
     assert "is no directory to write x.html in" in refused(TEXT, "--out", tmp_path / "absent" / "x.html")
     assert "--prune and --out go together" in refused("importance", "--corpus", corpus, "--prune", "1:1")
     assert "'9' names no head" in refused("importance", "--corpus", corpus, "--prune", "9", "--out", tmp_path / "p")
     assert "there is no layer 9" in refused("importance", "--corpus", corpus, "--prune", "9:1", "--out", tmp_path / "p")
     bare = save_tiny(tmp_path / "bare", tiny_model(objectives=(NextSentenceConfig(),)), (NextSentenceConfig(),))
-    assert "has no masked-lm head" in refused("importance", "--corpus", corpus, code=5, name=bare)
+    assert "has no masked-lm or causal-lm head" in refused("importance", "--corpus", corpus, code=5, name=bare)
     (tmp_path / "empty.txt").write_text("\n")
     assert "no passage" in refused("--corpus", tmp_path / "empty.txt", code=4)
     monkeypatch.setattr("larvatus.core.outputs.find_spec", lambda name: None)

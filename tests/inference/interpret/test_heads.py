@@ -124,9 +124,9 @@ def test_no_more_passages_are_read_than_asked_for(tiny_tokenizer) -> None:
 
 def test_what_cannot_be_looked_at_is_one_line(tiny_model, tiny_tokenizer) -> None:
     encoder = tiny_model().encoder
-    with pytest.raises(UsageError, match="the text has 40 tokens and the model sees 30 at once; shorten it"):
+    with pytest.raises(UsageError, match="the text has 40 tokens and the model's window has 30; shorten it"):
         attend(encoder, tiny_tokenizer, "river " * 40)
-    with pytest.raises(UsageError, match="no token in the text"):
+    with pytest.raises(UsageError, match="the text has no token"):
         attend(encoder, tiny_tokenizer, "  ")
     with pytest.raises(UsageError, match="there is no layer 3, head 1: the model has layers 1 to 2 with heads 1 to 2"):
         attend(encoder, tiny_tokenizer, "river").head(3, 1)

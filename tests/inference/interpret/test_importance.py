@@ -14,8 +14,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.pretraining_targets import MaskedTokens, NextTokens
 from larvatus.core.rng import stream
-from larvatus.inference.interpret.importance import head_importance, masked_losses
-from larvatus.inference.interpret.prune import prune_heads, read_heads, zero_heads
+from larvatus.inference.interpret.importance import head_importance, masked_losses, prune_heads, read_heads, zero_heads
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -103,10 +102,10 @@ def test_what_cannot_be_measured_or_pruned_is_one_line(tmp_path, tiny_model, sav
     batches = made_batches(tiny_tokenizer.size)
     with pytest.raises(ArtefactError, match="no masked-lm head"):
         head_importance(tiny_model(objectives=(NextSentenceConfig(),)), batches)
-    with pytest.raises(DataError, match="no hidden token"):
+    with pytest.raises(DataError, match="no masked token"):
         head_importance(tiny_model(), [])
     for wrong in ("1", "1:", "a:b", "1:2,,3:4", "-1:2", ""):
-        with pytest.raises(UsageError, match="names no head; say layer:head"):
+        with pytest.raises(UsageError, match="names no head; use layer:head"):
             read_heads(wrong)
     with pytest.raises(UsageError, match="there is no layer 0, head 1"):
         masked_losses(tiny_model(), batches, [(0, 1)])

@@ -18,7 +18,7 @@ from larvatus.inference.interpret.frequency import A_BIN, choose_words
 from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotropy
 from larvatus.inference.model import load
 from larvatus.inference.vectors.passages import PassageOptions, passages, sample
-from larvatus.inference.vectors.standardise.fit import FitOptions, counted, every_layer, fit_standardiser
+from larvatus.inference.vectors.standardise_fit import FitOptions, counted, every_layer, fit_standardiser
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from larvatus.inference.vectors.bulk import bulk
+from larvatus.inference.vectors import bulk
 from larvatus.interfaces.cli.main import run
 
 torch.set_num_threads(1)

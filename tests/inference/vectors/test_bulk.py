@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from larvatus.data.text.sentences import sentence_spans
 from larvatus.inference.model import load
-from larvatus.inference.vectors.bulk import bulk
+from larvatus.inference.vectors import bulk
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig
@@ -201,4 +201,4 @@ def test_standard_input_is_embedded_and_cannot_be_resumed(larvatus, directory, t
     assert_allclose(np.load(out), np.stack(load(directory).embed(["a river", "another one"])), atol=1e-5)
     out.unlink()
     code, _, complaint = larvatus(*common, "--resume")
-    assert (code, "only local files can be gone on with" in complaint) == (2, True)
+    assert (code, "only local files and addresses can be resumed" in complaint) == (2, True)

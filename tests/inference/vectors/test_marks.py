@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
-from larvatus.inference.search.marks import mark_word, read_mark, read_marks
+from larvatus.inference.vectors.marks import mark_word, read_mark, read_marks
 
 
 def test_marks_are_taken_out_and_point_at_their_words():
@@ -33,8 +33,8 @@ def test_any_text_marked_reads_back_as_itself(parts, rest):
     [
         ("the bank", "no word is marked in 'the bank'; put stars around it"),
         ("the *bank", "a mark is not closed"),
-        ("the ** bank", "nothing stands between two stars"),
-        ("the * * bank", "nothing stands between two stars"),
+        ("the ** bank", "there is nothing between two stars"),
+        ("the * * bank", "there is nothing between two stars"),
         ("the *bank* or the *bank*", r"2 words are marked in .* \(bank, bank\); mark one"),
         ("x" * 500, "no word is marked in 'x{59}…'"),
     ],
@@ -50,7 +50,7 @@ def test_a_named_word_must_stand_in_the_text_once():
     assert mark_word("C++ is", "C++").words == ("C++",)
     with pytest.raises(UsageError, match="'bank' is not in 'the river'"):
         mark_word("the river", "bank")
-    with pytest.raises(UsageError, match="'the' is 2 times in"):
+    with pytest.raises(UsageError, match="'the' occurs 2 times in"):
         mark_word("the end of the", "the")
     with pytest.raises(UsageError, match="'' is not in"):
         mark_word("the river", "")

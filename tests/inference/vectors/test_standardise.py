@@ -18,12 +18,10 @@ from numpy.testing import assert_allclose
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import load
-from larvatus.inference.vectors.bulk.parts import Piece
-from larvatus.inference.vectors.layers import LayerMix
-from larvatus.inference.vectors.passages import PassageOptions, passages, sample
-from larvatus.inference.vectors.standardise.fit import FitOptions, fit_standardiser
-from larvatus.inference.vectors.standardise.moments import RunningMoments
-from larvatus.inference.vectors.standardise.standardise import Standardiser, find_standardiser
+from larvatus.inference.vectors.layers import LayerWeights
+from larvatus.inference.vectors.passages import PassageOptions, TextPiece, passages, sample
+from larvatus.inference.vectors.standardise import RunningMoments, Standardiser, find_standardiser
+from larvatus.inference.vectors.standardise_fit import FitOptions, fit_standardiser
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig
@@ -86,7 +84,7 @@ def test_units_without_a_vector_are_skipped_and_counted():
 def test_eq_11_12_one_fit_serves_every_layer_and_mix(layers):
     """z-scores of a mix from the fit over single layers equal those computed from the mixed vectors themselves."""
     x = np.random.default_rng(3).normal(2.0, 3.0, (4, 50, 5)).astype(np.float32)
-    mix = LayerMix.read(layers, layers=3)
+    mix = LayerWeights.read(layers, layers=3)
     mixed = (
         mix.mix([torch.from_numpy(x[layer]) for layer in mix.layers]) if layers != "last" else torch.from_numpy(x[3])
     )
@@ -100,7 +98,7 @@ def test_a_dimension_that_never_varies_is_centred_and_not_scaled():
     x = np.random.default_rng(3).normal(size=(1, 20, 3)).astype(np.float32)
     x[..., 1] = 7.1
     x[..., 2] = 0.0
-    z = standardiser(x).apply(torch.from_numpy(x[0]), LayerMix(((0, 1.0),))).numpy()
+    z = standardiser(x).apply(torch.from_numpy(x[0]), LayerWeights(((0, 1.0),))).numpy()
     assert_allclose(z[:, 1:], 0.0, atol=1e-5)
     assert_allclose(z[:, 0].std(), 1.0, atol=1e-5)
 
@@ -116,13 +114,13 @@ def test_what_it_was_not_fitted_for_is_refused():
     with pytest.raises(UsageError, match="not for words by first"):
         words.check("word", "first")
     with pytest.raises(ArtefactError, match="3 layers of 5 numbers"):
-        words.apply(torch.zeros(2, 6), LayerMix(((0, 1.0),)))
+        words.apply(torch.zeros(2, 6), LayerWeights(((0, 1.0),)))
     with pytest.raises(ArtefactError, match="3 layers of 5 numbers"):
-        words.apply(torch.zeros(2, 5), LayerMix(((4, 1.0),)))
+        words.apply(torch.zeros(2, 5), LayerWeights(((4, 1.0),)))
     biggest = standardiser(x, pool="max")
-    biggest.moments(LayerMix(((2, 1.0),)))
+    biggest.moments(LayerWeights(((2, 1.0),)))
     with pytest.raises(UsageError, match="name one layer"):
-        biggest.moments(LayerMix(((2, 0.5), (3, 0.5))))
+        biggest.moments(LayerWeights(((2, 0.5), (3, 0.5))))
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +176,7 @@ def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus,
     x = np.concatenate([found.vectors for found in wordpiece.vectors(texts, unit=unit, layers="all")], axis=1)
     x = x[:, ~np.isnan(x[0, :, 0])].astype(np.float64)
     for size in (150, 1 << 14):
-        monkeypatch.setattr("larvatus.inference.vectors.standardise.fit.CHARACTERS", size)
+        monkeypatch.setattr("larvatus.inference.vectors.standardise_fit.CHARACTERS", size)
         fitted = fit_standardiser(wordpiece.encoder, wordpiece.tokenizer, [str(corpus)], options, name="d", model="m")
         assert fitted.count == x.shape[1]
         assert_allclose(fitted.mean, x.mean(1), atol=1e-5)
@@ -186,7 +184,7 @@ def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus,
 
 
 def test_a_sample_is_drawn_from_all_of_the_corpus_and_reaches_its_size():
-    pieces = [Piece(f"a b {number}", number, "x", 1) for number in range(2_000)]
+    pieces = [TextPiece(f"a b {number}", number, "x", 1) for number in range(2_000)]
     drawn = sample(iter(pieces), 900)
     assert len(drawn) == 300
     numbers = [piece.document for piece in drawn]
@@ -215,7 +213,7 @@ def test_saved_with_the_model_and_used_by_name_everywhere(larvatus, directory, c
     plain = np.concatenate(model.embed(texts, unit="span", layers="last2"))
     found = np.concatenate(model.embed(texts, unit="span", layers="last2", standardise="default"))
     fitted = find_standardiser(directory, "default")
-    mean, scale = fitted.moments(LayerMix.read("last2", layers=3))
+    mean, scale = fitted.moments(LayerWeights.read("last2", layers=3))
     assert_allclose(found, (plain - mean) / scale, atol=1e-4)
     unit = np.concatenate(model.embed(texts, unit="span", layers="last2", standardise=fitted, normalise=True))
     assert_allclose(np.linalg.norm(unit, axis=1), 1.0, atol=1e-5)
@@ -248,7 +246,7 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     code, _, complaint = larvatus(*embed, tmp_path / "none.safetensors")
     assert (code, "does not exist; fit it" in complaint) == (5, True)
     code, _, complaint = larvatus(*embed, "../x")
-    assert (code, "is no name of a standardiser" in complaint) == (2, True)
+    assert (code, "cannot name a standardiser" in complaint) == (2, True)
     code, _, complaint = larvatus(*embed, own, "--pool", "first")
     assert (code, "not for words by first" in complaint) == (2, True)
 
@@ -268,17 +266,17 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     code, _, complaint = larvatus(*embed, own)
     assert (code, "not a sound safetensors file" in complaint) == (5, True)
     code, _, complaint = larvatus(*embed, directory / "model.safetensors")
-    assert (code, "is no standardiser" in complaint) == (5, True)
+    assert (code, "is not a standardiser" in complaint) == (5, True)
     assert loaded.count > 100
 
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
     fit = ("isotropy", "fit", "--model", directory, "--name", "new", "--corpus")
     code, _, complaint = larvatus(*fit, empty)
-    assert (code, "0 words with a vector, and 2 are wanted" in complaint) == (4, True)
+    assert (code, "0 words with a vector, and 2 are needed" in complaint) == (4, True)
     empty.write_text("river\n")
     code, _, complaint = larvatus(*fit, empty)
-    assert (code, "1 words with a vector, and 2 are wanted" in complaint) == (4, True)
+    assert (code, "1 words with a vector, and 2 are needed" in complaint) == (4, True)
     code, _, complaint = larvatus(*fit, corpus, "--unit", "span")
     assert (code, "no marked spans" in complaint) == (2, True)
     code, _, complaint = larvatus(*fit, corpus, "--most", "1")

@@ -15,7 +15,7 @@ from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors import vectors as module
 from larvatus.models.nn.device import on_device
 from tests.data.text.hostile import hostile_unicode
-from tests.inference.vectors.conftest import Tiny, tiny
+from tests.inference.conftest import Tiny, tiny
 
 POOLS = {
     "mean": lambda z: z.mean(0),
@@ -239,13 +239,13 @@ def test_results_print_and_turn_into_dicts(wordpiece: Tiny, prose: list[str]) ->
     ("options", "said"),
     [
         ({"unit": "wrod"}, "did you mean word"),
-        ({"unit": "word", "pool": "cls"}, "a word cannot be pooled by 'cls'; say mean, sum, max, first, last"),
-        ({"unit": "sentence", "pool": "first"}, "a sentence cannot be pooled by 'first'; say mean, max, cls"),
-        ({"layers": "last9"}, "last9 is not to be had: the model has 3 layers; say last1 to last3"),
+        ({"unit": "word", "pool": "cls"}, "a word cannot be pooled by 'cls'; use mean, sum, max, first, last"),
+        ({"unit": "sentence", "pool": "first"}, "a sentence cannot be pooled by 'first'; use mean, max, cls"),
+        ({"layers": "last9"}, "last9 does not exist: the model has 3 layers; use last1 to last3"),
         ({"layers": 4}, "there is no layer 4: the model has 1 to 3"),
-        ({"layers": "top"}, "'top' names no layers; say last, last4"),
+        ({"layers": "top"}, "'top' names no layers; use last, last4"),
         ({"layers": True}, "names no layers"),
-        ({"layers": [1.0, 2.0]}, "2 layer weights, but 4 are wanted"),
+        ({"layers": [1.0, 2.0]}, "2 layer weights, but 4 are needed"),
         ({"layers": [0.0] * 4}, "all layer weights are 0"),
         ({"layers": [0.0, float("nan"), 0, 1]}, "a weight = nan must lie"),
         ({"overlap": 62}, "overlap must be from 0 to 61"),
@@ -260,7 +260,7 @@ def test_bad_options_are_one_line(wordpiece: Tiny, options, said: str) -> None:
 
 
 def test_bad_texts_and_spans_are_one_line(wordpiece: Tiny) -> None:
-    with pytest.raises(UsageError, match="a list of texts is wanted"):
+    with pytest.raises(UsageError, match="expected a list of texts"):
         wordpiece.vectors("a river")
     with pytest.raises(DataError, match="text 2 is int"):
         wordpiece.vectors(["a", 7])
@@ -273,7 +273,7 @@ def test_bad_texts_and_spans_are_one_line(wordpiece: Tiny) -> None:
             wordpiece.vectors(["river"], unit="span", spans=[spans])
     with pytest.raises(UsageError, match="1 texts, but spans of 2"):
         wordpiece.vectors(["river"], unit="span", spans=[[(0, 1)], []])
-    with pytest.raises(UsageError, match='say unit="span"'):
+    with pytest.raises(UsageError, match='use unit="span"'):
         wordpiece.vectors(["river"], unit="word", spans=[[(0, 1)]])
     with pytest.raises(UsageError, match="no word is marked"):
         wordpiece.vectors(["river"], unit="span")

@@ -15,8 +15,8 @@ import pytest
 from larvatus.data.corpus.hygiene.check import CorpusCheck, Example, PersonalCount, Reason, SharedSet
 from larvatus.evaluation.audit.corpus_page import corpus_page
 from larvatus.inference.interpret.attention import TextAttention
-from larvatus.inference.interpret.attention_page import attention_page
-from larvatus.inference.maps.instances import Instance
+from larvatus.inference.interpret.attention_views import attention_page
+from larvatus.inference.maps.instances import CorpusInstance
 from larvatus.inference.maps.page import map_page
 from larvatus.inference.maps.word_map import WordMap
 from tests.interfaces.browser.needs import started_chromium
@@ -79,7 +79,9 @@ def made_map(count: int = 3) -> WordMap:
     for number in range(count):
         text = SENTENCES[number % 3]
         start = text.index("bank")
-        instances.append(Instance("bank", text, start, start + 4, "made.txt", number + 1, ("en", "de")[number % 2]))
+        instances.append(
+            CorpusInstance("bank", text, start, start + 4, "made.txt", number + 1, ("en", "de")[number % 2])
+        )
     draw = np.random.default_rng(0).random((max(0, count - 3), 2))
     return WordMap(
         words=("bank",),

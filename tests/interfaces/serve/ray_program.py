@@ -27,13 +27,13 @@ def tell() -> None:
 
 
 def main() -> None:
-    from larvatus.inference.model.loading import Running
+    from larvatus.inference.model.loading import LoadOptions
     from larvatus.interfaces.serve.on_ray import run_on_ray
     from larvatus.interfaces.serve.settings import ServeSettings
 
     threading.Thread(target=tell, daemon=True).start()
     settings = ServeSettings(port=int(sys.argv[1]))
-    run_on_ray(sys.argv[2:], settings, replicas=2, address="local", running=Running(device="cpu"), cpus=0.5)
+    run_on_ray(sys.argv[2:], settings, replicas=2, address="local", running=LoadOptions(device="cpu"), cpus=0.5)
     print("ended", flush=True)
 
 

@@ -6,7 +6,7 @@ html = corpus_page("judgments/", check)
 from __future__ import annotations
 
 from larvatus.data.corpus.hygiene.check import CorpusCheck, describe_reason
-from larvatus.inference.search.page import asset, whole_page
+from larvatus.inference.web_page import asset, build_page
 
 
 def corpus_page(name: str, check: CorpusCheck) -> str:
@@ -17,4 +17,4 @@ def corpus_page(name: str, check: CorpusCheck) -> str:
         "words": {reason: describe_reason(reason) for reason in check.reasons},
     }
     body, script = asset(package, "corpus.html"), asset(package, "corpus.js")
-    return whole_page(f"{name} · corpus check", body=body, script=script, data=data)
+    return build_page(f"{name} · corpus check", body=body, script=script, data=data)

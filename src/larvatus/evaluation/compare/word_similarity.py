@@ -34,8 +34,8 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.similarity import Instance
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.similarity import WordInstance
+from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.classification import accuracy, best_threshold
 from larvatus.metrics.correlation import spearman
@@ -78,8 +78,8 @@ class WordPair:
     """Two words in context and the human rating of their similarity."""
 
     line: int
-    a: Instance
-    b: Instance
+    a: WordInstance
+    b: WordInstance
     rating: float
 
 
@@ -163,13 +163,13 @@ def read_scws(file: Path) -> Iterator[WordPair]:
         yield WordPair(number, _between_tags(file, number, a), _between_tags(file, number, b), rating)
 
 
-def _between_tags(file: Path, number: int, context: str) -> Instance:
+def _between_tags(file: Path, number: int, context: str) -> WordInstance:
     before, _, rest = context.partition("<b>")
     word, _, after = rest.partition("</b>")
     word, count = word.strip(), min(context.count("<b>"), context.count("</b>"))
     if not word or context.count("<b>") != 1 or rest.count("</b>") != 1:
         raise DataError(f"{file}:{number}: {count} words between <b> and </b> in a context; one is wanted")
-    return Instance(before + word + after, len(before), len(before) + len(word))
+    return WordInstance(before + word + after, len(before), len(before) + len(word))
 
 
 def _wic_text(text: str) -> tuple[str, str, str]:
@@ -198,19 +198,19 @@ def read_wic(file: Path) -> Iterator[WordPair | int]:
         yield WordPair(number, a, b, label) if a and b else number
 
 
-def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instance | None:
+def _of_word(text: str, word: str, start: int | None, end: int | None) -> WordInstance | None:
     """The first occurrence of the word, or else of one of its forms."""
     if start is not None and end is not None:
         if not 0 <= start < end <= len(text):
             raise ValueError(f"no span {start}:{end}")
-        return Instance(text, start, end)
+        return WordInstance(text, start, end)
     forms = english_forms(word)
     spans = [(a, b) for a, b in segment_words(text).tolist() if text[a:b].casefold() in forms]
     exact = [(a, b) for a, b in spans if text[a:b].casefold() == word.casefold()]
     if not spans:
         at = text.casefold().find(word.casefold()) if len(segment_words(word)) > 1 else -1
-        return Instance(text, at, at + len(word)) if at >= 0 else None
-    return Instance(text, *(exact or spans)[0])
+        return WordInstance(text, at, at + len(word)) if at >= 0 else None
+    return WordInstance(text, *(exact or spans)[0])
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

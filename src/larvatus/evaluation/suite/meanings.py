@@ -32,14 +32,13 @@ from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Reading
+from larvatus.inference.senses.tagged import ReadingCounts
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.senses.wordnet_archive import unpack_wordnet
-from larvatus.inference.vectors.fingerprints import model_fingerprint
+from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.correlation import spearman_interval
+from larvatus.models.loaded import model_fingerprint
 
 BY_SENTENCE = "by_sentence"
 """Key of the data for paired comparisons in the details of each set."""
@@ -108,7 +107,7 @@ class SensesPart(SuitePart):
             if inventory.origin.layers == work.settings.layers:
                 return inventory
             shutil.rmtree(kept)
-        reading = Reading()
+        reading = ReadingCounts()
         with work.reporter.counter("reading tagged text") as count:
             inventory = build_senses(
                 bundle.network.encoder,

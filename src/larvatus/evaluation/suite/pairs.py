@@ -15,8 +15,8 @@ from larvatus.evaluation.compare.minimal_pairs import PairRun
 from larvatus.evaluation.compare.pair_files import MinimalPair, read_pairs
 from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.part import PartResult, PartRun, SuitePart
-from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.metrics.accuracy import Accuracy
+from larvatus.models.loaded import settings_hash
 
 FIRST = 100
 """Pairs per set in a quick run."""

@@ -39,7 +39,7 @@ from larvatus.evaluation.suite.results import (
 )
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
@@ -124,7 +124,7 @@ def _check_layers(run: SuiteRun) -> None:
     if run.settings.layers == "all":
         raise UsageError("--layers all gives several vectors of a word; say last, last4, or the number of a layer")
     for subject in run.subjects:
-        LayerMix.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
+        LayerWeights.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
 
 
 def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:

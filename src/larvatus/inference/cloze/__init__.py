@@ -1,1 +1,1 @@
-"""What a masked-LM head can do: fill blanks."""
+"""Uses of a language-modelling head: fill blanks, score texts, score words in context."""

@@ -1,9 +1,9 @@
-"""A text with blanks: the literal mask token (`[MASK]`) marks each. Only here does it count; elsewhere it is text.
+"""Texts with blanks. The literal mask token (`[MASK]`) marks each blank; elsewhere it is plain text.
 
-Where a text does not have the model's own mark, `[MASK]` and `<mask>` are blanks, whichever of them the model has.
+If a text does not contain the model's own mask token, `[MASK]` and `<mask>` are both read as blanks.
 
 blanks = read_blanks("The [MASK] of the river was [MASK].", tokenizer)
-blanks.places                                       # where they stand among the tokens
+blanks.places                                       # positions among the tokens
 blanks.filled(["bank", "##wide"], glued=[False, True])
 """
 
@@ -32,7 +32,7 @@ class Blanks:
     """Index of each blank among the tokens."""
 
     def filled(self, tokens: Sequence[str], glued: Sequence[bool]) -> str:
-        """The text with its blanks filled; a token that goes on the word before it takes the space away."""
+        """The text with its blanks filled. A token that continues the previous word removes the space before it."""
         text = self.pieces[0]
         for token, joins, after in zip(tokens, glued, self.pieces[1:], strict=True):
             text = (text.rstrip() if joins else text) + token + after
@@ -40,13 +40,13 @@ class Blanks:
 
 
 def mark_of(text: str, tokenizer: Tokenizer) -> str:
-    """What marks the blanks of this text."""
+    """The mask token that this text uses."""
     marks = (tokenizer.special.mask, *WELL_KNOWN["mask"])
     return next((mark for mark in marks if mark in text), tokenizer.special.mask)
 
 
 def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
-    """Tokens of a text and the places of its blanks; refused where there is none."""
+    """Tokens of a text and the positions of its blanks; refused if it has none."""
     mask = mark_of(text, tokenizer)
     pieces = re.split(re.escape(mask), text)
     if len(pieces) == 1:
@@ -70,7 +70,7 @@ def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
 
 
 def window(total: int, places: Sequence[int], room: int) -> tuple[int, int]:
-    """A stretch of at most `room` of `total` tokens around the places, as much before them as after; they must fit.
+    """A window of at most `room` of `total` tokens around the places, centred on them; they must fit into it.
 
     >>> window(100, [50], 11), window(100, [2], 11), window(100, [97, 99], 11), window(5, [2], 11)
     ((45, 56), (0, 11), (89, 100), (0, 5))

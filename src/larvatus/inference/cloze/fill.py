@@ -4,12 +4,12 @@
         print(fill.token, fill.probability)
 
 Several blanks are filled together: a masked-LM gives each blank's distribution with the others open (the marginals),
-so we fill one, read again, fill the next, and so on, and score a whole filling by the chain rule
+so we fill one, run the encoder again, fill the next, and so on, and score a complete filling by the chain rule
 
     p(x_1, …, x_m | text) = p(x_σ1 | text) · p(x_σ2 | text, x_σ1) · …
 
-A masked-LM does not promise the same product for every order σ; ours begins with the blank the model is surest of, by
-the marginals, and is the same for all fillings of a text, so their probabilities compare (over all fillings they sum to
+A masked-LM does not give the same product for every order σ. Ours begins with the blank whose marginal is most certain
+and is the same for all fillings of a text, so that their probabilities are comparable (over all fillings they sum to
 one). A beam keeps the best few. All of them go through the encoder as one flat batch, and the head sees only blanks.
 
 K fillings in the beam, L tokens in the window with [CLS] and [SEP], V tokens in the vocabulary.
@@ -49,7 +49,8 @@ from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import check_fits, on_device
 
-TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
+TOKENS_AT_ONCE = 16_384
+"""Tokens of a flat batch: bounds the memory of a wide beam."""
 
 
 @torch.inference_mode()
@@ -63,9 +64,12 @@ def fill_blanks(
     joint: bool = True,
     candidates: Candidates = "tokens",
 ) -> Fills:
-    """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `candidates` says which
-    tokens are offered: whole words (`whole_words.py`), what begins a word, or all. Probabilities are the model's, over
-    its whole vocabulary, whatever is offered."""
+    """The `top` best fills of a text.
+
+    `joint=False` gives only the marginals of several blanks. `candidates` selects the tokens that may fill a blank:
+    whole words (`whole_words.py`), tokens that begin a word, or all. Probabilities are always over the whole
+    vocabulary.
+    """
     for name, number in (("top", top), ("beam", beam)):
         if number not in whole(1, tokenizer.size):
             size = f"{tokenizer.size:,}, the size of the vocabulary"
@@ -94,27 +98,27 @@ def fill_blanks(
 
 
 def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]:
-    """For each blank the stretch of tokens to read it in: the same for all where all fit into one."""
+    """For each blank the window of tokens to read it in; one window for all if they fit."""
     total, places = len(blanks.ids), blanks.places
     apart = places[-1] + 1 - places[0]
     if apart <= room:
         return [window(total, places, room)] * len(places)
     if joint:
         raise UsageError(
-            f"the blanks lie {apart:,} tokens apart and the model reads {room:,} at once: too far to fill jointly; "
-            "ask for the marginals of each blank (joint=False, --marginals), or fill parts of the text"
+            f"the blanks are {apart:,} tokens apart and the model's window has {room:,}: too far to fill jointly; "
+            "use the marginals of each blank (joint=False, --marginals), or fill parts of the text"
         )
     return [window(total, [place], room) for place in places]
 
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """The parts of a model that read blanks."""
+    """The parts of a model that fill blanks."""
 
     predictor: MaskedPredictor
     tokenizer: Tokenizer
     allowed_BV: Tensor  # which tokens may fill each blank
-    glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
+    glued_V: npt.NDArray[np.bool_]  # which tokens continue the previous word
 
     @classmethod
     def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> _Reader:
@@ -123,7 +127,7 @@ class _Reader:
             (len(blanks.places), len(predictor.words_VE)), dtype=bool
         )  # a padded vocabulary has more ids
         for number, before in enumerate(blanks.pieces[:-1]):
-            inside = before[-1:].isalnum()  # "un[MASK]": what fits goes on a word
+            inside = before[-1:].isalnum()  # "un[MASK]": the fill continues a word
             kinds: Candidates = "tokens" if candidates == "words" and inside else candidates
             allowed[number, : tokenizer.size] = allowed_tokens(tokenizer, kinds)
         return cls(predictor, tokenizer, torch.from_numpy(allowed).to(predictor.device), glued_tokens(tokenizer))
@@ -132,7 +136,7 @@ class _Reader:
         return int(self.allowed_BV[blank].sum())
 
     def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, most: int, joint: bool) -> None:
-        """Take what is likely only for the period after its blank (`St`) out of what may fill it."""
+        """Exclude tokens that are likely only because of the period after the blank (`St`)."""
         other = without_periods(blanks.pieces, self.tokenizer.special.mask)
         if other is None or self.tokenizer.id(OTHER_END) is None:
             return
@@ -148,7 +152,7 @@ class _Reader:
                 self.allowed_BV[number, needs_period(log_BV[number], other_BV[number], known)] = False
 
     def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
-        """Log-probabilities at the given places of each row (ids, words): [M, V]."""
+        """Log-probabilities at the given positions of each row (ids, words): [M, V]."""
         parts, dress = [], self.tokenizer.frame.single
         lengths = np.array([len(ids) for ids, _ in rows]) + dress.specials
         for first, last in runs(lengths, TOKENS_AT_ONCE):
@@ -161,7 +165,7 @@ class _Reader:
         return torch.cat(parts)
 
     def marginals(self, blanks: Blanks, windows: Sequence[tuple[int, int]]) -> Tensor:
-        """Each blank with the others open: [blanks, V]. Blanks that share a window are read once."""
+        """Distribution of each blank with the others open: [blanks, V]. Blanks that share a window are read once."""
         rows, places = [], []
         for start, end in dict.fromkeys(windows):
             rows.append((blanks.ids[start:end], blanks.words[start:end]))
@@ -170,7 +174,7 @@ class _Reader:
         return self.log_probabilities(rows, places)
 
     def beam(self, blanks: Blanks, span: tuple[int, int], marginals_BV: Tensor, *, width: int) -> list[JointFill]:
-        """The best fillings of all blanks together, found by a beam of the given width."""
+        """The best joint fillings, by beam search with the given width."""
         start, end = span
         order = torch.argsort(marginals_BV.amax(dim=1), descending=True, stable=True).tolist()
         ids_KL, scores_K = blanks.ids[None, start:end], torch.zeros(1, device=marginals_BV.device)
@@ -203,7 +207,7 @@ class _Reader:
         )
 
     def fill(self, blanks: Blanks, number: int, log_V: Tensor, id: int) -> Fill:
-        """One candidate for one blank; the others stay as they were."""
+        """One candidate for one blank; the other blanks stay."""
         tokens = [self.tokenizer.special.mask] * len(blanks.places)
         glued = [False] * len(tokens)
         tokens[number], glued[number] = self.surface(id), bool(self.glued_V[id])
@@ -211,9 +215,9 @@ class _Reader:
         return Fill(token=self.token(id), probability=probability, id=id, text=blanks.filled(tokens, glued))
 
     def token(self, id: int) -> str:
-        """As a person reads it: bytes decoded, no marker of a space; `##` stays, since it says that a word goes on."""
+        """A token in readable form: bytes decoded, no space marker. `##` stays: it marks the continuation of a word."""
         return surface(self.tokenizer, id)
 
     def surface(self, id: int) -> str:
-        """What it adds to the text."""
+        """The characters that a token adds to the text."""
         return self.token(id).removeprefix("##") if self.glued_V[id] else self.token(id)

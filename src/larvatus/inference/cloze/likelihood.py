@@ -1,10 +1,10 @@
-"""The likelihood of a text under a left-to-right model: exact, by the chain rule (Radford et al. 2018, eq. 1).
+"""The exact likelihood of a text under a left-to-right model, by the chain rule (Radford et al. 2018, eq. 1).
 
     log p(x) = Σ_t log p(x_t | x_1 … x_{t−1})
 
-The first token follows the token that ends documents, as it does in running text; in a vocabulary without one (GPT's
-own) it is taken as given, and has a score of 0. A text longer than the model's context is read in windows of which each
-begins half a context before the tokens that it scores.
+The first token follows the end-of-document token, as in running text; in a vocabulary without one (GPT's own) it is
+given, with a score of 0. A text longer than the model's context is read in windows, each of which begins half a context
+before the tokens that it scores.
 
     token_scores(CausalReader(encoder, head), tokenizer, alignments)      # [T] of each text, in nats
 
@@ -33,14 +33,14 @@ from larvatus.models.nn.encoder import Encoder
 from larvatus.models.objectives import CausalLM
 
 _LOGITS = 1 << 22
-"""Held at once."""
+"""Logits that are held at once."""
 ENDS = ("eos_token", "bos_token")
-"""Of tokenizer_config.json: what ends, and so precedes, a document."""
+"""Fields of tokenizer_config.json with the token that ends, and so precedes, a document."""
 
 
 @dataclass(frozen=True, eq=False)
 class CausalReader:
-    """What predicts next tokens: an encoder and its causal-lm head."""
+    """An encoder with its causal-lm head, which predict next tokens."""
 
     encoder: Encoder
     head: CausalLM
@@ -50,7 +50,7 @@ class CausalReader:
         return self.encoder.device
 
     def log_probabilities(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
-        """log p of each token after the token at its place: [M]."""
+        """log p of each token, given the tokens up to its place: [M]."""
         words_VD = self.encoder.word_vectors
         z_MD = self.encoder(batch).index_select(0, places_M)
         rows = max(1, _LOGITS // len(words_VD))
@@ -60,13 +60,13 @@ class CausalReader:
 
 
 def find_reader(network: Network) -> CausalReader | None:
-    """What the model predicts next tokens with; None if it was not trained to."""
+    """The reader of a left-to-right model; None for other models."""
     heads = [head for head in network.heads.values() if isinstance(head, CausalLM)]
     return CausalReader(network.encoder, heads[0]) if heads else None
 
 
 def before_texts(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What a text follows: what its frame puts before it, or what ends documents; nothing where there is neither."""
+    """Tokens before a text: those of its template, or the one that ends documents; empty if there is neither."""
     dress = tokenizer.frame.single
     if dress.gaps[0] or dress.gaps[-1]:
         return dress.gaps[0] or dress.gaps[-1][-1:]
@@ -82,7 +82,7 @@ def before_texts(tokenizer: Tokenizer) -> tuple[int, ...]:
 def token_scores(
     reader: CausalReader, tokenizer: Tokenizer, texts: Sequence[Alignment], *, budget: int
 ) -> list[Doubles]:
-    """log p of each token of each text, [T]; `budget` is how many tokens a batch may have."""
+    """log p of each token of each text, [T]; `budget` is the number of tokens of a batch."""
     before = np.array(before_texts(tokenizer), np.int64)
     answers = [np.zeros(len(text), np.float64) for text in texts]
     windows = [
@@ -108,13 +108,13 @@ def token_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    start: int  # in the text with what stands before it
+    start: int  # in the text, including the tokens before it
     ids: Ints
     scored: int  # the first token of the window that it scores
 
 
 def _windows(ids: Ints, reach: int, *, given: int) -> Iterator[_Window]:
-    """The whole text, or stretches of it: each scores what the one before has not read; the first are `given`."""
+    """Windows over the text: each scores the tokens that the previous one has not read; the first ones are `given`."""
     step = max(1, reach // 2)
     done = given
     for start in chain([0], range(step, max(step, len(ids) - reach + step), step)):

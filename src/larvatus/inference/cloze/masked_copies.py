@@ -1,15 +1,15 @@
-"""The masked copies of texts: for each token the text with that token hidden, ready for the encoder.
+"""Masked copies of texts: for each token the text with that token masked, ready for the encoder.
 
     original (Salazar et al. 2020)    [MASK] ##ven ##ir    sou [MASK] ##ir       sou ##ven [MASK]
     word-l2r (Kauf & Ivanova 2023)    [MASK] [MASK] [MASK]    sou [MASK] [MASK]    sou ##ven [MASK]
 
-A masked copy says by itself which token is asked for: the first mask. So a copy that two texts share (the texts differ
-in that one word only, as minimal pairs do; or they are the same text) is read once, and answers both questions.
+The first mask of a copy is the token to predict. So a copy that two texts share (they differ only in that word, as
+minimal pairs do, or are the same text) is read once and answers both questions.
 
 A text longer than the model's window: each copy is the window around its own token, as much before it as after, where
-the text allows. That is the most context a token can have, and costs no more than any other window would.
+the text allows. That is the most context a token can have, and costs no more than any other window.
 
-C copies of one length L, with their frame; T tokens of a text.
+C copies of one length L, with special tokens; T tokens of a text.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from larvatus.data.text.tokenizer import Tokenizer
 Method = Literal["original", "word-l2r"]
 
 BLOCK = 1 << 20
-"""Tokens of the copies that are held, and compared with each other, at once."""
+"""Tokens of the copies that are held and compared at once."""
 
 
 @dataclass(frozen=True, eq=False)
-class Copies:
+class MaskedCopies:
     """Different sequences, shortest first, and the questions they answer, in the order of the sequences."""
 
     ids: Ints  # [N] tokens of all copies, end to end
     lengths: Ints  # [C] ascending
-    places: Ints  # [C] the token asked for, counted from the copy's own first
+    places: Ints  # [C] position of the token to predict within its copy
     copies: Ints  # [Q] the copy of each question
     wanted: Ints  # [Q] the token that the text has there
     questions: Ints  # [Q] the number of each question
 
-    def batches(self, budget: int) -> Iterator[Batch]:
+    def batches(self, budget: int) -> Iterator[CopyBatch]:
         """Runs of whole copies within a budget of tokens, with their questions."""
         borders = edges(self.lengths)
         for first, last in runs(self.lengths, budget):
@@ -51,7 +51,7 @@ class Copies:
             positions = ranges(lengths)
             nothing = np.zeros_like(positions)
             asked = slice(*np.searchsorted(self.copies, [first, last]).tolist())
-            yield Batch(
+            yield CopyBatch(
                 tokens=TokenBatch(
                     ids=self.ids[borders[first] : borders[last]],
                     lengths=lengths,
@@ -67,7 +67,7 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class CopyBatch:
     tokens: TokenBatch[Ints]
     places: Ints  # [C] in the flat batch
     copies: Ints  # [Q]
@@ -75,8 +75,10 @@ class Batch:
     questions: Ints  # [Q]
 
 
-def masked_copies(texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int) -> Iterator[Copies]:
-    """Copies for every token of every text, some at a time; `room` is how many tokens fit between the special tokens.
+def masked_copies(
+    texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int
+) -> Iterator[MaskedCopies]:
+    """Copies for every token of every text, in blocks; `room` is the number of tokens between the special tokens.
 
     Questions are numbered through all texts: token t of a text after N tokens is question N + t.
     """
@@ -89,14 +91,14 @@ def masked_copies(texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: M
     lengths = np.minimum(counts[text_of], room) + tokenizer.frame.single.specials
     for first, last in runs(lengths, BLOCK):
         rows: dict[int, list[_Rows]] = {}  # by length, shortest first
-        for text, start, end in _stretches(text_of[first:last], token_of[first:last]):
+        for text, start, end in _spans(text_of[first:last], token_of[first:last]):
             tokens = np.arange(start, end)
             made = _rows(texts[text], tokens, tokenizer, method=method, room=room)
             rows.setdefault(made.ids.shape[1], []).append(made.numbered(before[text] + tokens))
         yield _without_repetition([_Rows.join(parts) for parts in rows.values()])
 
 
-def _stretches(text_of: Ints, token_of: Ints) -> Iterator[tuple[int, int, int]]:
+def _spans(text_of: Ints, token_of: Ints) -> Iterator[tuple[int, int, int]]:
     """Runs of tokens of one text: text, first token, the token after the last."""
     begins = np.flatnonzero(np.diff(text_of, prepend=-1))
     for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(text_of)], strict=True):
@@ -105,7 +107,7 @@ def _stretches(text_of: Ints, token_of: Ints) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Copies as they come, one for each question."""
+    """Copies before deduplication, one for each question."""
 
     ids: npt.NDArray[np.int32]  # [Q, L]
     places: Ints  # [Q]
@@ -126,7 +128,7 @@ def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method
     """The copies for some tokens [Q] of a text."""
     total, length = len(text), min(len(text), room)
     starts = np.clip(tokens - (room - 1) // 2, 0, total - length)
-    index = starts[:, None] + np.arange(length)  # [Q, tokens of text] which token of the text stands where
+    index = starts[:, None] + np.arange(length)  # [Q, tokens of text] index of each token in the text
     hidden = index == tokens[:, None]
     if method == "word-l2r":
         word = text.words[tokens][:, None]
@@ -138,8 +140,8 @@ def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method
     return _Rows(ids, tokens - starts + dress.opening, text.ids[tokens], tokens)
 
 
-def _without_repetition(groups: Sequence[_Rows]) -> Copies:
-    """Each copy once, in the order of the first question that asks for it."""
+def _without_repetition(groups: Sequence[_Rows]) -> MaskedCopies:
+    """Each copy once, in the order of its first question."""
     ids, lengths, places, copies, wanted, questions = [], [], [], [], [], []
     before = 0
     for rows in groups:
@@ -158,4 +160,4 @@ def _without_repetition(groups: Sequence[_Rows]) -> Copies:
         wanted.append(rows.wanted[by_copy])
         questions.append(rows.questions[by_copy])
         before += len(kept)
-    return Copies(*map(np.concatenate, (ids, lengths, places, copies, wanted, questions)))
+    return MaskedCopies(*map(np.concatenate, (ids, lengths, places, copies, wanted, questions)))

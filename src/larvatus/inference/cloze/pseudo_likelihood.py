@@ -1,23 +1,26 @@
-"""Pseudo-log-likelihood: how well a masked language model expects a text (Salazar et al. 2020, *Masked language model
-scoring*; Kauf & Ivanova 2023, *A better way to do masked language model scoring*).
+"""Pseudo-log-likelihood of texts under a masked language model (Salazar et al. 2020, *Masked language model scoring*;
+Kauf & Ivanova 2023, *A better way to do masked language model scoring*).
 
     PLL(x) = Σ_t log p(x_t | x with token t masked)
-    word-l2r: … with token t and those after it in the same word masked; else the end of a word gives it away
+    word-l2r: … with token t and the rest of its word masked; otherwise the end of a word gives it away
 
     for score in score_texts(network, tokenizer, ["The souvenir was broken."], method="word-l2r"):
         score.total, score.perplexity, [(word.text, word.score) for word in score.words]
 
 Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
-length under a budget of tokens; only masked places reach the head, and equal copies are read once (`masked_copies.py`).
-A left-to-right model needs no such stand-in: it scores texts by their likelihood itself (`likelihood.py`).
+length under a budget of tokens; only masked positions reach the head, and equal copies are read once
+(`masked_copies.py`). A left-to-right model scores texts by their exact likelihood instead (`likelihood.py`).
+
+    for block in BulkScoring(model, "original", executor)(blocks):    # many texts, here or on a Ray cluster
+        block.scores, block.faults
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -26,18 +29,21 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.bulk.executor import Executor
+from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import likelihood
 from larvatus.inference.cloze.likelihood import find_reader
-from larvatus.inference.cloze.masked_copies import Batch, Method, masked_copies
+from larvatus.inference.cloze.masked_copies import CopyBatch, Method, masked_copies
 from larvatus.inference.cloze.scores import Score
+from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
 CHARACTERS_AT_ONCE = 1 << 18
-"""Of the texts whose copies are sorted and compared with each other."""
+"""Characters of the texts whose copies are sorted and compared with each other."""
 BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch."""
 
@@ -52,17 +58,17 @@ def score_texts(
     labels: Sequence[str] | None = None,
     name: str = "the model",
 ) -> Iterator[Score]:
-    """The score of each text, in order, as they are wanted. The model must be in evaluation mode.
+    """Scores of texts, in order, computed lazily. The model must be in evaluation mode.
 
-    `budget` is how many tokens a batch may have; no score depends on it. Messages call the texts by
-    their `labels` (a file and line, say), and the model by its `name`.
+    `budget` is the number of tokens of a batch; scores do not depend on it. Messages name texts by their `labels`
+    (such as a file and line) and the model by its `name`.
     """
     if method not in get_args(Method):
-        raise UsageError(f"{method!r} is no method{did_you_mean(str(method), get_args(Method))}")
+        raise UsageError(f"{method!r} is not a method{did_you_mean(str(method), get_args(Method))}")
     if budget is not None and budget < 1:
         raise UsageError(f"a batch must have at least one token, not {budget}")
     if isinstance(texts, str):
-        raise UsageError("a list of texts is wanted, not one text; write [text]")
+        raise UsageError("expected a list of texts, not one text; write [text]")
     labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
     _check(texts, labels)
     return _scores(_reading(network, tokenizer, method, budget, name), tokenizer, texts, labels)
@@ -74,26 +80,28 @@ class _Reading:
 
     method: Method | Literal["left-to-right"]
     room: int
-    """Tokens that it reads at once."""
+    """Tokens of its window."""
     scores: Callable[[Sequence[Alignment]], list[Doubles]]
 
 
 def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int | None, name: str) -> _Reading:
-    """By masked copies; of a left-to-right model, which has a likelihood of its own, by that."""
+    """Masked copies, or the exact likelihood of a left-to-right model."""
     reader = find_reader(network)
     if reader is None:
         predictor = require_predictor(network, tokenizer, what="score texts", name=name)
         scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
         return _Reading(method, predictor.room(tokenizer), scores)
     if method != "original":
-        raise UsageError(f"{method} is for models that fill blanks; {name} reads left to right: leave the method out")
+        raise UsageError(
+            f"{method} is for masked language models, and {name} reads left to right; leave the method out"
+        )
     tokens = budget or BUDGETS.get(reader.device.type, BUDGETS["cuda"])
     exact = partial(likelihood.token_scores, reader, tokenizer, budget=tokens)
     return _Reading("left-to-right", reader.encoder.reach - len(likelihood.before_texts(tokenizer)), exact)
 
 
 def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
-    """Refuse what is no text, or an empty one."""
+    """Refuse inputs that are not strings, and empty texts."""
     for label, text in zip(labels, texts, strict=True):
         if not isinstance(text, str):
             raise DataError(f"{label} is {type(text).__name__}, not a string")
@@ -142,7 +150,7 @@ def token_scores(
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
 
 
-def _answers(predictor: MaskedPredictor, batch: Batch) -> Doubles:
+def _answers(predictor: MaskedPredictor, batch: CopyBatch) -> Doubles:
     device = predictor.device
     tokens = on_device(batch.tokens, device)
     places, copies, wanted = (
@@ -152,3 +160,54 @@ def _answers(predictor: MaskedPredictor, batch: Batch) -> Doubles:
         predictor.log_probabilities(tokens, places, TokenQueries(copies, wanted)).double().cpu().numpy()
     )
     return log_probabilities
+
+
+class LabelledText(NamedTuple):
+    """A text with its name in messages: a file and line."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ScoredBlock:
+    scores: list[Score]
+    faults: list[str]
+    """Messages about texts that were skipped."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    model: LoadedModel
+    method: Method
+    aside: bool
+
+
+@dataclass(frozen=True)
+class BulkScoring:
+    """Blocks of texts to blocks of scores, in order."""
+
+    model: LoadedModel
+    method: Method
+    executor: Executor
+
+    def __call__(self, blocks: Iterable[list[LabelledText]]) -> Iterator[ScoredBlock]:
+        state = partial(_Work, self.model, self.method, aside=skips_bad_rows())
+        fix = "run the same command again; with --resume it keeps what was written"
+        with self.executor.pool(state, score_block, what="a scoring worker", fix=fix) as pool:
+            yield from pool.map(blocks)
+
+
+def score_block(work: _Work, block: list[LabelledText]) -> ScoredBlock:
+    """Score a block; runs in a worker."""
+    model = work.model
+
+    def scores(rows: list[LabelledText]) -> list[Score]:
+        labels, texts = [row.label for row in rows], [row.text for row in rows]
+        name = str(model.bundle.path)
+        return list(score_texts(model.network, model.tokenizer, texts, method=work.method, labels=labels, name=name))
+
+    if not work.aside:
+        return ScoredBlock(scores(block), [])
+    _, good, faults = compute_good_rows(scores, block, lambda row: "")  # messages name their text
+    return ScoredBlock(list(good), faults)

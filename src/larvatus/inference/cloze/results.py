@@ -1,4 +1,4 @@
-"""What filling blanks gives back: small frozen objects that print well and turn into dicts."""
+"""Results of filling blanks: frozen records that print and convert to dicts."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Fills(Sequence[Fill | JointFill], Tabular):
     marginals: tuple[tuple[Fill, ...], ...]
     """For each blank its own candidates, the other blanks left open."""
     read: int
-    """Tokens of the text that the model has read …"""
+    """Tokens of the text that the model read …"""
     total: int
-    """… of all that there are: a long text is read in a window around its blanks."""
+    """… of all its tokens: a long text is read in a window around its blanks."""
 
     @overload
     def __getitem__(self, index: int) -> Fill | JointFill: ...
@@ -84,7 +84,7 @@ class Fills(Sequence[Fill | JointFill], Tabular):
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each candidate, likeliest first: of all blanks together, or of each where there are only such."""
+        """A row for each candidate, most likely first: joint fills, or those of each blank if there are none."""
         if self.best:
             return [{"text": self.text, "rank": rank, **_row(fill)} for rank, fill in enumerate(self.best, start=1)]
         return [

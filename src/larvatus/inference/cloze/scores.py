@@ -1,4 +1,4 @@
-"""What scoring gives back: of each text its pseudo-log-likelihood, by word and by token. It prints; it has a dict.
+"""Results of scoring: the pseudo-log-likelihood of a text, by word and by token.
 
 score = model.score(["The souvenir was broken."])[0]
 score.total, score.per_word, score.perplexity
@@ -24,7 +24,7 @@ _SHOWN = 40
 @dataclass(frozen=True)
 class TokenScore:
     token: str
-    """As the vocabulary spells it."""
+    """Token in the form of the vocabulary."""
     score: float
     """log p, in nats."""
     start: int
@@ -36,12 +36,12 @@ class TokenScore:
 class WordScore:
     text: str
     score: float
-    """The sum over its tokens; 0 where it has none of its own."""
+    """Sum over its tokens; 0 if it has none."""
     start: int
     end: int
     """Its characters in the text."""
     tokens: int
-    """How many tokens it has. None where the vocabulary deletes it, or where it shares the token of the word before."""
+    """Number of tokens; 0 if the vocabulary deletes the word, or if it shares the token of the word before."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,9 +50,9 @@ class Score(Tabular):
 
     text: str
     method: Method | Literal["left-to-right"]
-    """How tokens were hidden; of a left-to-right model, none were: the score is the log-likelihood itself."""
+    """How tokens were masked; `left-to-right` for an exact log-likelihood."""
     pieces: tuple[str, ...]
-    """[T] tokens as the vocabulary spells them."""
+    """[T] tokens in the form of the vocabulary."""
     log_probabilities: npt.NDArray[np.float64]
     """[T] of each token, in nats."""
     spans: Ints
@@ -62,9 +62,9 @@ class Score(Tabular):
     word_spans: Ints
     """[W, 2] characters of each word."""
     context: int
-    """Tokens that the model reads at once: fewer than T where the text is longer than its window."""
+    """Tokens that the model reads at once: fewer than T if the text is longer than its window."""
     unknown: int
-    """Tokens that the vocabulary cannot spell: they are scored as its unknown token, whatever they say."""
+    """Tokens unknown to the vocabulary, which are scored as its unknown token."""
 
     @property
     def total(self) -> float:
@@ -106,7 +106,7 @@ class Score(Tabular):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the figures should know, in words."""
+        """Notes on how the score was computed."""
         notes = []
         if self.context < len(self.pieces):
             notes.append(f"each of {len(self.pieces):,} tokens was read with {self.context:,} around it")
@@ -129,11 +129,11 @@ class Score(Tabular):
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One row, of the whole text; `words` and `tokens` have scores of their own."""
+        """One row for the whole text, without the scores of words and tokens."""
         return [{name: value for name, value in self.to_dict().items() if name not in ("words", "tokens")}]
 
     def __str__(self) -> str:
-        lines = [Totals().plus(self).line(), *(f"note: {note}" for note in self.notes)]
+        lines = [ScoreTotals().plus(self).line(), *(f"note: {note}" for note in self.notes)]
         words = self.words
         lines += [f"{word.score:9.3f}  {word.text}" for word in words[:_SHOWN]]
         return "\n".join([*lines, *(["  …"] if len(words) > _SHOWN else [])])
@@ -143,19 +143,19 @@ class Score(Tabular):
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Of several texts together: `Totals().plus(first).plus(second)`."""
+class ScoreTotals:
+    """Totals of several texts: `ScoreTotals().plus(first).plus(second)`."""
 
     texts: int = 0
     tokens: int = 0
     words: int = 0
     total: float = 0.0
     exact: bool = False
-    """Whether they are likelihoods, of a left-to-right model, not what stands in for them."""
+    """Whether they are exact likelihoods, of a left-to-right model."""
 
-    def plus(self, score: Score) -> Totals:
+    def plus(self, score: Score) -> ScoreTotals:
         tokens, words = self.tokens + len(score.pieces), self.words + len(score.word_spans)
-        return Totals(self.texts + 1, tokens, words, self.total + score.total, score.method == "left-to-right")
+        return ScoreTotals(self.texts + 1, tokens, words, self.total + score.total, score.method == "left-to-right")
 
     @property
     def perplexity(self) -> float:
@@ -163,7 +163,7 @@ class Totals:
         return _exp(-self.total / self.tokens)
 
     def line(self) -> str:
-        """For people."""
+        """Summary in one line."""
         pseudo = "" if self.exact else "pseudo-"
         return (
             f"{pseudo}log-likelihood {self.total:.3f} · {self.total / self.tokens:.3f} a token · "

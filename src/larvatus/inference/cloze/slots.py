@@ -1,12 +1,12 @@
-"""How likely given words are where they stand: a stretch of a text is hidden, and its tokens are asked for one by one.
+"""Probabilities of given words in context: a word of a text is masked, and its tokens are predicted one by one.
 
     text = "He is a nurse."
     scores = slot_scores(predictor, tokenizer, [Slot(text, (8, 13)), Slot(text, (8, 13), hidden=((0, 2),))])
     scores[0].total - scores[1].total         # what "He" adds to the log-probability of "nurse"
 
-A word of several tokens is asked for from left to right, the tokens still to come being masked (the chain rule of
-`word-l2r`, Kauf & Ivanova 2023), or left out, as StereoSet's own code does. Other stretches can be hidden with it. All
-sequences go through the encoder in flat batches; equal ones are read once, so candidates for one blank share a reading.
+A word of several tokens is predicted from left to right, with the tokens still to come masked (the chain rule of
+`word-l2r`, Kauf & Ivanova 2023) or dropped, as StereoSet's own code does. Other words can be masked with it. All
+sequences go through the encoder in flat batches; equal ones are read once, so candidates for one blank share a pass.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
 
 Rest = Literal["masked", "dropped"]
-"""What becomes of the tokens of a word that come after the one asked for."""
+"""Treatment of the tokens of a word after the one that is predicted."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A word where it stands."""
+    """A word in its context."""
 
     text: str
     span: tuple[int, int]
@@ -43,7 +43,7 @@ class Slot:
     hidden: tuple[tuple[int, int], ...] = ()
     """Characters of other words that are masked."""
     where: str = "a slot"
-    """What messages call it."""
+    """Name in messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class SlotScore:
     log_probabilities: Doubles
     """[tokens of the word], in nats."""
     unknown: bool
-    """Whether the vocabulary cannot spell the word: then the figures are of its unknown token."""
+    """Whether the word is unknown to the vocabulary: then the scores are those of its unknown token."""
 
     @property
     def total(self) -> float:
@@ -75,7 +75,7 @@ def slot_scores(
     rest: Rest = "masked",
     budget: int | None = None,
 ) -> list[SlotScore]:
-    """Of each slot the log-probabilities of its tokens; `budget` is how many tokens a batch may have."""
+    """Log-probabilities of the tokens of each slot; `budget` is the number of tokens of a batch."""
     alignments = tokenizer.encode_many([slot.text for slot in slots])
     room = predictor.room(tokenizer)
     each = [
@@ -96,7 +96,7 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
         word = slot.text[slice(*slot.span)]
         raise DataError(f"{slot.where}: the vocabulary deletes {word!r}; leave it out")
     if len(tokens) > room:
-        raise DataError(f"{slot.where}: its {len(tokens)} tokens are more than the {room} that the model reads at once")
+        raise DataError(f"{slot.where}: its {len(tokens)} tokens are more than the model's window of {room}")
     shown = text.ids.copy()
     for span in slot.hidden:
         covered = text.tokens_of_chars(*span)
@@ -116,7 +116,7 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
 
 
 def _answers(predictor: MaskedPredictor, questions: Sequence[_Question], budget: int | None) -> Doubles:
-    """log p of each question, every different sequence (and place) being read once, shortest first."""
+    """log p of each question. Each distinct sequence and place is read once, shortest first."""
     asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for number, question in enumerate(questions):
         asked.setdefault((question.ids, question.place), []).append(number)

@@ -1,12 +1,12 @@
-"""All-unmasked likelihood (AUL, Kaneko & Bollegala 2022, *Unmasking the mask*): a text restored with nothing hidden.
+"""All-unmasked likelihood (AUL, Kaneko & Bollegala 2022, *Unmasking the mask*): a text scored with nothing masked.
 
     AUL(x) = 1/|x| Σ_t log p(x_t | x)
 
     [scores.mean() for scores in unmasked_scores(predictor, tokenizer, tokenizer.encode_many(texts))]
 
-A text is read once, not once for each of its tokens: its tokens see themselves, so this says less about how expected a
+A text is read once, not once for each of its tokens. Its tokens see themselves, so this says less about how expected a
 text is than pseudo-log-likelihood does, and it depends less on which tokens happen to be masked. A text longer than the
-model's window is read in windows that overlap, and each token is taken from the one in which it sees most.
+model's window is read in overlapping windows, and each token is scored in the one where it has the most context.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larvatus.models.objectives import MaskedLM
 
 
 def reads_unmasked(predictor: MaskedPredictor) -> bool:
-    """Whether the model predicts a token that it sees: XLNet's query stream never sees the token it is asked for."""
+    """Whether the model predicts tokens that it sees: XLNet's query stream never sees the token that it predicts."""
     return isinstance(predictor.head, MaskedLM)
 
 
@@ -37,9 +37,9 @@ def reads_unmasked(predictor: MaskedPredictor) -> bool:
 def unmasked_scores(
     predictor: MaskedPredictor, tokenizer: Tokenizer, texts: Sequence[Alignment], *, budget: int | None = None
 ) -> list[Doubles]:
-    """log p of each token of each text [T], with no token masked; `budget` is how many tokens a batch may have."""
+    """log p of each token of each text [T], with no token masked; `budget` is the number of tokens of a batch."""
     if not reads_unmasked(predictor):
-        raise ArtefactError("the model never sees the token it is asked for: it has no likelihood with nothing masked")
+        raise ArtefactError("the model never sees the token that it predicts, so it has no all-unmasked likelihood")
     dress, room = tokenizer.frame.single, predictor.room(tokenizer)
     answers = [np.zeros(len(text), np.float64) for text in texts]
     pieces = []  # text, its window, the tokens that are taken from it

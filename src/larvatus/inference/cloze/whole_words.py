@@ -1,14 +1,14 @@
-"""Which tokens are whole words where a blank is: what `fill` offers, unless subwords are wanted too.
+"""Tokens that are whole words at a blank: the candidates of `fill`, unless subwords are requested.
 
     allowed_tokens(tokenizer, "words")              # [V] words by form; "word-starts", "tokens": more
     known = abbreviations(tokenizer)                # ids of St, Mr, Dr …: words by form
-    needs_period(log_V, other_V, known)             # those that are likely only for the period after the blank
+    needs_period(log_V, other_V, known)             # those that are likely only because of the period after the blank
 
-A token is a word by form if it begins one (`Ġ`, `▁`, no `##`), has a letter or a digit, and is no more than one. What
-follows the blank makes the model end the word there by itself, with one exception: before a period, `St` may be the
-likeliest "word", as in *St. Louis*. Two things must say that a token is such an abbreviation in this text: the
-sentence splitter, which has a list of them, and the model, which gives an abbreviation little probability if the
-sentence ends with an exclamation mark. Probabilities are never changed: a token that is left out keeps its share.
+A token is a word by form if it begins one (`Ġ`, `▁`, no `##`), has a letter or a digit, and is a single word. The text
+after the blank makes the model end the word there, with one exception: before a period, `St` may be the most likely
+"word", as in *St. Louis*. A token is taken for such an abbreviation if both the sentence splitter, which has a list of
+them, and the model say so: the model gives an abbreviation little probability if the sentence ends with an exclamation
+mark. Probabilities are never renormalised: an excluded token keeps its share.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALONE = regex.compile(ALONE)
 
 
 def glued_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """[V] which tokens have no space before them, by the mark that the vocabulary puts on pieces."""
+    """[V] tokens without a space before them, by the marker of the vocabulary."""
     if tokenizer.style in ("Ġ", "▁"):
         return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.pieces])
     return np.array([piece.startswith("##") for piece in tokenizer.pieces])
@@ -45,7 +45,7 @@ def glued_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=8)
 def allowed_tokens(tokenizer: Tokenizer, candidates: Candidates) -> npt.NDArray[np.bool_]:
-    """[V] tokens that may fill a blank; special ones never do."""
+    """[V] tokens that may fill a blank; special tokens never do."""
     allowed = np.ones(tokenizer.size, dtype=np.bool_)
     if candidates != "tokens":
         glued = glued_tokens(tokenizer)
@@ -58,12 +58,12 @@ def allowed_tokens(tokenizer: Tokenizer, candidates: Candidates) -> npt.NDArray[
 
 
 def surface(tokenizer: Tokenizer, id: int) -> str:
-    """A token as a person reads it; `##` stays."""
+    """A token in readable form; `##` stays."""
     return tokenizer.decode([id]).strip() or tokenizer.readable(tokenizer.token(id))
 
 
 def _is_word(text: str, glued: bool) -> bool:
-    """One word; characters of scripts without spaces are words wherever they are."""
+    """Whether a token is one word; characters of scripts without spaces are words anywhere."""
     if glued and not _ALONE.match(text):
         return False
     if text.isalnum():
@@ -87,7 +87,7 @@ def abbreviations(tokenizer: Tokenizer, language: str = "en") -> npt.NDArray[np.
 
 
 def without_periods(pieces: tuple[str, ...], mask: str) -> str | None:
-    """The text (`Blanks.pieces`) with another sentence end right after its blanks; None where there is no period there.
+    """The text (`Blanks.pieces`) with another sentence end right after its blanks; None if no period follows them.
 
     >>> without_periods(("It is ", ". So ", " is it."), "[MASK]")
     'It is [MASK]! So [MASK] is it.'
@@ -100,12 +100,12 @@ def without_periods(pieces: tuple[str, ...], mask: str) -> str | None:
 
 
 def ends_sentence(after: str) -> bool:
-    """Whether what comes after a blank begins with a period."""
+    """Whether the text after a blank begins with a period."""
     after = after.lstrip(" ")
     return after.startswith(PERIOD) and not after.startswith(PERIOD * 2)
 
 
 def needs_period(log_V: Tensor, other_V: Tensor, known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Abbreviations whose log-probability falls where the sentence ends otherwise."""
+    """Abbreviations whose log-probability falls if the sentence ends with another mark."""
     falls: npt.NDArray[np.bool_] = ((other_V[known] - log_V[known]).exp() < LESS).cpu().numpy()
     return np.compress(falls, known)

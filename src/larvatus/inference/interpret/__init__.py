@@ -1,1 +1,1 @@
-"""Looking inside a model: how its vectors lie in space, what its attention heads look at, which of them it needs."""
+"""Model analysis: isotropy of vectors, attention weights and head types, importance and pruning of heads."""

@@ -1,11 +1,11 @@
 """The attention weights of a text: α of every layer and head, as the model computes them (chapter eq. 11.3, 11.6).
 
     attention = attend(encoder, tokenizer, "The cat sat on the mat.")
-    attention.weights[2, 0]          # layer 3, head 1: [T, T], row i says what token i looks at
+    attention.weights[2, 0]          # layer 3, head 1: [T, T], row i is what token i attends to
     attention.tokens                 # ('[CLS]', 'the', 'cat', …, '[SEP]')
 
-Layers and heads are counted from 1 where people see them, as in Clark et al. (2019), and from 0 in arrays.
-L layers, H heads, T tokens, the frame [CLS] … [SEP] among them.
+Layers and heads are counted from 1 for users, as in Clark et al. (2019), and from 0 in arrays.
+L layers, H heads, T tokens, including the special tokens [CLS] … [SEP].
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _PUNCTUATION = regex.compile(rf"(?V1)[\s{PUNCTUATION}]*[{PUNCTUATION}][\s{PUNCTU
 
 
 @dataclass(frozen=True, eq=False)
-class Passage:
-    """One sequence as the model reads it, with its special tokens."""
+class TokenPassage:
+    """A sequence with its special tokens."""
 
     ids: Ints
-    """[T] the frame among them."""
+    """[T] including special tokens."""
     tokens: tuple[str, ...]
-    """What each token stands for: its characters in the text, or the name of a special token."""
+    """Text of each token, or the name of a special token."""
     punctuation: Bools
-    """[T] tokens of punctuation alone."""
+    """[T] tokens that are only punctuation."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,14 +94,14 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
 
 
 def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
-    """All weights of a text that the model can read at once; a longer one is refused."""
+    """All weights of a text; one that does not fit into the model's window is refused."""
     alignment = tokenizer.encode(text)
     room = tokenizer.frame.single.room(encoder.reach)
     if not len(alignment):
-        raise UsageError("there is no token in the text to look at; give a text with words")
+        raise UsageError("the text has no token; give a text with words")
     if len(alignment) > room:
         raise UsageError(
-            f"the text has {len(alignment):,} tokens and the model sees {room:,} at once; shorten it, or look at its "
+            f"the text has {len(alignment):,} tokens and the model's window has {room:,}; shorten it, or analyse "
             "heads over many passages with --corpus"
         )
     passage = framed_passage(tokenizer, alignment, 0, len(alignment))
@@ -109,8 +109,8 @@ def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     return TextAttention(text, passage.tokens, passage.punctuation, np.stack(layers))
 
 
-def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: int) -> Passage:
-    """Tokens start … end − 1 of a text in their frame."""
+def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: int) -> TokenPassage:
+    """Tokens start … end − 1 of a text, with special tokens."""
     surfaces = [alignment.text[a:b] for a, b in alignment.spans[start:end].tolist()]
     names = [
         surface.strip() or tokenizer.readable(tokenizer.token(id))
@@ -119,7 +119,7 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
     dress = tokenizer.frame.single
     before, after = ([tokenizer.token(id) for id in gap] for gap in dress.gaps)
-    return Passage(
+    return TokenPassage(
         ids=dress.ids(alignment.ids[start:end]),
         tokens=(*before, *names, *after),
         punctuation=dress.filled(0, np.array(marks, np.int64)).astype(np.bool_),
@@ -127,8 +127,8 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
 
 
 @torch.inference_mode()
-def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
-    """For each layer: α [H, T, T] of each passage, read together."""
+def passage_weights(encoder: Encoder, passages: Sequence[TokenPassage]) -> Iterator[list[Tensor]]:
+    """For each layer: α [H, T, T] of each passage, computed in one batch."""
     batch = TokenBatch.of(
         [passage.ids.tolist() for passage in passages], words=[[NO_WORD] * len(passage.ids) for passage in passages]
     )
@@ -136,8 +136,8 @@ def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[l
     yield from encoder.attention(on_device(batch, device))
 
 
-def batches(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
-    """Passages in their order, some at a time."""
+def batches(encoder: Encoder, passages: Sequence[TokenPassage]) -> Iterator[list[TokenPassage]]:
+    """Passages in order, in batches."""
     budget = BUDGETS.get(encoder.device.type, BUDGETS["cuda"])
     lengths = np.array([len(passage.ids) for passage in passages], dtype=np.int64)
     for first, last in runs(lengths, budget):

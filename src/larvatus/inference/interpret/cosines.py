@@ -1,7 +1,7 @@
 """Expected cosine of pairs of word instances, layer by layer, in one pass.
 
-Two words drawn from a large corpus hardly ever share a passage, but in a sample of passages they often would, and then
-share its topic. So all pairs from *different* passages are taken. With the sum s_b of the n_b unit vectors of passage
+Two random words of a large corpus hardly ever share a passage, but in a sample of passages they often do, and then
+share its topic. So all pairs from *different* passages are used. With the sum s_b of the n_b unit vectors of passage
 b, S = Σ s_b and n = Σ n_b, no pair needs to be formed:
 
     A   = (‖S‖² − Σ ‖s_b‖²) / (n² − Σ n_b²)        expected cosine (Ethayarajh 2019)
@@ -23,7 +23,7 @@ from larvatus.core.arrays import Doubles
 
 
 def unit_vectors(x_LND: npt.NDArray[Any]) -> tuple[Doubles, npt.NDArray[np.bool_]]:
-    """Of the units that have a direction in every layer; and which units these are, [N]."""
+    """Unit vectors of the units with a direction in every layer, and which units these are, [N]."""
     x = x_LND.astype(np.float64)
     lengths = np.linalg.norm(x, axis=-1)
     sound = (np.isfinite(lengths) & (lengths > 0)).all(axis=0)
@@ -31,7 +31,7 @@ def unit_vectors(x_LND: npt.NDArray[Any]) -> tuple[Doubles, npt.NDArray[np.bool_
 
 
 class RunningCosines:
-    """Sums over L layers of D dimensions. They grow with `add`."""
+    """Running sums over L layers of D dimensions."""
 
     def __init__(self, layers: int, size: int) -> None:
         self.count = self.passages = 0
@@ -41,7 +41,7 @@ class RunningCosines:
         self._sizes = 0
 
     def add(self, u_LND: Doubles) -> None:
-        """The unit vectors of one passage."""
+        """Add the unit vectors of one passage."""
         count = u_LND.shape[1]
         if not count:
             return
@@ -57,7 +57,7 @@ class RunningCosines:
         return float(self.contributions(layer).sum())
 
     def contributions(self, layer: int) -> Doubles:
-        """[D], their sum the expected cosine."""
+        """[D]; their sum is the expected cosine."""
         within = np.diagonal(self._outer[layer])
         shares: Doubles = (self.total[layer] ** 2 - within) / (self.count**2 - self._sizes)
         return shares

@@ -1,10 +1,10 @@
-"""The frequency effect (Zhou et al. 2022): instances of frequent words look less alike than people find them.
+"""The frequency effect (Zhou et al. 2022): cosine underestimates the similarity of instances of frequent words.
 
 For words from every range of frequency: the mean cosine between their instances (Ethayarajh's self-similarity),
-against the logarithm of how often they occur. Where it falls with frequency, cosine underestimates the similarity of
-frequent words, standardised or not.
+against the logarithm of their frequency. If it falls with frequency, cosine underestimates the similarity of frequent
+words, standardised or not.
 
-    chosen = choose_words(portion, seed=0)       # some of each range of frequency, all that occur twice
+    chosen = choose_words(portion, seed=0)       # some words of each range of frequency that occur twice
     words = RunningWords(chosen, layers, size)   # sums of their unit vectors
 """
 
@@ -23,9 +23,9 @@ from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.isotropy import mean_pair_cosine
 
 A_BIN = 100
-"""Words of each range, at most."""
+"""Most words of each range."""
 STEPS = 2
-"""Ranges of a factor of ten: 1 to 3.16, 3.16 to 10, …"""
+"""Ranges per factor of ten: 1 to 3.16, 3.16 to 10, …"""
 
 
 class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,22 +42,22 @@ class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FrequencyEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one layer."""
+    """Frequency effect in one layer."""
 
     words: int
     pearson: float
-    """Of self-similarity with the logarithm of frequency, over words."""
+    """Correlation of self-similarity with the logarithm of frequency, over words."""
     spearman: float
     bins: tuple[FrequencyBin, ...]
 
 
 def word_key(word: str) -> str | None:
-    """What counts as the same word; None for numbers and punctuation."""
+    """Key under which words are the same; None for numbers and punctuation."""
     return word.casefold() if word.isalpha() else None
 
 
 def choose_words(portion: Mapping[str, int], frequency: Mapping[str, int], *, seed: int) -> list[str]:
-    """Words that occur at least twice in the portion, of each range of frequency no more than `A_BIN`, at random."""
+    """Words that occur at least twice in the portion, at most `A_BIN` of each range of frequency, at random."""
     ranges: dict[int, list[str]] = {}
     for word in sorted(portion):
         if portion[word] >= 2:
@@ -74,7 +74,7 @@ def _range(count: int) -> int:
 
 
 class RunningWords:
-    """Sums of unit vectors of chosen words. They grow with `add`."""
+    """Running sums of unit vectors of chosen words."""
 
     def __init__(self, words: Sequence[str], layers: int, size: int) -> None:
         self._index = {word: number for number, word in enumerate(words)}
@@ -89,7 +89,7 @@ class RunningWords:
                 self._counts[number] += 1
 
     def effect(self, layer: int, frequency: Counter[str]) -> FrequencyEffect | None:
-        """None where fewer than two words occur twice."""
+        """The effect in a layer; None if fewer than two words occur twice."""
         kept = [(word, number) for word, number in self._index.items() if self._counts[number] >= 2]
         if len(kept) < 2:
             return None

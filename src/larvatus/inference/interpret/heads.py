@@ -1,15 +1,15 @@
-"""What each attention head looks at, in numbers (Clark et al. 2019, *What does BERT look at?*, §3).
+"""Statistics of attention heads (Clark et al. 2019, *What does BERT look at?*, §3).
 
-For every layer and head, means over the query tokens i of all passages, the frame among them:
+For every layer and head, means over the query tokens i of all passages, including special tokens:
 
-    entropy      −Σ_j α_ij log α_ij, in nats; `uniform` is log T, that of a head which looks at all alike
+    entropy      −Σ_j α_ij log α_ij, in nats; `uniform` is log T, that of uniform attention
     distance     Σ_j α_ij |i − j|, in tokens
-    self         α_ii          previous  α_i,i−1 where there is one          next  α_i,i+1 where there is one
+    self         α_ii          previous  α_i,i−1 if it exists                next  α_i,i+1 if it exists
     [CLS], [SEP], punctuation        Σ of α_ij over such tokens j
 
-A head has the type of the largest share, if that is at least half (`SHARE`); else it is `broad` if its entropy is at
-least 0.8 of uniform attention's (`BROAD`); else `mixed`. The shares overlap: before a closing [SEP], the next
-token *is* [SEP].
+A head has the type of its largest share, if that is at least half (`SHARE`); otherwise it is `broad` if its entropy is
+at least 0.8 of uniform attention's (`BROAD`), else `mixed`. The shares overlap: before a closing [SEP], the next token
+*is* [SEP].
 
     stats = head_statistics(encoder, passages)
     stats[0].type                                    # of layer 1, head 1: 'previous'
@@ -29,14 +29,14 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.inference.interpret.attention import Passage, TextAttention, batches, framed_passage, passage_weights
+from larvatus.inference.interpret.attention import TextAttention, TokenPassage, batches, framed_passage, passage_weights
 from larvatus.models.nn.encoder import Encoder
 
 HeadType = Literal["self", "previous", "next", "cls", "separator", "punctuation", "broad", "mixed"]
 SHARE = 0.5
-"""A head whose mean share on one kind of token is at least this has that type."""
+"""Least mean share on one kind of token that gives a head this type."""
 BROAD = 0.8
-"""A head whose entropy is at least this part of uniform attention's, and that has no such share, is broad."""
+"""Least entropy of a broad head, as a share of uniform attention's."""
 
 _SUMS = ("entropy", "uniform", "distance", "self", "previous", "next", "cls", "separator", "punctuation")
 
@@ -85,8 +85,10 @@ class HeadStatistics(Settings):
         return {**fields, "type": self.type}
 
 
-def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, most: int) -> Iterator[Passage]:
-    """Up to `most` passages of at most `length` tokens, frame and all; long documents are cut evenly, to their end."""
+def read_passages(
+    documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, most: int
+) -> Iterator[TokenPassage]:
+    """Up to `most` passages of at most `length` tokens with special tokens; long documents are split evenly."""
     left = most
     for document in documents:
         alignment = tokenizer.encode(document.text)
@@ -101,11 +103,11 @@ def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length
 
 
 def head_statistics(
-    encoder: Encoder, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
+    encoder: Encoder, passages: Sequence[TokenPassage], progress: Callable[[int], None] = lambda _: None
 ) -> list[HeadStatistics]:
     """One row for each head, layer by layer."""
     if not passages:
-        raise DataError("there is no passage to look at; name text with words in it")
+        raise DataError("there is no passage to analyse; name text with words in it")
     sums = np.zeros((len(_SUMS), encoder.depth, encoder.heads))
     queries = neighbours = 0
     for some in batches(encoder, passages):
@@ -136,7 +138,7 @@ def passage_sums(weights_HTT: Tensor, punctuation: np.ndarray) -> np.ndarray:
     places = torch.arange(tokens, device=a.device)
     apart_TT = (places[:, None] - places[None, :]).abs().to(a.dtype)
     marks = torch.from_numpy(np.flatnonzero(punctuation)).to(a.device)
-    columns_HT = a.sum(1)  # what each token gets from all queries
+    columns_HT = a.sum(1)  # attention that each token receives from all queries
     sums = torch.stack(
         [
             torch.special.entr(a).sum((1, 2)),

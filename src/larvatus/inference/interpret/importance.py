@@ -1,19 +1,29 @@
-"""How much a model needs each attention head (Michel et al. 2019, *Are sixteen heads really better than one?*, §3).
+"""Importance of attention heads (Michel et al. 2019, *Are sixteen heads really better than one?*, §3), and pruning.
 
-    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss as it is
+    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss with ξ = 1
 
-The loss is that of masked language modelling on held-out text whose masks are fixed, of a left-to-right model that of
-the next token, so the difference is due to the head alone. Its standard error is over batches, each with its own
-difference. A negative change: the model does better without the head.
+The loss is masked-LM loss on held-out text with fixed masks, or next-token loss of a left-to-right model, so that the
+difference is due to the head only. Its standard error is over batches, each with its own difference. If the change is
+negative, the model is better without the head.
 
     importance = head_importance(network, batches)
     importance.rows[0].change, importance.rows[0].error
+
+`prune_heads` masks heads permanently: it sets their columns of the output projection to zero and saves the model. A
+head's output reaches the rest of the model only through its K columns of W^O, so that the saved model computes exactly
+what the masked one did. Shapes stay the same: `transformers` loads the model like any other, and it is no smaller or
+faster.
+
+    prune_heads(bundle, [(1, 2), (3, 1)], Path("pruned"), source="runs/mine")
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +32,18 @@ from torch import Tensor
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.outputs import check_directory
+from larvatus.core.ranges import digits
 from larvatus.core.settings import Settings
+from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
+from larvatus.models.bundle.card import without_marks
+from larvatus.models.bundle.directory import Bundle, read_card, write_bundle
+from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.encoder import Encoder
 
 MEASURED = ("masked-lm", "causal-lm")
 Head = tuple[int, int]
@@ -34,7 +51,7 @@ Head = tuple[int, int]
 
 
 NOT_MEASURED = (
-    "has no masked-lm head, nor one for the next token, whose loss tells what attention heads are worth; use a model "
+    "has no masked-lm or causal-lm head, whose loss measures the importance of attention heads; use a model "
     "pretrained with masked-lm or causal-lm"
 )
 
@@ -44,32 +61,32 @@ class HeadImportance(Settings):
     """Counted from 1."""
     head: int
     loss: float
-    """Of the model with this head masked."""
+    """Loss of the model with this head masked."""
     change: float
-    """That loss less the loss of the whole model: what the head is worth, in nats a predicted token."""
+    """Increase of the loss over the whole model, in nats per predicted token: the importance of the head."""
     error: float
-    """Standard error of the change, over batches; NaN where there is one batch alone."""
+    """Standard error of the change, over batches; NaN with one batch."""
 
 
 class Importance(Settings, omit_defaults=True):
     loss: float
-    """Of the whole model."""
+    """Loss of the whole model."""
     hidden: int
-    """Tokens predicted: those that were hidden, of a left-to-right model those that follow another."""
+    """Predicted tokens: masked ones, or in a left-to-right model all but the first."""
     tokens: int
     """Tokens read."""
     rows: tuple[HeadImportance, ...]
     """Layer by layer."""
     pruned: float | None = None
-    """Loss without the heads that were pruned, all together."""
+    """Loss without the pruned heads."""
     objective: str = "masked-lm"
-    """Whose loss it is."""
+    """Objective of the loss."""
 
 
 def head_importance(
     network: Network, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
 ) -> Importance:
-    """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
+    """Mask every head by itself, on the same batches. `progress` is called after each pass over them."""
     encoder = network.encoder
     whole, counts = masked_losses(network, held_out)
     progress()
@@ -89,7 +106,7 @@ def head_importance(
 
 
 def measured_objective(network: Network) -> str | None:
-    """The objective of a model whose loss tells what heads are worth; None where it has no such objective."""
+    """The objective of a model whose loss measures importance; None if it has none."""
     return next((name for name in MEASURED if name in network.objectives), None)
 
 
@@ -111,7 +128,7 @@ def masked_losses(
         raise ArtefactError(f"the model {NOT_MEASURED}")
     head: Any = network.heads[objective]
     if not any(batch.targets[head.needs].count for batch in held_out):
-        raise DataError("there is no hidden token to predict; give more text")
+        raise DataError("there is no masked token to predict; give more text")
     encoder = network.encoder
     device = encoder.device
     kept = keep_all_but(masked, layers=encoder.depth, heads=encoder.heads, device=device)
@@ -126,7 +143,7 @@ def masked_losses(
 
 
 def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: torch.device) -> Tensor | None:
-    """ξ [L, H]: 0 for masked heads, else 1; None where none is masked."""
+    """ξ [L, H]: 0 for masked heads, else 1; None if none is masked."""
     if not masked:
         return None
     kept = torch.ones(layers, heads)
@@ -134,3 +151,50 @@ def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: tor
         check_head(layer, head, layers=layers, heads=heads)
         kept[layer - 1, head - 1] = 0
     return kept.to(device)
+
+
+def read_heads(text: str) -> list[Head]:
+    """Parse ``1:2,3:1`` (layer:head, both counted from 1).
+
+    >>> read_heads("1:2, 3:1")
+    [(1, 2), (3, 1)]
+    """
+    heads = []
+    for name in text.split(","):
+        layer, colon, head = name.strip().partition(":")
+        if not colon or digits(layer) is None or digits(head) is None:
+            raise UsageError(f"{name.strip()!r} names no head; use layer:head, such as 1:2,3:1")
+        heads.append((int(layer), int(head)))
+    return heads
+
+
+def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
+    """Mask these heads in the weights."""
+    for layer, head in heads:
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
+    encoder.zero_heads(heads)
+
+
+def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
+    """Write the model without the output of these heads. `source` names the model in its lineage and card."""
+    check_directory(out, (), inputs=[bundle.path])
+    network = copy.deepcopy(bundle.network)
+    zero_heads(network.encoder, heads)
+    names = [f"{layer}:{head}" for layer, head in heads]
+    pruned = dataclasses.replace(
+        bundle,
+        path=out,
+        network=network,
+        lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
+        claims=(),  # they hold for the whole model
+    )
+    layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
+    write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))
+
+
+def _card(bundle: Bundle, names: Sequence[str], *, source: str, name: str) -> str:
+    card = without_marks(read_card(bundle)) or f"# {name}\n"
+    return (
+        f"{card.rstrip()}\n\n## Attention heads masked\n\nBy Larvatus {VERSION} in `{source}`, of which the card "
+        f"above speaks: heads {', '.join(names)} (layer:head, from 1). Their columns of the output projection are 0.\n"
+    )

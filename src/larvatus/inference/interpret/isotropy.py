@@ -3,10 +3,12 @@
     report = measure_isotropy(encoder, tokenizer, ["held_out.txt"], IsotropyOptions(), standardise=fitted)
     report.layers[6].plain.expected, report.layers[6].standardised.expected
 
-For each layer: the expected cosine of two word instances (Ethayarajh 2019), which dimensions make it (Timkey & van
-Schijndel 2021), IsoScore* beside it (Rudman & Eickhoff 2024), since mean cosine only looks at where vectors point on
-average, and how self-similarity of words falls or rises with their frequency (Zhou et al. 2022). Words are counted in
-all of the text; passages drawn at random go through the model.
+For each layer: the expected cosine of two word instances (Ethayarajh 2019), the dimensions that contribute most to it
+(Timkey & van Schijndel 2021), IsoScore* (Rudman & Eickhoff 2024), because the mean cosine only measures the average
+direction of vectors, and how the self-similarity of words varies with their frequency (Zhou et al. 2022). Words are
+counted in the whole text; a random sample of passages goes through the model.
+
+    draw_isotropy(report, Path("isotropy.png"), title="runs/mine")      # with matplotlib, the extra `plots`
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
+from larvatus.core.outputs import new_output
 from larvatus.core.ranges import Instances, Seed, Share, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
@@ -27,12 +31,11 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.interpret.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.inference.interpret.frequency import FrequencyEffect, RunningWords, choose_words, word_key
-from larvatus.inference.vectors.bulk.parts import Piece
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import Pool
-from larvatus.inference.vectors.passages import PassageOptions, passages, sample
-from larvatus.inference.vectors.standardise.fit import counted, every_layer
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.passages import PassageOptions, TextPiece, passages, sample
+from larvatus.inference.vectors.standardise import Standardiser
+from larvatus.inference.vectors.standardise_fit import counted, every_layer
 from larvatus.metrics.isotropy import isoscore_star
 from larvatus.models.nn.encoder import Encoder
 
@@ -40,36 +43,36 @@ from larvatus.models.nn.encoder import Encoder
 class IsotropyOptions(Settings):
     pool: Pool = "mean"
     punctuation: bool = False
-    """Whether marks that stand alone count as words."""
+    """Whether punctuation counts as words."""
     passages: PassageOptions = PassageOptions()
     most: Instances = 20_000
-    """Word instances that go through the model (or a few more: whole passages)."""
+    """Word instances in the sample (or a few more: passages are complete)."""
     rogue: SizeOrNone = 3
-    """Dimensions to name."""
+    """Number of rogue dimensions to report."""
     shrinkage: Share = 0.0
-    """ζ of IsoScore*: how far the covariance is moved to one that is the same in all directions."""
+    """ζ of IsoScore*: shrinkage of the covariance towards an isotropic one."""
     seed: Seed = 0
 
 
-class Rogue(msgspec.Struct, frozen=True, kw_only=True):
+class RogueDimension(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int
     contribution: float
-    """To the expected cosine."""
+    """Contribution to the expected cosine."""
     share: float
-    """Of the expected cosine; without meaning where that is about 0."""
+    """Share of the expected cosine; meaningless if that is about 0."""
 
 
 class Isotropy(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one layer's vectors."""
+    """Isotropy of one layer's vectors."""
 
     expected: float
     """Cosine of two word instances: the anisotropy."""
     standard_error: float
     isoscore: float
-    rogue: tuple[Rogue, ...]
-    """The dimensions that contribute most, first."""
+    rogue: tuple[RogueDimension, ...]
+    """Dimensions with the largest contributions, in order."""
     frequency: FrequencyEffect | None
-    """None where fewer than two words occur twice."""
+    """None if fewer than two words occur twice."""
 
 
 class LayerIsotropy(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +86,7 @@ class IsotropyReport(msgspec.Struct, frozen=True, kw_only=True):
     instances: int
     passages: int
     counted: int
-    """Words in which frequencies were counted."""
+    """Words of the text in which frequencies were counted."""
     size: int
     """Dimensions."""
     standardise: str | None
@@ -100,24 +103,24 @@ def measure_isotropy(
     progress: Callable[[int], None] = lambda _: None,
     skipped: Skipped | None = None,
 ) -> IsotropyReport:
-    """The figures of every layer over the word instances of a corpus."""
+    """Isotropy of every layer, over word instances of a corpus."""
     if standardise is not None:
         standardise.check("word", options.pool)
     frequency: Counter[str] = Counter()
     read = passages(paths, options.passages, Skipped() if skipped is None else skipped)
-    drawn = sample(_counted(read, frequency), options.most, seed=options.seed)
-    if len(drawn) < 2:
+    sampled = sample(_counted(read, frequency), options.most, seed=options.seed)
+    if len(sampled) < 2:
         raise DataError(
-            f"{', '.join(paths[:3])}: words of different passages are compared, and there are {len(drawn)} passages; "
+            f"{', '.join(paths[:3])}: words of different passages are compared, and there are {len(sampled)} passages; "
             "name more text"
         )
-    portion = Counter(key for piece in drawn for key in _keys(piece))
+    portion = Counter(key for piece in sampled for key in _keys(piece))
     chosen = choose_words(portion, frequency, seed=options.seed)
     layers, size = encoder.depth + 1, encoder.width
-    kinds = [_Kind(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
+    kinds = [_Sums(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
     covariance = RunningCovariance(layers, size)
     mean, scale = _moments(standardise, layers)
-    for block in every_layer(encoder, tokenizer, drawn, "word", options.pool):
+    for block in every_layer(encoder, tokenizer, sampled, "word", options.pool):
         for vectors in block:
             kept, words = counted(vectors, punctuation=options.punctuation)
             x = kept.astype(np.float64)
@@ -143,14 +146,14 @@ def measure_isotropy(
     )
 
 
-def _counted(pieces: Iterable[Piece], frequency: Counter[str]) -> Iterator[Piece]:
-    """The same passages, their words counted as they pass."""
+def _counted(pieces: Iterable[TextPiece], frequency: Counter[str]) -> Iterator[TextPiece]:
+    """The same passages; their words are counted on the way."""
     for piece in pieces:
         frequency.update(_keys(piece))
         yield piece
 
 
-def _keys(piece: Piece) -> list[str]:
+def _keys(piece: TextPiece) -> list[str]:
     words = (piece.text[start:end] for start, end in segment_words(piece.text).tolist())
     return [key for word in words if (key := word_key(word)) is not None]
 
@@ -158,7 +161,7 @@ def _keys(piece: Piece) -> list[str]:
 def _moments(standardise: Standardiser | None, layers: int) -> tuple[Doubles, Doubles]:
     if standardise is None:
         return np.zeros((layers, 1, 1)), np.ones((layers, 1, 1))
-    mean, scale = standardise.moments(LayerMix.read("all", layers=layers - 1))
+    mean, scale = standardise.moments(LayerWeights.read("all", layers=layers - 1))
     return mean, scale
 
 
@@ -166,8 +169,8 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-class _Kind:
-    """What is summed of plain vectors, and of standardised ones."""
+class _Sums:
+    """Running sums of plain or of standardised vectors."""
 
     def __init__(self, chosen: Sequence[str], layers: int, size: int) -> None:
         self.cosines = RunningCosines(layers, size)
@@ -185,7 +188,7 @@ class _Kind:
             contributions = self.cosines.contributions(layer)
             top = np.argsort(-contributions, kind="stable")[: options.rogue].tolist()
             rogue = tuple(
-                Rogue(
+                RogueDimension(
                     dimension=d, contribution=float(contributions[d]), share=_share(float(contributions[d]), expected)
                 )
                 for d in top
@@ -201,3 +204,51 @@ class _Kind:
                 )
             )
         return made
+
+
+COLOURS = {"plain": "#D55E00", "standardised": "#0072B2"}  # of Okabe and Ito's palette
+MARKERS = {"plain": "o", "standardised": "s"}
+
+
+def draw_isotropy(report: IsotropyReport, path: Path, *, title: str) -> None:
+    """Write the plot as PNG."""
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(12, 4.2), dpi=150, layout="constrained")
+    cosine, score, frequency = figure.subplots(1, 3)
+    layers = [layer.layer for layer in report.layers]
+    for name, by_layer in _kinds(report).items():
+        style = {"color": COLOURS[name], "marker": MARKERS[name], "linewidth": 1.6, "markersize": 5, "label": name}
+        errors = [isotropy.standard_error for isotropy in by_layer]
+        cosine.errorbar(layers, [isotropy.expected for isotropy in by_layer], yerr=errors, capsize=2, **style)
+        score.plot(layers, [isotropy.isoscore for isotropy in by_layer], **style)
+        effect = by_layer[-1].frequency
+        if effect is not None:
+            middles = [math.sqrt(frequency_bin.low * frequency_bin.high) for frequency_bin in effect.bins]
+            frequency.plot(middles, [frequency_bin.similarity for frequency_bin in effect.bins], **style)
+    cosine.axhline(0, color="#888888", linewidth=1, linestyle=":", zorder=1)
+    cosine.set_title("expected cosine of two word instances", fontsize=10, loc="left")
+    score.set_title("IsoScore*", fontsize=10, loc="left")
+    score.set_ylim(bottom=0)
+    frequency.set_title(f"cosine of instances of one word, layer {layers[-1]}", fontsize=10, loc="left")
+    frequency.set_xscale("log")
+    frequency.set_xlabel(f"occurrences in {report.counted:,} words")
+    for axes in (cosine, score):
+        axes.set_xlabel("layer (0: embeddings)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (cosine, score, frequency):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+    if report.standardise:
+        cosine.legend(frameon=False)
+    figure.suptitle(f"{title} · {report.instances:,} word instances", x=0.01, ha="left", fontsize=11)
+    with new_output(path) as aside:
+        figure.savefig(aside, format="png")
+
+
+def _kinds(report: IsotropyReport) -> dict[str, list[Isotropy]]:
+    kinds = {"plain": [layer.plain for layer in report.layers]}
+    after = [layer.standardised for layer in report.layers if layer.standardised is not None]
+    return {**kinds, "standardised": after} if after else kinds

@@ -3,19 +3,20 @@
     numbers = cluster(vectors, seed=0)                  # [N] 0, 1, … by size, the largest first
     names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
 
-Clusters are found among the vectors themselves, not on the map: k-means over their leading principal components, for
-the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 10%; one cluster where no
-silhouette reaches `WORTHWHILE`.
+Clusters are computed from the vectors, not from the map: k-means over their leading principal components, for the k
+with the best silhouette (Rousseeuw 1987), or the largest k within 10% of it; one cluster if no silhouette reaches
+`WORTHWHILE`.
 
-Typical is a word whose log-odds in a cluster stand out against the other clusters, with the whole as prior (Monroe et
-al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0 its sum;
+A word is typical of a cluster if its log-odds there are significantly higher than in the other clusters, with the whole
+as prior (Monroe et al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0 its
+sum;
 
     δ_w = log (y_w + α_w)/(n + α_0 − y_w − α_w) − the same of the others
     z_w = δ_w / √(1/(y_w + α_w) + 1/(y′_w + α_w))
 
-A word names a cluster if it stands out by 1.64 standard deviations and is three times as frequent in its sentences as
-elsewhere; five times, if it is one of the commonest words, which make up half of what is written: in any language
-these are mostly function words (`which`, `from`), whose numbers differ with the style of a few texts.
+A word names a cluster if z is above 1.64 and the word is three times as frequent in its sentences as elsewhere; five
+times, if it is one of the most common words, which make up half of all text: in any language these are mostly function
+words (`which`, `from`), whose counts vary with the style of a few texts.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from larvatus.data.text.words import segment_words
 from larvatus.inference.maps.project import principal_components
 
 MOST = 8
-"""Clusters tried, at most."""
+"""Most clusters that are tried."""
 WORTHWHILE = 0.1
-"""A silhouette below this is no cluster."""
+"""Least silhouette of a clustering."""
 _DIMENSIONS = 20
 _SMALLEST = 5  # instances a cluster, on average
-_WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or two Latin letters are seldom telling
-_STANDS_OUT = 1.64  # in standard deviations: one in twenty by chance
+_WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or two Latin letters say little
+_SIGNIFICANT = 1.64  # in standard deviations: one in twenty by chance
 _TIMES = 3  # as frequent as elsewhere
 _TIMES_OF_COMMON = 5
 _COMMON = 1 / 2  # of all words that are read
@@ -53,7 +54,7 @@ def can_cluster() -> bool:
 
 
 def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST) -> Ints:
-    """[N, D] → [N] the cluster of each, numbered by size."""
+    """[N, D] → [N] cluster numbers, by size."""
     count = len(vectors)
     tried = range(2, min(most, count // _SMALLEST) + 1)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -76,7 +77,7 @@ def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST
 
 
 def by_size(numbers: Ints) -> Ints:
-    """The same clusters, numbered by size, the largest first; of equal ones the earlier.
+    """The same clusters, numbered by size, largest first; the earlier of equal ones first.
 
     >>> by_size(np.array([4, 7, 7, 4, 7])).tolist()
     [1, 0, 0, 1, 0]
@@ -96,13 +97,13 @@ def context_words(text: str, leave_out: Iterable[str]) -> list[str]:
 
 
 def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int = 3) -> list[str]:
-    """A name for each cluster, no two alike: its most typical words, or its number where none stands out."""
+    """A distinct name for each cluster: its most typical words, or its number if it has none."""
     sizes = np.bincount(numbers).tolist()
     if len(sizes) == 1:
         return ["all"]
     counts: list[Counter[str]] = [Counter() for _ in sizes]
     for words, number in zip(contexts, numbers.tolist(), strict=True):
-        counts[number].update(set(words))  # in how many sentences, so that one odd sentence counts once
+        counts[number].update(set(words))  # number of sentences, so that one odd sentence counts once
     names: list[str] = []
     common = common_words(contexts)
     for number, inside in enumerate(counts):
@@ -113,7 +114,7 @@ def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int 
             word
             for word in inside
             if inside[word] > 1
-            and scores[word] > _STANDS_OUT
+            and scores[word] > _SIGNIFICANT
             and inside[word] / sizes[number]
             >= (_TIMES_OF_COMMON if word in common else _TIMES) * others[word] / elsewhere
         ]
@@ -124,7 +125,7 @@ def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int 
 
 
 def common_words(contexts: Sequence[Sequence[str]], share: float = _COMMON) -> set[str]:
-    """The commonest words, as many as it takes to make up a share of all that is written.
+    """The most common words that together make up a share of all text.
 
     >>> sorted(common_words([["the", "river", "the"], ["the", "loan", "and"]], 0.5))
     ['the']
@@ -140,7 +141,7 @@ def common_words(contexts: Sequence[Sequence[str]], share: float = _COMMON) -> s
 
 
 def log_odds(inside: Counter[str], others: Counter[str]) -> dict[str, float]:
-    """z of every word of a cluster against the others; see the head of this file."""
+    """z of every word of a cluster against the others; see the docstring of this file."""
     n, m = inside.total(), others.total()
     prior = n + m
     scores = {}

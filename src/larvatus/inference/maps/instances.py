@@ -1,13 +1,12 @@
-"""Instances of words in a corpus: each with the sentence it stands in.
+"""Instances of words in a corpus, each with its sentence.
 
     sample = find_instances(documents, ["bank"], FindOptions(limit=2_000))
     sample.instances[0].text, sample.instances[0].start, sample.total
 
-A word is what the aligner takes for one (`data/text/words.py`), whole, in any case unless `cased`; "New York" is two
-words
-in a row. Of more instances than the limit a sample is kept: a random number for each instance, f(seed, number), and the
-smallest ones stay, so the sample does not depend on how the corpus is read. Words and languages share the limit
-alike: a rare one keeps all that it has.
+Words are those of the aligner (`data/text/words.py`), in any case unless `cased`; "New York" is two words in a row. Of
+more instances than the limit, a sample is kept: each instance has a random number f(seed, number), and the smallest
+ones stay, so that the sample does not depend on how the corpus is read. Words and languages share the limit equally; a
+rare one keeps all its instances.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ from larvatus.inference.vectors.passages import breaks_lines
 Group = TypeVar("Group")
 _BLOCK = 4_096
 _LONG = 800
-"""Characters that a sentence seldom has: the splitter may have lost its way among quotation marks."""
-_STOP = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|[。！？]|\n)")  # a run of stops is gone through once
+"""Characters of an unusually long sentence: the splitter may have missed its end among quotation marks."""
+_STOP = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|[。！？]|\n)")  # a run of stops is scanned once
 _SPELLINGS = 4_000_000
-"""Characters of text whose words are remembered, to suggest other spellings of a word that never comes."""
+"""Characters of text whose words are kept, to suggest spellings for a word that does not occur."""
 
 
 class FindOptions(Settings):
     limit: Count = 2_000
-    """Instances kept, in all."""
+    """Most instances, in total."""
     cased: bool = False
     """Whether *Bank* is another word than *bank*."""
     language: str = "en"
-    """Language of text that names none, for cutting sentences."""
+    """Language of texts that do not name theirs, for sentence splitting."""
     sentences: Mode = "library"
-    """How documents are cut into sentences."""
+    """Sentence splitter."""
     seed: Seed = 0
-    """Of the sample."""
+    """Seed of the sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CorpusInstance:
     word: str
-    """As it was asked for."""
+    """Word as requested."""
     text: str
     """Its sentence."""
     start: int
@@ -67,15 +66,15 @@ class Instance:
     line: int
     language: str | None = None
     label: str | None = None
-    """What the record says of the text: its sense, for instance."""
+    """Label of the record: its sense, for instance."""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    instances: list[Instance]
+class InstanceSample:
+    instances: list[CorpusInstance]
     """In the order of the corpus."""
     totals: dict[tuple[str, str], int]
-    """Instances in the corpus, by word and language; those left out of the sample too."""
+    """Instances in the corpus, by word and language, including those outside the sample."""
     documents: int
 
     @property
@@ -83,8 +82,8 @@ class Found:
         return sum(self.totals.values())
 
 
-def find_instances(documents: Iterable[Document], words: Sequence[str], options: FindOptions) -> Found:
-    """All instances of the words, or a sample. A word that never comes is refused, with spellings that do."""
+def find_instances(documents: Iterable[Document], words: Sequence[str], options: FindOptions) -> InstanceSample:
+    """All instances of the words, or a sample. A word that does not occur is refused, with similar words that do."""
     if options.limit < 1:
         raise UsageError(f"a map needs a limit of at least 3 instances, not {options.limit}")
     targets = _targets(words, cased=options.cased)
@@ -92,7 +91,7 @@ def find_instances(documents: Iterable[Document], words: Sequence[str], options:
     spellings = _Spellings()
     count = 0
     for count, document in enumerate(documents, start=1):  # noqa: B007
-        spellings.see(document.text)
+        spellings.add(document.text)
         for instance in _in_document(document, targets, options):
             sample.add(instance, document.language or options.language)
     if not count:
@@ -102,11 +101,11 @@ def find_instances(documents: Iterable[Document], words: Sequence[str], options:
             near = spellings.near(word)
             suggestion = f"; near it are {', '.join(near)}" if near else "; check the spelling"
             raise DataError(f"{word!r} is not among the words of the corpus{suggestion}")
-    return Found(sample.kept(), dict(sample.totals), count)
+    return InstanceSample(sample.kept(), dict(sample.totals), count)
 
 
 Targets = Mapping[tuple[str, ...], str]
-"""From the words that an instance is made of, in the case they are compared in, to what was asked for."""
+"""From the folded words of a requested term to the term."""
 
 
 def _targets(words: Sequence[str], *, cased: bool) -> Targets:
@@ -114,7 +113,7 @@ def _targets(words: Sequence[str], *, cased: bool) -> Targets:
     for word in words:
         parts = tuple(_fold(word[start:end], cased) for start, end in segment_words(word).tolist())
         if not parts:
-            raise UsageError(f"{word!r} is no word; name one such as bank")
+            raise UsageError(f"{word!r} is not a word; name one such as bank")
         targets.setdefault(parts, word)
     if not targets:
         raise UsageError("no word was named; name one such as bank")
@@ -125,7 +124,7 @@ def _fold(text: str, cased: bool) -> str:
     return text if cased else text.casefold()
 
 
-def _in_document(document: Document, targets: Targets, options: FindOptions) -> Iterator[Instance]:
+def _in_document(document: Document, targets: Targets, options: FindOptions) -> Iterator[CorpusInstance]:
     firsts = {parts[0] for parts in targets}
     folded = _fold(document.text, options.cased)
     if not any(first in folded for first in firsts):
@@ -145,7 +144,7 @@ def _in_document(document: Document, targets: Targets, options: FindOptions) -> 
                 continue
             for parts, word in targets.items():
                 if tuple(units[place : place + len(parts)]) == parts:
-                    yield Instance(
+                    yield CorpusInstance(
                         word=word,
                         text=sentence,
                         start=spans[place][0],
@@ -158,7 +157,7 @@ def _in_document(document: Document, targets: Targets, options: FindOptions) -> 
 
 
 def _sentences(text: str, language: str, mode: Mode) -> Iterator[tuple[int, int]]:
-    """Sentences; those of an unlikely length are cut again, at every full stop and line break."""
+    """Sentences; unusually long ones are split again, at every full stop and line break."""
     for begin, stop in sentence_spans(text, language=language, mode=mode):
         if stop - begin > _LONG:
             for match in _STOP.finditer(text, begin, stop):
@@ -174,11 +173,11 @@ class _Sample:
     def __init__(self, limit: int, seed: int) -> None:
         self._limit = limit
         self._numbers = _numbers(seed)
-        self._heaps: dict[tuple[str, str], list[tuple[int, int, Instance]]] = {}
+        self._heaps: dict[tuple[str, str], list[tuple[int, int, CorpusInstance]]] = {}
         self._count = 0
         self.totals: Counter[tuple[str, str]] = Counter()
 
-    def add(self, instance: Instance, language: str) -> None:
+    def add(self, instance: CorpusInstance, language: str) -> None:
         group = instance.word, language
         self.totals[group] += 1
         self._count += 1
@@ -189,7 +188,7 @@ class _Sample:
         else:
             heapq.heappushpop(heap, entry)
 
-    def kept(self) -> list[Instance]:
+    def kept(self) -> list[CorpusInstance]:
         shares = allot({group: len(heap) for group, heap in self._heaps.items()}, self._limit)
         chosen = [entry for group, heap in self._heaps.items() for entry in heapq.nlargest(shares[group], heap)]
         return [instance for _, _, instance in sorted(chosen, key=lambda entry: -entry[1])]
@@ -202,7 +201,7 @@ def _numbers(seed: int) -> Iterator[int]:
 
 
 def allot(sizes: Mapping[Group, int], limit: int) -> dict[Group, int]:
-    """How many of each group are kept: the same number, or all that a small group has.
+    """Number of instances of each group that are kept: an equal share, or all of a small group.
 
     >>> allot({"en": 10, "de": 500}, 100)
     {'en': 10, 'de': 90}
@@ -221,7 +220,7 @@ class _Spellings:
     words: Counter[str] = field(default_factory=Counter)
     left: int = _SPELLINGS
 
-    def see(self, text: str) -> None:
+    def add(self, text: str) -> None:
         if self.left > 0:
             self.words.update(re.findall(r"[^\W\d_]+", text[: self.left]))
             self.left -= len(text)

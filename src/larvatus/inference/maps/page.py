@@ -2,7 +2,7 @@
 
     path.write_text(map_page(result, colour="cluster"))
 
-One file of some hundred kilobytes for a thousand instances; `inference/search/page.py` keeps it safe and offline.
+One file of some hundred kilobytes for a thousand instances; `inference/web_page.py` keeps it safe and offline.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.inference.maps.instances import Instance
+from larvatus.inference.maps.instances import CorpusInstance
 from larvatus.inference.maps.word_map import WordMap
-from larvatus.inference.search.page import asset, whole_page
+from larvatus.inference.web_page import asset, build_page
 
 _EITHER_SIDE = 240
 """Characters of a sentence shown before and after the word."""
@@ -46,11 +46,11 @@ def map_page(result: WordMap, *, colour: str = "auto", label: str = "label") -> 
         "points": points,
     }
     package = "larvatus.inference.maps"
-    return whole_page(f"{title} · map", body=asset(package, "map.html"), script=asset(package, "map.js"), data=data)
+    return build_page(f"{title} · map", body=asset(package, "map.html"), script=asset(package, "map.js"), data=data)
 
 
 def about(result: WordMap) -> str:
-    """In one line: what is shown, of how much, and how."""
+    """Summary in one line: instances, documents, method."""
     shown, total = len(result.instances), result.total
     of = f" of {total:,}" if total > shown else ""
     method = "UMAP" if result.method == "umap" else "principal components"
@@ -58,16 +58,16 @@ def about(result: WordMap) -> str:
 
 
 def shown_fields(result: WordMap, *, colour: str, label: str) -> dict[str, list[str]]:
-    """Fields that tell points apart, and the one that was asked for in any case."""
+    """Fields whose values differ between points, and always the requested one."""
     everything = result.fields(label)
     if colour != "auto" and colour not in everything:
         raise UsageError(f"the points cannot be coloured by {colour}{did_you_mean(colour, everything)}")
-    told = {name: values for name, values in everything.items() if len(set(values)) > 1 or name == colour}
-    return told or {"word": everything["word"]}
+    differing = {name: values for name, values in everything.items() if len(set(values)) > 1 or name == colour}
+    return differing or {"word": everything["word"]}
 
 
 def chosen_field(columns: dict[str, list[str]], colour: str) -> str:
-    """A label of the records first, then languages, words and clusters."""
+    """The field to colour by: a label of the records first, then languages, words and clusters."""
     if colour != "auto":
         return colour
     known = ("language", "word", "cluster", "source")
@@ -76,7 +76,7 @@ def chosen_field(columns: dict[str, list[str]], colour: str) -> str:
 
 
 def middles(clusters: Sequence[str], points: npt.NDArray[np.float64]) -> list[dict[str, Any]]:
-    """The name of each cluster and the median of its points; none where all is one cluster."""
+    """Name and median point of each cluster; empty if there is only one."""
     names = list(dict.fromkeys(clusters))
     if len(names) < 2:
         return []
@@ -96,8 +96,8 @@ def _between_0_and_1(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
     return flat.round(4)
 
 
-def _parts(instance: Instance) -> list[str]:
-    """Before the word, the word, after it: cut here, as browsers count characters in another way."""
+def _parts(instance: CorpusInstance) -> list[str]:
+    """Text before the word, the word, text after it; split here, because browsers count characters differently."""
     before, after = instance.text[: instance.start], instance.text[instance.end :]
     if len(before) > _EITHER_SIDE:
         before = "… " + before[-_EITHER_SIDE:]

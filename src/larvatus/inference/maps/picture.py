@@ -6,22 +6,23 @@ draw_map(result, Path("bank.png"), colour="cluster")
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.core.arrays import Doubles
 from larvatus.core.outputs import as_written, new_output
-from larvatus.inference.maps.labels import place_labels
 from larvatus.inference.maps.page import about, chosen_field, middles, shown_fields
 from larvatus.inference.maps.word_map import WordMap
 
-# Okabe and Ito's palette, told apart by the colour-blind, and markers that tell the same in black and white
+# Okabe and Ito's palette, distinguishable for the colour-blind, and markers for black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6BC9", "#7F7F7F", "#A6761D", "#1B9E77")
 MARKERS = ("o", "s", "^", "D", "P")
 MOST_GROUPS = 12
-"""Groups in the legend; what is beyond is drawn in grey as one."""
+"""Groups in the legend; all others are drawn in grey."""
 
 
 def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = "label") -> None:
@@ -59,14 +60,14 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
 
 
 def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict[str, Any]]) -> None:
-    """The name of each cluster beside its points, with a line to its middle where it had to stand apart."""
+    """Write the name of each cluster near its points, with a line to its centre if it is far away."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.patheffects import withStroke
 
     figure = axes.figure
     canvas: Any = FigureCanvasAgg(figure)
     renderer = canvas.get_renderer()
-    figure.draw_without_rendering()  # the layout is known from here on
+    figure.draw_without_rendering()  # fixes the layout
     figure.set_layout_engine("none")
     frame, legend = axes.get_window_extent(), axes.get_legend()
     corner = np.array([frame.x0, frame.y0])
@@ -94,3 +95,69 @@ def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else text[:12] + "…" + text[-27:]
+
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+CELL = 4.0
+"""Pixels of a cell in which points are counted."""
+STEP = 8
+"""Pixels between two candidate positions."""
+FAR = 0.02
+"""Cost of a pixel of distance, in covered points: a name moves 50 pixels to uncover a point."""
+
+
+def place_labels(
+    points_N2: Doubles,
+    middles_K2: Doubles,
+    sizes_K2: Doubles,
+    canvas: tuple[float, float],
+    *,
+    taken: Sequence[Box] = (),
+    margin: float = 4.0,
+) -> Doubles:
+    """[K, 2] centres of the names of clusters on a canvas of (width, height) pixels, near their points.
+
+    Names cover as few points as possible and never each other or the `taken` boxes, such as a legend. If the canvas is
+    too small, they overlap as little as possible. Points are counted in a grid (a summed-area table), so that any box
+    costs four additions; of all positions of a grid, the one with the fewest points is taken, the nearest of equal
+    ones.
+    """
+    width, height = canvas
+    sums = _sums(points_N2, width, height)
+    boxes = list(taken)
+    places_K2 = np.empty_like(middles_K2)
+    for number, (middle, size) in enumerate(zip(middles_K2, sizes_K2, strict=True)):
+        half = size / 2 + margin
+        xs = np.arange(half[0], max(width - half[0], half[0] + 1), STEP)
+        ys = np.arange(half[1], max(height - half[1], half[1] + 1), STEP)
+        places = np.stack(np.meshgrid(xs, ys), axis=-1).reshape(-1, 2)
+        low, high = places - half, places + half
+        covered = _inside(sums, low, high)
+        clash = np.zeros(len(places))
+        for left, top, right, bottom in boxes:
+            clash += (low[:, 0] < right) & (high[:, 0] > left) & (low[:, 1] < bottom) & (high[:, 1] > top)
+        far = np.linalg.norm(places - middle, axis=1)
+        best = int(np.argmin(covered + FAR * far + 1e6 * clash))
+        places_K2[number] = places[best]
+        boxes.append((*low[best].tolist(), *high[best].tolist()))
+    return places_K2
+
+
+def _sums(points_N2: Doubles, width: float, height: float) -> Doubles:
+    """[Y + 1, X + 1] points in all cells above and left of a corner."""
+    columns, rows = int(np.ceil(width / CELL)) + 1, int(np.ceil(height / CELL)) + 1
+    at = np.clip((points_N2 // CELL).astype(np.int64), 0, [columns - 1, rows - 1])
+    counts = np.zeros((rows + 1, columns + 1))
+    np.add.at(counts, (at[:, 1] + 1, at[:, 0] + 1), 1.0)
+    return counts.cumsum(0).cumsum(1)
+
+
+def _inside(sums: Doubles, low: Doubles, high: Doubles) -> Doubles:
+    """Points in each box, to whole cells."""
+    most = np.array([sums.shape[1] - 1, sums.shape[0] - 1])
+    first = np.clip(np.floor(low / CELL).astype(np.int64), 0, most)
+    last = np.clip(np.ceil(high / CELL).astype(np.int64), 0, most)
+    a, b = first[:, 1], last[:, 1]
+    left, right = first[:, 0], last[:, 0]
+    return np.asarray(sums[b, right] - sums[a, right] - sums[b, left] + sums[a, left])

@@ -1,10 +1,10 @@
-"""Vectors into the plane: UMAP (McInnes et al. 2018), or the two principal components where UMAP cannot be had.
+"""Projection of vectors into the plane: UMAP (McInnes et al. 2018), or two principal components without UMAP.
 
     flat = project(vectors, method="auto", seed=0)
     flat.points, flat.method, flat.note             # [N, 2], 'umap', or 'pca' and why
 
-UMAP keeps neighbours together, by cosine; distances between groups mean little. Principal components keep
-what varies most, linearly. The same vectors and seed give the same points.
+UMAP keeps neighbours together, by cosine; distances between groups mean little. Principal components keep the
+directions of largest variance. The same vectors and seed give the same points.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from larvatus.core.errors import DataError, UsageError
 Method = Literal["auto", "umap", "pca"]
 
 FEWEST = 3
-"""Points of a map."""
+"""Least points of a map."""
 FEWEST_FOR_UMAP = 10
-"""Below, its graph of neighbours says nothing and its first layout cannot be computed."""
+"""With fewer points its graph of neighbours is meaningless and its first layout cannot be computed."""
 NEIGHBOURS = 15
 
 
@@ -35,7 +35,7 @@ class Projection:
     """[N, 2]"""
     method: Literal["umap", "pca"]
     note: str = ""
-    """Why it is not the method that was hoped for."""
+    """Why another method was used than the preferred one."""
 
 
 def has_umap() -> bool:
@@ -51,14 +51,14 @@ def project(vectors: npt.NDArray[np.float32], *, method: Method = "auto", seed: 
         return Projection(principal_components(vectors, 2), "pca")
     if not has_umap():
         if method == "umap":
-            raise UsageError('UMAP is not installed; pip install "larvatus[maps]", or say --method pca')
+            raise UsageError('UMAP is not installed; pip install "larvatus[maps]", or use --method pca')
         return Projection(
             principal_components(vectors, 2), "pca", 'UMAP is not installed (pip install "larvatus[maps]")'
         )
     if count < FEWEST_FOR_UMAP:
         if method == "umap":
             raise DataError(
-                f"UMAP needs at least {FEWEST_FOR_UMAP} instances, and there {_are(count)}; give more text, or say "
+                f"UMAP needs at least {FEWEST_FOR_UMAP} instances, and there {_are(count)}; give more text, or use "
                 "--method pca"
             )
         note = f"UMAP needs at least {FEWEST_FOR_UMAP} instances, and there {_are(count)}"
@@ -71,7 +71,7 @@ def _are(count: int) -> str:
 
 
 def _umap(vectors: npt.NDArray[np.float32], seed: int) -> Doubles:
-    with warnings.catch_warnings():  # of its own dependencies, of threads, and of parts without a link between them
+    with warnings.catch_warnings():  # warnings of its dependencies, of threads, and of disconnected parts
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -81,16 +81,16 @@ def _umap(vectors: npt.NDArray[np.float32], seed: int) -> Doubles:
             min_dist=0.1,
             metric="cosine",
             random_state=seed,
-            n_jobs=1,  # what a seed asks for in any case
+            n_jobs=1,  # a seed implies it
         ).fit_transform(vectors)
     points: Doubles = np.asarray(flat, dtype=np.float64)
-    return np.where(np.isfinite(points), points, 0.0)  # what has no neighbours is left without a place
+    return np.where(np.isfinite(points), points, 0.0)  # points without neighbours get no position
 
 
 def principal_components(vectors: npt.NDArray[np.floating], count: int) -> Doubles:
     """The first principal components of rows, [N, D] → [N, count]; each one's largest loading is positive."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    _, axes = np.linalg.eigh(centred.T @ centred)  # D × D, however many rows there are; ascending
+    _, axes = np.linalg.eigh(centred.T @ centred)  # D × D, whatever the number of rows; ascending
     axes = axes[:, ::-1][:, :count]
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     flat: Doubles = centred @ axes

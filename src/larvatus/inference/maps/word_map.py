@@ -24,11 +24,11 @@ from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, as_cell
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
-from larvatus.inference.maps.instances import Found, Instance
+from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
 from larvatus.inference.maps.project import Method, project
-from larvatus.inference.vectors.layers import LayerMix, Layers
+from larvatus.inference.vectors.layers import Layers, LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
@@ -37,13 +37,13 @@ class MapOptions(Settings):
     layers: Layers = "last"
     """See `inference/vectors/layers.py`."""
     pool: Pool = "mean"
-    """How the subwords of an instance become one vector."""
+    """Pooling of subwords."""
     standardise: Standardiser | None = None
-    """Each dimension to mean 0 and spread 1 first (eq. 11.12)."""
+    """Scale each dimension to mean 0 and standard deviation 1 first (eq. 11.12)."""
     method: Method = "auto"
-    """auto: UMAP where it can be had."""
+    """auto uses UMAP if it is installed."""
     clusters: Count = MOST
-    """Clusters, at most; 1: none are looked for."""
+    """Most clusters; 1 for none."""
     seed: SmallSeed = 0
 
 
@@ -52,22 +52,22 @@ class WordMap(Tabular):
     """N instances in the plane."""
 
     words: tuple[str, ...]
-    instances: tuple[Instance, ...]
+    instances: tuple[CorpusInstance, ...]
     points: npt.NDArray[np.float64]
     """[N, 2]"""
     method: str
     clusters: tuple[str, ...] | None
-    """[N] the name of each one's cluster; None where none were looked for."""
+    """[N] name of each instance's cluster; None without clustering."""
     total: int
     """Instances in the corpus."""
     documents: int
     tokens: int
-    """Read in their sentences, to the end."""
+    """Tokens of their sentences, all of which were read."""
     notes: tuple[str, ...] = ()
-    """What was not as one may have hoped."""
+    """Notes on the method, such as a missing library."""
 
     def fields(self, label: str = "label") -> dict[str, list[str]]:
-        """What points can be coloured by, with the value of each point: only what tells points apart."""
+        """Fields that points can be coloured by, with the value of each point."""
         columns: dict[str, list[str]] = {}
         if any(instance.label is not None for instance in self.instances):
             columns[label] = [instance.label or "none" for instance in self.instances]
@@ -106,7 +106,7 @@ class WordMap(Tabular):
         return list(self.to_dict()["points"])
 
     def to_csv(self, label: str = "label") -> str:
-        """The points as a table; text that a spreadsheet would take for a formula begins with an apostrophe."""
+        """The points as CSV; text that a spreadsheet would read as a formula begins with an apostrophe."""
         rows = [{name: as_cell(value) for name, value in row.items()} for row in self.to_dict(label)["points"]]
         out = io.StringIO()
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
@@ -118,8 +118,8 @@ class WordMap(Tabular):
         return f"<WordMap of {', '.join(self.words)}: {len(self.instances):,} instances by {self.method}>"
 
 
-def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: Found, options: MapOptions) -> WordMap:
-    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
+def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: InstanceSample, options: MapOptions) -> WordMap:
+    if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a map needs one vector for each instance, and layers = all gives several; name a mix")
     vectors, tokens = instance_vectors(encoder, tokenizer, sample.instances, options)
     has_vector = ~np.isnan(vectors[:, 0])  # a missing vector is NaN throughout
@@ -151,7 +151,9 @@ def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: Found, options
     )
 
 
-def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], options: MapOptions) -> tuple[str, ...]:
+def _clusters(
+    vectors: npt.NDArray[np.float32], instances: list[CorpusInstance], options: MapOptions
+) -> tuple[str, ...]:
     numbers = cluster(vectors, seed=options.seed, most=options.clusters)
     targets = Counter(instance.text[instance.start : instance.end] for instance in instances)
     names = typical_words([context_words(instance.text, targets) for instance in instances], numbers)
@@ -159,9 +161,9 @@ def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], optio
 
 
 def instance_vectors(
-    encoder: Encoder, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: list[CorpusInstance], options: MapOptions
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """[N, D], NaN where an instance has none; and how many tokens were read. A sentence is read once."""
+    """Vectors [N, D], NaN for an instance without one, and the number of tokens read. A sentence is read once."""
     places: dict[str, list[int]] = {}
     for number, instance in enumerate(instances):
         places.setdefault(instance.text, []).append(number)

@@ -1,4 +1,4 @@
-"""What `larvatus.load` returns: one object with the verbs. It imports no training.
+"""The class that `larvatus.load` returns. It imports no training.
 
     import larvatus as lv
 
@@ -6,8 +6,8 @@
     model.fill("The appeal was [MASK].")[0].token
     model.embed(["The appeal was dismissed."], unit="word", layers="last4")[0].shape
 
-`encoder.py` has what any encoder can do (vectors, similarity, senses, attention), `model.py` what its heads can do
-(fill, score, predict) and how it is saved, `loading.py` where it comes from.
+`encoder.py` has the methods of any encoder (vectors, similarity, senses, attention), `model.py` those of heads (fill,
+score, predict) and saving, `loading.py` how a model is loaded.
 """
 
 from larvatus.inference.model.encoder import EncoderModel

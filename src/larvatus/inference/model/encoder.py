@@ -1,4 +1,4 @@
-"""What any loaded encoder can do, whatever heads it has: vectors of texts and words, and what is made of them.
+"""Methods of any loaded encoder, whatever heads it has: vectors of texts and words, similarity, maps, senses.
 
 model.embed(["the river", "the town"]).shape                        # [2, D]
 model.similarity("the *bank* of the river", "the *bank* raised rates")
@@ -7,12 +7,10 @@ model.similarity("the *bank* of the river", "the *bank* raised rates")
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
-import torch
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.tabular import ResultList
@@ -20,78 +18,32 @@ from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts
 from larvatus.data.text.documents import ReadOptions, Skipped
 from larvatus.data.text.languages import Given, read_languages
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.interpret.attention import TextAttention, attend
 from larvatus.inference.maps.instances import FindOptions, find_instances
 from larvatus.inference.maps.word_map import MapOptions, WordMap, map_instances
-from larvatus.inference.model.elsewhere import Origin, loaded_elsewhere
-from larvatus.inference.search.nearest import Concordance
-from larvatus.inference.search.search import SearchOptions, open_place, search
+from larvatus.inference.search.concordance import Concordance
+from larvatus.inference.search.search import SearchOptions, open_source, search
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.tagger import SenseTagger, TagOptions
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.encoded import Spans, Text
-from larvatus.inference.vectors.fingerprints import model_fingerprint
-from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.layers import PARTS, Layers, Unit
 from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.plan import Spans, Text
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.similarity import Instance, Similarities, instance, similarities
-from larvatus.inference.vectors.standardise.standardise import Standardiser, find_standardiser
-from larvatus.inference.vectors.units import PARTS, Unit
+from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.bundle.directory import Bundle
-from larvatus.models.nn.encoder import Encoder
+from larvatus.models.loaded import LoadedModel
 
 
-class EncoderModel:
-    """A loaded network in evaluation mode, with its vocabulary. It holds no state that a call could change."""
-
-    def __init__(self, bundle: Bundle, device: torch.device, *, number: str = "", origin: Origin | None = None) -> None:
-        """`number` is what its weights were rounded to, where they were: int8; `origin` how it is loaded elsewhere."""
-        self.bundle = bundle
-        self.origin = origin
-        self.device = device
-        self.number = number
-        self.network = bundle.network.to(device).eval()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker on another machine loads the model there: weights are never pickled."""
-        if self.origin is None:
-            raise UsageError("a model that was made in memory cannot be sent to a cluster; save it, and load it")
-        return loaded_elsewhere, (self.origin, self.fingerprint)
-
-    def __copy__(self) -> Self:
-        """A second object over the same weights; nothing is loaded."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
-
-    @property
-    def wanted_device(self) -> str:
-        """As it was asked for: auto, cpu or cuda."""
-        return str(self.device) if self.origin is None else self.origin.device
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary."""
-        return self.bundle.tokenizer
-
-    @property
-    def encoder(self) -> Encoder:
-        """The network without its heads: `encoder(batch)` gives the states of the last layer."""
-        return self.network.encoder
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Which weights, settings and vocabulary these are."""
-        weights = model_fingerprint(self.bundle.path, self.tokenizer)
-        return f"{weights}-{self.number}" if self.number else weights
+class EncoderModel(LoadedModel):
+    """A loaded encoder with any heads. No call changes its state."""
 
     def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
-        """A standardiser that was fitted for this very model; one of another model is refused.
+        """A standardiser that was fitted for this model; one of another model is refused.
 
         Args:
-            given: Its name in the model's directory, a file, or one that is loaded; None for none.
+            given: Its name in the model's directory, a file, or a standardiser; None for none.
 
         Returns:
             The standardiser, or None.
@@ -100,10 +52,7 @@ class EncoderModel:
             >>> model.standardiser("z").unit
             'word'
         """
-        standardiser = find_standardiser(self.bundle.path, given) if isinstance(given, str) else given
-        if standardiser is not None:
-            standardiser.check_model(self.fingerprint, self.bundle.path)
-        return standardiser
+        return standardiser_for(self, given)
 
     def embed(
         self,
@@ -115,22 +64,22 @@ class EncoderModel:
         spans: Spans | Sequence[Spans] | None = None,
         **settings: Any,
     ) -> Any:
-        """Vectors as arrays: a matrix of sentences or documents, one array [units, D] for each text of other units.
+        """Vectors as arrays: a matrix for sentences or documents, one array [units, D] per text for other units.
 
         Args:
-            texts: One text, or several; one of several may also be a list of words.
-            unit: What gets a vector: `token`, `word`, `span`, `sentence` or `document`.
+            texts: One text, or several; a text in a list can be a list of words.
+            unit: Unit that gets a vector: `token`, `word`, `span`, `sentence` or `document`.
             layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
             pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls.
-            spans: Of unit `span`, (start, end) in characters: a list for one text, a list of lists for several. Without
-                it they are marked with stars, `"the *bank* of a river"`.
+            spans: For unit `span`, (start, end) in characters: a list for one text, a list of lists for several.
+                Without it, spans are marked with stars, `"the *bank* of a river"`.
             **settings: `normalise` (length 1), `standardise` (the name of a standardiser that `larvatus isotropy fit`
                 saved with the model, eq. 11.10 to 11.12), `overlap` (tokens that windows of a long text share),
                 `precision` (`fp32`, `bf16`), `tokens` (of a batch).
 
         Returns:
-            Of sentences and documents: [D] for one text, [n, D] for several. Of other units: [units, D] for one text, a
-            list of such for several. Long texts are read in overlapping windows, to their end.
+            For sentences and documents: [D] for one text, [n, D] for several. For other units: [units, D] for one text,
+            a list of arrays for several. Long texts are read completely, in overlapping windows.
 
         Example:
             >>> model.embed(["the river ran", "the town"]).shape, model.embed("the river", unit="word").shape
@@ -154,11 +103,11 @@ class EncoderModel:
     def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
 
     def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
-        """As `embed`, with what each unit says, its characters, and how much was read.
+        """Like `embed`, with the text and characters of each unit, and how much was read.
 
         Args:
             texts: One text, or several.
-            **settings: As those of `embed`; the unit is `word` by default.
+            **settings: Those of `embed`; the unit is `word` by default.
 
         Returns:
             `Vectors` for one text, a list for several.
@@ -173,7 +122,7 @@ class EncoderModel:
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
     ) -> tuple[list[Vectors], bool]:
-        """Vectors of each text, and whether one text was given by itself."""
+        """Vectors of each text, and whether a single text was given."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
         inputs, single = checked_texts_or_words(texts)
@@ -198,7 +147,7 @@ class EncoderModel:
             a: A text with one word between stars.
             b: Another.
             layers: As in `embed`.
-            pool: How subwords become one vector: mean, sum, max, first or last.
+            pool: Pooling of subwords: mean, sum, max, first or last.
             standardise: A standardiser, or its name.
 
         Returns:
@@ -220,17 +169,17 @@ class EncoderModel:
         pool: Pool = "mean",
         standardise: str | Standardiser | None = None,
     ) -> Similarities:
-        """Cosines between word instances, one a text.
+        """Cosines between word instances, one per text.
 
         Args:
             texts: Two or more texts, each with one word between stars.
-            spans: The word of each text by its characters, (start, end), in place of stars.
+            spans: Characters (start, end) of the word of each text, instead of stars.
             layers: As in `embed`.
-            pool: How subwords become one vector: mean, sum, max, first or last.
+            pool: Pooling of subwords: mean, sum, max, first or last.
             standardise: A standardiser, or its name.
 
         Returns:
-            The instances, and `.matrix` of their cosines; printed, it is a table.
+            The instances, and `.matrix` of their cosines; it prints as a table.
 
         Example:
             >>> model.similarities(["the *river*", "a *river*", "the *bank*"]).matrix.shape
@@ -240,35 +189,35 @@ class EncoderModel:
         if spans is not None and len(spans) != len(listed):
             raise UsageError(f"{len(listed)} texts, but {len(spans)} spans; give one for each text")
         options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
-        instances = [instance(text, spans[n] if spans is not None else None) for n, text in enumerate(listed)]
+        instances = [word_instance(text, spans[n] if spans is not None else None) for n, text in enumerate(listed)]
         return similarities(self.encoder, self.tokenizer, instances, options)
 
     @overload
-    def nearest(self, query: str | Instance, paths: str | Sequence[str], **settings: Any) -> Concordance: ...
+    def nearest(self, query: str | WordInstance, paths: str | Sequence[str], **settings: Any) -> Concordance: ...
 
     @overload
     def nearest(
-        self, query: Sequence[str | Instance], paths: str | Sequence[str], **settings: Any
+        self, query: Sequence[str | WordInstance], paths: str | Sequence[str], **settings: Any
     ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
-        query: str | Instance | Sequence[str | Instance],
+        query: str | WordInstance | Sequence[str | WordInstance],
         paths: str | Sequence[str],
         *,
         standardise: str | Standardiser | None = None,
         text: str | None = None,
         **settings: Any,
     ) -> Concordance | ResultList[Concordance]:
-        """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
+        """The instances of a word nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
-            standardise: A standardiser, or its name; an index knows its own.
+            standardise: A standardiser, or its name; an index has its own.
             text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
-                all words), `layers` and `pool` (of text; an index or a file knows its own).
+                all words), `layers` and `pool` (for text; an index or a file has its own).
 
         Returns:
             A concordance for one query, a list for several: `.hits`, nearest first, each with its `.cosine` and `.row`.
@@ -280,7 +229,7 @@ class EncoderModel:
         _check_names("nearest", settings, SearchOptions.__struct_fields__)
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
         options = options.with_text(text)
-        place = open_place([paths] if isinstance(paths, str) else paths)
+        place = open_source([paths] if isinstance(paths, str) else paths)
         marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
         return hits[0] if single else ResultList(hits)
@@ -295,14 +244,14 @@ class EncoderModel:
         skipped: Skipped | None = None,
         **settings: Any,
     ) -> WordMap:
-        """Instances of words in a corpus as points in the plane: near means used alike (Fig. 11.7).
+        """Instances of words in a corpus as points in the plane: nearby points are used alike (Fig. 11.7).
 
         Args:
             words: One word, or several.
-            corpus: Text to look for them in: files, folders, globs.
+            corpus: Text to search: files, folders, globs.
             text: Column of tables that holds the text; guessed by default.
-            reading: How the text is read.
-            skipped: Counts what reading left out.
+            reading: Options for reading text.
+            skipped: Counts of skipped text.
             **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
                 `layers`, `pool`, `standardise`, `method` (`auto`, `umap`, `pca`), `clusters`.
 
@@ -329,10 +278,10 @@ class EncoderModel:
     def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
 
     def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
-        """What every head looks at in a text.
+        """Attention weights of every head on a text.
 
         Args:
-            texts: One text that the model can read at once, or several.
+            texts: One text that fits into the model's window, or several.
 
         Returns:
             For one text its `.tokens` and `.weights` [layers, heads, T, T], a row for each token; a list for several.
@@ -346,16 +295,16 @@ class EncoderModel:
         return weights[0] if single else ResultList(weights)
 
     def senses(
-        self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
+        self, directory: str | Path, *, wordnet: str | Path | None = None, options: SenseOptions | None = None
     ) -> SenseTagger:
-        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this very model.
+        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this model.
 
         `model.senses("runs/senses", wordnet="wordnet/").tag("They sat on the bank of the river.")`
 
         Args:
-            directory: What `larvatus senses build` wrote.
-            wordnet: The folder of WordNet's files; by default Debian's.
-            options: How senses are chosen: `backoff`, `standardise`, `discourse`, `prior`.
+            directory: Output of `larvatus senses build`.
+            wordnet: Folder of WordNet's files; by default Debian's.
+            options: Options of the tagger: `backoff`, `standardise`, `discourse`, `prior`.
 
         Returns:
             The tagger; its `tag` takes one text, or several.
@@ -370,16 +319,16 @@ class EncoderModel:
         return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
 
 
-def _instances(query: Any, word: str | None) -> tuple[list[Instance], bool]:
-    """The word that each query marks, and whether one query was given by itself."""
-    if isinstance(query, Instance):
+def _instances(query: Any, word: str | None) -> tuple[list[WordInstance], bool]:
+    """The word that each query marks, and whether a single query was given."""
+    if isinstance(query, WordInstance):
         return [query], True
-    if isinstance(query, list | tuple) and any(isinstance(each, Instance) for each in query):
+    if isinstance(query, list | tuple) and any(isinstance(each, WordInstance) for each in query):
         several = enumerate(query)
-        texts = [each if isinstance(each, Instance) else checked_text(each, f"query[{at}]") for at, each in several]
-        return [each if isinstance(each, Instance) else instance(each, word=word) for each in texts], False
+        texts = [each if isinstance(each, WordInstance) else checked_text(each, f"query[{at}]") for at, each in several]
+        return [each if isinstance(each, WordInstance) else word_instance(each, word=word) for each in texts], False
     listed, single = checked_texts(query, "query")
-    return [instance(text, word=word) for text in listed], single
+    return [word_instance(text, word=word) for text in listed], single
 
 
 def _check_names(method: str, settings: dict[str, Any], known: Sequence[str]) -> None:

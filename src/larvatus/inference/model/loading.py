@@ -1,4 +1,4 @@
-"""Where a model comes from, a directory or the local cache of the Hugging Face hub, and how it is run.
+"""Loading a model from a directory or the local cache of the Hugging Face hub.
 
 model = load("runs/law", device="cpu", quantise="int8")
 """
@@ -23,15 +23,15 @@ from larvatus.models.nn.device import choose_device, explain_out_of_memory
 RuntimeName = Literal["torch", "onnx"]
 
 
-class Running(Settings):
-    """How a loaded model is run: an option of every command that reads with one."""
+class LoadOptions(Settings):
+    """How a model is run: options of every command that takes a model."""
 
     device: str = "auto"
     """auto, cpu or cuda."""
     quantise: Quantise | None = None
-    """int8: linear layers in whole numbers, quicker on a CPU, a little less exact."""
+    """int8 linear layers: faster on a CPU, slightly less exact."""
     runtime: RuntimeName = "torch"
-    """onnx: the encoder in ONNX Runtime, on a CPU (extra larvatus[onnx])."""
+    """onnx runs the encoder in ONNX Runtime, on a CPU (extra larvatus[onnx])."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,15 +40,15 @@ class Running(Settings):
         if self.runtime not in ("torch", "onnx"):
             raise UsageError(f"runtime is torch or onnx, not {self.runtime!r}")
         if self.quantise is not None and self.runtime == "onnx":
-            raise UsageError("int8 is for the runtime torch; leave out quantise, or runtime onnx")
+            raise UsageError("int8 needs the runtime torch; leave out quantise, or runtime onnx")
 
     @property
     def on_cpu(self) -> str | None:
-        """What of this is for CPUs alone."""
+        """The option that works only on CPUs, if any."""
         return self.quantise or ("onnx" if self.runtime == "onnx" else None)
 
-    def place(self) -> torch.device:
-        """Where it is computed; `auto` is the CPU where nothing else will do."""
+    def torch_device(self) -> torch.device:
+        """The device; `auto` is the CPU if an option needs it."""
         if self.on_cpu is None:
             return choose_device(self.device)
         chosen = choose_device("cpu" if self.device == "auto" else self.device)
@@ -57,41 +57,41 @@ class Running(Settings):
         return chosen
 
     def bundle(self, path: str | Path, **settings: Any) -> Bundle:
-        """A model directory, ready to be run so; settings are those of `load_bundle`."""
-        self.place()  # refused before anything is read
+        """Load a model directory with these options; settings are those of `load_bundle`."""
+        self.torch_device()  # refuses a wrong device before anything is read
         bundle = load_bundle(path, **settings)
         if self.quantise is not None:
             quantise_network(bundle.network)
         if self.runtime == "onnx":
-            from larvatus.inference.model.onnx_runtime import run_in_onnx  # an extra, and a second of imports
+            from larvatus.inference.model.onnx import run_in_onnx  # an extra, and a second of imports
 
             run_in_onnx(bundle)
         return bundle
 
     def load(self, path: str | Path, **settings: Any) -> Model:
-        """The same as a model."""
-        place = self.place()
-        with explain_out_of_memory("take a smaller model, or end other programs"):
+        """The same, as a `Model`."""
+        place = self.torch_device()
+        with explain_out_of_memory("use a smaller model, or end other programs"):
             bundle = self.bundle(path, **settings)
             return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
 
     @property
     def number(self) -> str:
-        """What makes its vectors differ from those of the same weights in float32; nothing where they do not."""
+        """The number type, if vectors differ from those of the same weights in float32; else empty."""
         return self.quantise or ""
 
 
 def _anywhere(path: str | Path) -> str:
-    """The path as another process may be told it; a hub name stays as it is."""
+    """An absolute path for other processes; a hub name stays unchanged."""
     return os.path.abspath(path) if os.path.isdir(path) else str(path)
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a model was loaded from, and how: all that another process needs to load it too."""
+    """Path and options of a model: all that another process needs to load it."""
 
     path: str
-    running: Running
+    running: LoadOptions
     settings: dict[str, Any]
 
     @property
@@ -112,17 +112,17 @@ def load(
     revision: str | None = None,
     online: bool = False,
 ) -> Model:
-    """Load a model directory, ours or one that `transformers` saved, or a model of the Hugging Face hub by its name.
+    """Load a model directory of Larvatus or `transformers`, or a model of the Hugging Face hub by its name.
 
     Args:
-        path: A directory, or `org/name` or `org/name@COMMIT`, which is looked up in the local cache. None: the English
-            model that comes with Larvatus, where it is installed.
+        path: A directory, or `org/name` or `org/name@COMMIT` in the local cache. None for the English model that comes
+            with Larvatus, if it is installed.
         device: `auto`, `cpu`, `cuda`, or a device of torch.
-        quantise: `int8` for linear layers in whole numbers: quicker on a CPU, a little less exact, for inference alone.
+        quantise: `int8` for int8 linear layers: faster on a CPU, slightly less exact, only for inference.
         runtime: `onnx` runs the encoder in ONNX Runtime on the CPU (extra `larvatus[onnx]`).
-        allow_nan: Take weights that are no numbers, rather than refuse them.
+        allow_nan: Accept weights that are NaN.
         revision: The commit of a hub model, 40 digits.
-        online: Download a hub model that is not in the cache; wants a revision.
+        online: Download a hub model that is not in the cache; needs a revision.
 
     Returns:
         The model, in evaluation mode.
@@ -133,7 +133,7 @@ def load(
         >>> load("runs/mine", quantise="int8").embed("the river").shape
         (16,)
     """
-    running = Running(device=str(device), quantise=quantise, runtime=runtime)
+    running = LoadOptions(device=str(device), quantise=quantise, runtime=runtime)
     return running.load(
         model_or_packaged() if path is None else path, allow_nan=allow_nan, revision=revision, online=online
     )

@@ -1,4 +1,4 @@
-"""What a loaded model can do with its heads: fill blanks, score texts, go on with texts, predict; and how it is saved.
+"""Methods of a loaded model with its heads: fill blanks, score and generate text, predict; and saving.
 
 model = larvatus.load("runs/law")
 model.fill("The appeal was [MASK].")[0].token
@@ -39,7 +39,7 @@ from larvatus.tasks.scoring import ScoringOptions
 
 
 class Model(EncoderModel):
-    """A loaded model in evaluation mode; `larvatus.load` gives one. It holds no state that a call could change.
+    """A loaded model in evaluation mode, from `larvatus.load`. No call changes its state.
 
     Example:
         >>> model = lv.load("runs/mine", device="cpu")
@@ -70,20 +70,20 @@ class Model(EncoderModel):
 
         Args:
             texts: One text, or several.
-            top: How many candidates.
-            beam: Fillings of several blanks that are kept on the way.
-            joint: Fill several blanks together; else only each blank's own candidates (`.marginals`) are looked for.
-            words_only: Offer whole words only; False: also subwords (`##ing`), punctuation, and abbreviations before
+            top: Number of candidates.
+            beam: Beam size for several blanks.
+            joint: Fill several blanks jointly; False gives only each blank's own candidates (`.marginals`).
+            words_only: Only whole words; False also allows subwords (`##ing`), punctuation, and abbreviations before
                 their period. Probabilities are the same: over the whole vocabulary, never renormalised.
 
         Returns:
-            One result for one text, a list for several. A model that was trained with a generator fills through that.
+            One result for one text, a list for several. A model that was trained with a generator fills with that.
 
         Example:
             >>> len(model.fill("the [MASK] ran", top=3))
             3
         """
-        require_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
+        require_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused without a predictor
         listed, single = checked_texts(texts)
         kinds: Candidates = "words" if words_only else "tokens"
         fills = [
@@ -100,14 +100,14 @@ class Model(EncoderModel):
     def score(self, texts: Sequence[str], *, method: Method = ...) -> ResultList[Score]: ...
 
     def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | ResultList[Score]:
-        """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
+        """Pseudo-log-likelihood of each text, by token and by word, and perplexity.
 
-        A left-to-right model (gpt) gives the log-likelihood itself.
+        A left-to-right model (gpt) gives the exact log-likelihood.
 
         Args:
-            texts: One text, or several. Long ones are read to their end.
-            method: `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same
-                word (Kauf & Ivanova 2023), so that the end of a rare word does not give it away.
+            texts: One text, or several. Long ones are read completely.
+            method: `original` masks one token at a time (Salazar et al. 2020), `word-l2r` also the rest of its word
+                (Kauf & Ivanova 2023), so that the end of a rare word does not give it away.
 
         Returns:
             One score for one text, a list for several.
@@ -129,18 +129,18 @@ class Model(EncoderModel):
     def generate(self, prompts: Sequence[str], **settings: Any) -> ResultList[Generated]: ...
 
     def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | ResultList[Generated]:
-        """Go on with a text, token after token: for models that were trained to, such as those of gpt and t5.
+        """Continue a text, token by token, with a generative model such as gpt or t5.
 
         Args:
-            prompts: One text, or several. Each is read whole, or refused where it is longer than the model's context.
+            prompts: One text, or several. A prompt longer than the model's context is refused.
             **settings: Those of `larvatus generate`. How long: `max_tokens` (50 by default, or what fits), `stop` (a
                 text before which to end, or several). Which token: the likeliest; or drawn, by `temperature`, `top_k`,
                 `top_p`, `samples` (continuations of each prompt) and `seed`; or by beam search with `beams`,
                 `length_penalty` and `early_stopping`.
 
         Returns:
-            One result for one prompt, a list for several. What a prompt is continued with depends on the seed and its
-            number, not on the other prompts.
+            One result for one prompt, a list for several. A continuation depends on the seed and the number of its
+            prompt, not on the other prompts.
 
         Example:
             >>> writer.generate("the river", max_tokens=3).prompt
@@ -193,23 +193,23 @@ class Model(EncoderModel):
         top: int = 1,
         beams: int | None = None,
     ) -> Prediction | ResultList[Prediction]:
-        """What the head that `larvatus finetune` gave the model says of texts.
+        """Predictions of a fine-tuned head.
 
         Args:
             texts: One input, or an iterable of several. An input is a text; a tuple is one input, too: a pair of texts
                 for a classifier, a question and its passage, the words of a text for a tagger or a finder of spans.
                 Among several, words may be a list.
-            merge: How the windows of a long text decide on its class: the `mean` or the `max` of their scores. A word
-                is decided in the window where it sees most.
-            truncate: Read the first window alone.
+            merge: How the scores of the windows of a long text are combined: `mean` or `max`. A word is predicted in
+                the window where it has the most context.
+            truncate: Read only the first window.
             overlap: Tokens that windows share; a quarter of a window by default.
             length: Tokens of a window; as many as the model has positions by default.
-            batch_tokens: Tokens of a batch; 0: as suits the device.
-            top: Answers to give to a question, likeliest first.
-            beams: Of a model that writes: continuations kept on the way (beam search); greedy by default.
+            batch_tokens: Tokens of a batch; 0 for what suits the device.
+            top: Answers to a question, most likely first.
+            beams: Beam size of a model that writes; greedy by default.
 
         Returns:
-            One answer for one input, a list for several. Each says how much was read, `.coverage`.
+            One answer for one input, a list for several. `.coverage` reports how much was read.
 
         Example:
             >>> classifier.predict("good").label in ("pos", "neg")
@@ -262,20 +262,20 @@ class Model(EncoderModel):
         neutral: Sequence[str] = NEUTRAL_TEXTS,
         length: int | None = None,
     ) -> Classified | ResultList[Classified]:
-        """Classify without training: how likely the words of the labels are at the blank of a pattern.
+        """Classify without training, by the probabilities of label words at the blank of a pattern.
 
         Args:
             texts: One text or pair, or several.
             words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
             pattern: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`; `null`: the text and a blank.
-            examples: Labelled texts, `(text, label)`, or pairs, `(first, second, label)`, that are shown before each
-                text, as many as fit.
-            calibrate: Divide by what the prompt says of neutral texts (Zhao et al. 2021).
-            neutral: Those texts.
+            examples: Demonstrations before each text, as many as fit: `(text, label)`, or pairs
+                `(first, second, label)`.
+            calibrate: Divide by the probabilities for neutral texts (Zhao et al. 2021).
+            neutral: The neutral texts.
             length: Tokens of a sequence; as many as the model has positions by default. The pattern is never cut.
 
         Returns:
-            One answer for one text, a list for several; `.coverage` says how much of each was read.
+            One answer for one text, a list for several; `.coverage` reports how much of each was read.
 
         Example:
             >>> answer = model.prompt("the river", {"wet": "wide", "dry": "deep"}, pattern="{text} was {blank}.")
@@ -309,11 +309,11 @@ class Model(EncoderModel):
         return self.predict(texts, **settings)
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the model into a directory, in the Hugging Face layout where there is one that fits.
+        """Write the model to a directory, in the Hugging Face layout if one fits.
 
         Args:
             directory: A new directory.
-            overwrite: Replace a model that stands there.
+            overwrite: Replace an existing model.
 
         Returns:
             The directory.
@@ -324,9 +324,9 @@ class Model(EncoderModel):
         """
         out, bundle = Path(directory), self.bundle
         check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])
-        before = without_marks(read_card(bundle))  # the model in memory may have changed: these claims are not its
-        said = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
-        card = f"# {out.name}\n\n{said}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
+        before = without_marks(read_card(bundle))  # its claims need not hold for the model in memory
+        origin = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
+        card = f"# {out.name}\n\n{origin}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
         try:
             save_bundle(
                 out,

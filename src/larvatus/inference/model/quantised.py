@@ -1,9 +1,9 @@
-"""int8 inference: which linear layers of a loaded network become whole numbers.
+"""int8 inference: the linear layers of a loaded network that are quantised.
 
     quantise_network(bundle.network)          # the layers of blocks, and the dense layers of heads
 
 Embeddings, norms, attention between projections, and the last layer of a head (classes, words of the vocabulary) stay
-float32: they decide on the answer, and take little of the time.
+float32: they decide the answer, and take little of the time.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from larvatus.models.objectives import MaskedLM
 Quantise = Literal["int8"]
 PLACES: dict[type[nn.Module], tuple[str, ...]] = {
     Attention: ("qkv", "out"),
-    RelativeAttention: ("out",),  # parts of its other matrices are read one by one
+    RelativeAttention: ("out",),  # its other matrices are used in parts
     CrossAttention: ("q", "kv", "out"),
     FeedForward: ("up", "down"),
     Embeddings: ("project",),
     MaskedLM: ("dense",),
     Trunk: ("dense",),
 }
-"""Where linear layers that are only ever called stand, by the module that has them."""
+"""Names of linear layers that are only ever called, by the class of their module."""
 
 
 def int8_weights(network: Network) -> int:
-    """How many weights were replaced."""
+    """Number of quantised weights."""
     return sum(module.weights for module in network.modules() if isinstance(module, Int8Linear))
 
 
 def quantise_network(network: Network) -> None:
-    """Put whole numbers in place of weights; it then computes on a CPU only."""
+    """Replace weights by int8; the network then runs only on a CPU."""
     check_int8()
     made: dict[nn.Module, Int8Linear] = {}
     for module in list(network.modules()):

@@ -1,1 +1,1 @@
-"""The nearest instances in a corpus: index, search, concordance."""
+"""Search for the nearest word instances in a corpus: index, vector files, concordance."""

@@ -3,14 +3,14 @@
     larvatus similar index texts/ --word bank --out bank.index --model runs/mine
 
     index.json       what the vectors are (model, layers, pooling), how many, and the checksum of each file
-    vectors.npy      [N, D] float16, of length 1, instances of one word side by side
-    rows.npy         [N] where each one's row is in …
+    vectors.npy      [N, D] float16 unit vectors, instances of one word in a row
+    rows.npy         [N] the row of each in …
     rows.arrow       … word, left and right context, source, line, start, in the order of the corpus
-    words.arrow      word, first, count: which vectors are a word's
-    standardise.safetensors     where the vectors are standardised
+    words.arrow      word, first, count: the vectors of each word
+    standardise.safetensors     if the vectors are standardised
 
-A search for the instances of one word maps that word's part of `vectors.npy` from the disk. Building streams, goes on
-after a kill, and its memory does not grow with the corpus (but for the list of different words).
+A search for the instances of one word maps that word's part of `vectors.npy` from the disk. Building streams, can be
+resumed after a kill, and its memory does not grow with the corpus (except for the list of distinct words).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.core.regular_files import is_there, only_regular
 from larvatus.core.settings import Settings
-from larvatus.inference.search.concordance import DocumentFilter, find_instances, key
-from larvatus.inference.search.nearest import Block, Row
-from larvatus.inference.vectors.bulk.parts import Parts, Piece, Stand
-from larvatus.inference.vectors.embedder import Embedder
-from larvatus.inference.vectors.layers import LayerMix, Layers
+from larvatus.inference.search.concordance import ConcordanceRow, DocumentFilter, VectorBlock, find_instances, fold_word
+from larvatus.inference.vectors.layers import Layers, LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.parts import BulkProgress, VectorParts
+from larvatus.inference.vectors.passages import TextPiece
+from larvatus.inference.vectors.standardise import Standardiser
+from larvatus.models.loaded import LoadedModel
 
 NAME, VECTORS, ROWS, PLACES, WORDS, STANDARDISE = (
     "index.json", "vectors.npy", "rows.arrow", "rows.npy", "words.arrow", "standardise.safetensors",
@@ -66,17 +66,17 @@ class IndexDescription(Settings):
     layers: Layers
     pool: Pool
     standardise: str | None
-    """Name of the standardiser that was used; it lies beside."""
+    """Name of the standardiser, which is stored in the index."""
     instances: int
     words: int
     size: int
     files: dict[str, str]
-    """SHA-256 of each."""
+    """SHA-256 of each file."""
 
 
 def build_index(
-    model: Embedder,
-    pieces: Iterable[Piece],
+    model: LoadedModel,
+    pieces: Iterable[TextPiece],
     chosen: DocumentFilter,
     out: Path,
     options: EmbedOptions,
@@ -85,36 +85,36 @@ def build_index(
     resume: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IndexDescription:
-    """Write the index of all wanted words of passages, whose documents passed the filter.
+    """Write the index of all selected words of passages, whose documents passed the filter.
 
-    `settings` is all that it depends on: model, inputs, words, …
+    `settings` holds everything that the index depends on: model, inputs, words, …
     """
     encoder, tokenizer = model.encoder, model.tokenizer
-    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
+    if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")
     if os.path.lexists(out) and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.width)))
-    parts = Parts(directory, settings)
+    parts = VectorParts(directory, settings)
     with files.locked(directory):
-        if out.exists():  # killed after its last step but one
+        if out.exists():  # killed between its last two steps
             parts.removed()
             return Index.open(out).described
-        stand = parts.open(resume=resume)
+        counts = parts.open(resume=resume)
         rest = iter(pieces)
-        for _ in range(stand.pieces):
+        for _ in range(counts.pieces):
             next(rest, None)
         for instances in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
-            stand = Stand(pieces=stand.pieces + instances.passages, units=stand.units + len(instances.rows))
-            progress(stand.units)
+            counts = BulkProgress(pieces=counts.pieces + instances.passages, units=counts.units + len(instances.rows))
+            progress(counts.units)
             if instances.rows:
-                parts.add(_batch(instances.rows, instances.vectors, kind), stand)
-        if not stand.units:
+                parts.add(_batch(instances.rows, instances.vectors, kind), counts)
+        if not counts.units:
             shutil.rmtree(directory)
             raise DataError(_nothing(chosen))
-        with files.new_directory(out, stand.units * (2 * encoder.width + 300)) as aside:
-            described = _assemble(parts, aside, stand.units, settings, options)
+        with files.new_directory(out, counts.units * (2 * encoder.width + 300)) as aside:
+            described = _assemble(parts, aside, counts.units, settings, options)
         parts.remove()
     return described
 
@@ -126,7 +126,7 @@ def _nothing(chosen: DocumentFilter) -> str:
     return f"{words or 'no word'} does not occur in the corpus with a vector; check the spelling, or name more text"
 
 
-def _batch(rows: Sequence[Row], vectors: Any, kind: Any) -> Any:
+def _batch(rows: Sequence[ConcordanceRow], vectors: Any, kind: Any) -> Any:
     columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in _ROW]
     flat = pa.array(vectors.astype(np.float16).reshape(-1))
     return pa.RecordBatch.from_arrays(
@@ -135,12 +135,12 @@ def _batch(rows: Sequence[Row], vectors: Any, kind: Any) -> Any:
 
 
 def _assemble(
-    parts: Parts, aside: Path, count: int, settings: dict[str, Any], options: EmbedOptions
+    parts: VectorParts, aside: Path, count: int, settings: dict[str, Any], options: EmbedOptions
 ) -> IndexDescription:
-    """From parts in the order of the corpus to vectors in the order of words."""
+    """Sort parts, which are in the order of the corpus, into vectors in the order of words."""
     counts: Counter[str] = Counter()
     for batch in parts.batches(["word"]):
-        counts.update(map(key, batch.column(0).to_pylist()))
+        counts.update(map(fold_word, batch.column(0).to_pylist()))
     words = sorted(counts)
     firsts = np.cumsum([0, *(counts[word] for word in words)])
     free = dict(zip(words, firsts.tolist(), strict=False))
@@ -151,7 +151,7 @@ def _assemble(
     with pa.OSFile(os.fsencode(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
         for batch in parts.batches():
             free_rows = []
-            for word in map(key, batch.column("word").to_pylist()):
+            for word in map(fold_word, batch.column("word").to_pylist()):
                 free_rows.append(free[word])
                 free[word] += 1
             column = batch.column("vector")
@@ -195,28 +195,28 @@ class Index:
         value = files.read_json(path / NAME)
         if isinstance(value, dict) and value.get("format") != 1:
             raise ArtefactError(
-                f"{path / NAME} has format {value.get('format')!r}, and this Larvatus reads 1; build it anew"
+                f"{path / NAME} has format {value.get('format')!r}, and this Larvatus reads 1; build it again"
             )
         try:
             described = msgspec.convert(value, IndexDescription)
         except msgspec.ValidationError as fault:
-            raise ArtefactError(f"{path / NAME} is no index of Larvatus: {fault}") from fault
+            raise ArtefactError(f"{path / NAME} is not an index of Larvatus: {fault}") from fault
         if not {VECTORS, ROWS, PLACES, WORDS} <= described.files.keys() <= {VECTORS, ROWS, PLACES, WORDS, STANDARDISE}:
-            raise ArtefactError(f"{path / NAME} does not list the files of an index; build it anew")
+            raise ArtefactError(f"{path / NAME} does not list the files of an index; build it again")
         for name, wanted in described.files.items():
             if not is_there(path / name):
-                raise ArtefactError(f"{path / name} is missing; build the index anew")
+                raise ArtefactError(f"{path / name} is missing; build the index again")
             got = files.sha256(path / name)
             if got != wanted:
                 raise ArtefactError(
                     f"{path / name} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); "
-                    "build the index anew"
+                    "build the index again"
                 )
         table = _read(path / WORDS, _WORDS)
         places = zip(table["first"].to_pylist(), table["count"].to_pylist(), strict=True)
         words = dict(zip(table["word"].to_pylist(), places, strict=True))
         if any(not 0 <= first <= first + count <= described.instances for first, count in words.values()):
-            raise ArtefactError(f"{path / WORDS} names vectors that are not there; build the index anew")
+            raise ArtefactError(f"{path / WORDS} names vectors that do not exist; build the index again")
         return cls(path, described, words)
 
     @property
@@ -225,35 +225,37 @@ class Index:
             return None
         return Standardiser.load(self.path / STANDARDISE)
 
-    def blocks(self, word: str | None) -> Iterator[Block]:
-        """The instances of a word, or of all."""
-        if word is not None and key(word) not in self.words:
-            near = did_you_mean(key(word), self.words) if len(self.words) < 100_000 else ""
+    def blocks(self, word: str | None) -> Iterator[VectorBlock]:
+        """The instances of a word, or of all words."""
+        if word is not None and fold_word(word) not in self.words:
+            near = did_you_mean(fold_word(word), self.words) if len(self.words) < 100_000 else ""
             raise DataError(f"{self.path} holds no instance of {word!r}{near}")
-        first, count = self.words[key(word)] if word is not None else (0, self.described.instances)
+        first, count = self.words[fold_word(word)] if word is not None else (0, self.described.instances)
         instances = self.described.instances
         vectors = _array(self.path / VECTORS, (instances, self.described.size), np.float16)
         places = _array(self.path / PLACES, (instances,), np.int64)
         table = _read(self.path / ROWS, _ROW)
         if len(table) != instances or (instances and not 0 <= places.min() <= places.max() < instances):
-            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index anew")
+            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index again")
 
-        def rows(low: int) -> Callable[[Sequence[int]], list[Row]]:
-            return lambda numbers: [Row(**row) for row in table.take(places[[low + n for n in numbers]]).to_pylist()]
+        def rows(low: int) -> Callable[[Sequence[int]], list[ConcordanceRow]]:
+            return lambda numbers: [
+                ConcordanceRow(**row) for row in table.take(places[[low + n for n in numbers]]).to_pylist()
+            ]
 
         for low in range(first, first + count, AT_ONCE):
-            yield Block(vectors[low : min(first + count, low + AT_ONCE)], rows(low))
+            yield VectorBlock(vectors[low : min(first + count, low + AT_ONCE)], rows(low))
 
 
 def _read(path: Path, wanted: Any) -> Any:
-    """A table of the index. Its checksum says that it is whole, not that Larvatus wrote it."""
+    """Read a table of the index. Its checksum proves that it is complete, not that Larvatus wrote it."""
     try:
         table = pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as fault:
-        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index again") from fault
     if not table.schema.equals(wanted) or any(column.null_count for column in table.columns):
-        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it anew")
+        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it again")
     return table
 
 
@@ -261,7 +263,7 @@ def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
     try:
         array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as fault:
-        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index again") from fault
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
+        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index again")
     return array

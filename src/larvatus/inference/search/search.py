@@ -1,10 +1,9 @@
-"""Concordance by meaning: the instances of a word that are nearest to one that you show.
+"""Search by meaning: the instances of a word that are nearest to a marked one.
 
-    place = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
-    neighbours = search(lv.load("runs/mine"), query, place, SearchOptions(top=10))
+    source = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
+    neighbours = search(lv.load("runs/mine"), query, source, SearchOptions(top=10))
 
-What an index or a file was computed with (layers, pooling, standardisation) is taken from it; the model must be the
-same.
+Layers, pooling and standardisation come from the index or the file; the model must be the one it was computed with.
 """
 
 from __future__ import annotations
@@ -19,40 +18,39 @@ from larvatus.core.ranges import Count
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
-from larvatus.inference.search.concordance import DocumentFilter, Wanted, instances_in_text
+from larvatus.inference.search.concordance import Concordance, DocumentFilter, WordFilter, instances_in_text, nearest
 from larvatus.inference.search.index import NAME, Index
-from larvatus.inference.search.nearest import Concordance, nearest
-from larvatus.inference.vectors.bulk.vector_file import VectorFile
-from larvatus.inference.vectors.embedder import Embedder
+from larvatus.inference.search.vector_file import VectorFile
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.inference.vectors.similarity import Instance, instance_vectors
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
+from larvatus.models.loaded import LoadedModel
 
-Place = Index | VectorFile | list[str]
-"""Where to search: an index, a file of vectors, or paths of text."""
+SearchSource = Index | VectorFile | list[str]
+"""What to search: an index, a file of vectors, or paths of text."""
 
 
 class SearchOptions(Settings):
     top: Count = 10
     word: str | None = None
-    """Whose instances are searched; None: those of the word that the query marks."""
+    """Word whose instances are searched; None for the word that the query marks."""
     any_word: bool = False
     """Search the instances of all words."""
     layers: Layers | None = None
-    """None: as the index was built, or the last layer of text."""
+    """None for the layers of the index, or the last layer for text."""
     pool: Pool | None = None
     standardise: Standardiser | None = None
     passages: PassageOptions = PassageOptions()
 
     def with_text(self, column: str | None) -> SearchOptions:
-        """The same options with the text column that a user named; None leaves them as they are."""
+        """The same options with another text column; None leaves them unchanged."""
         passages = msgspec.structs.replace(self.passages, reading=self.passages.reading.named(column))
         return msgspec.structs.replace(self, passages=passages)
 
 
-def open_place(paths: Sequence[str]) -> Place:
+def open_source(paths: Sequence[str]) -> SearchSource:
     if len(paths) == 1:
         only = Path(paths[0])
         if is_there(only / NAME):
@@ -64,9 +62,9 @@ def open_place(paths: Sequence[str]) -> Place:
 
 
 def search(
-    model: Embedder,
-    query: Instance,
-    place: Place,
+    model: LoadedModel,
+    query: WordInstance,
+    source: SearchSource,
     options: SearchOptions,
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -74,40 +72,42 @@ def search(
 ) -> Concordance:
     """The nearest instances."""
     encoder, tokenizer = model.encoder, model.tokenizer
-    asked = embed_options(place, options, model)
+    embed = embed_options(source, options, model)
     word = None if options.any_word else options.word or query.word
-    vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
-    chosen = DocumentFilter(Wanted.of(None if word is None else [word]))
-    if isinstance(place, Index):
-        blocks = place.blocks(word)
-    elif isinstance(place, VectorFile):
-        blocks = place.blocks(chosen.wanted)
+    vector = instance_vectors(encoder, tokenizer, [query], embed)[0]
+    chosen = DocumentFilter(WordFilter.of(None if word is None else [word]))
+    if isinstance(source, Index):
+        blocks = source.blocks(word)
+    elif isinstance(source, VectorFile):
+        blocks = source.blocks(chosen.wanted)
     else:
-        pieces = passages(place, options.passages, Skipped() if skipped is None else skipped, chosen)
-        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
+        pieces = passages(source, options.passages, Skipped() if skipped is None else skipped, chosen)
+        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, embed, progress=progress)
     neighbours = nearest(vector, blocks, options.top)
     if not neighbours.searched:
-        if isinstance(place, list) and not chosen.read:
-            raise DataError(f"no text in {', '.join(place[:3])}; name files with text")
-        where = place.path if not isinstance(place, list) else ", ".join(place[:3])
+        if isinstance(source, list) and not chosen.read:
+            raise DataError(f"no text in {', '.join(source[:3])}; name files with text")
+        where = source.path if not isinstance(source, list) else ", ".join(source[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
     return neighbours
 
 
-def embed_options(place: Place, options: SearchOptions, model: Embedder) -> EmbedOptions:
-    """What the query's vector must be like, so that it compares with what is searched."""
-    if isinstance(place, list):
+def embed_options(source: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
+    """Options of the query's vector, so that it is comparable with the searched ones."""
+    if isinstance(source, list):
         return EmbedOptions(
             unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
         )
-    if isinstance(place, Index):
-        made, layers, pool = place.described.model, place.described.layers, place.described.pool
-        standardiser = place.standardiser
+    if isinstance(source, Index):
+        model_of_source, layers, pool = source.described.model, source.described.layers, source.described.pool
+        standardiser = source.standardiser
     else:
-        made, layers, pool = place.settings["model"], place.settings["layers"], place.settings["pool"]
-        standardiser = _standardiser_of(place, model)
-    if made != model.fingerprint:
-        raise ArtefactError(f"{place.path} was computed with another model; name that with --model, or build it anew")
+        model_of_source, layers, pool = source.settings["model"], source.settings["layers"], source.settings["pool"]
+        standardiser = _standardiser_of(source, model)
+    if model_of_source != model.fingerprint:
+        raise ArtefactError(
+            f"{source.path} was computed with another model; name that model with --model, or build it again"
+        )
     if isinstance(layers, list):
         layers = [float(weight) for weight in layers]
     given, stored = options.standardise, standardiser
@@ -117,15 +117,15 @@ def embed_options(place: Place, options: SearchOptions, model: Embedder) -> Embe
         ("standardise", given and given.checksum, (stored and stored.checksum) if given else None),
     ):
         if wanted is not None and str(wanted) != str(has):
-            raise UsageError(f"{place.path} was computed with another --{name}; leave it out, or build it anew")
+            raise UsageError(f"{source.path} was computed with another --{name}; leave it out, or build it again")
     return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
 
 
-def _standardiser_of(file: VectorFile, model: Embedder) -> Standardiser | None:
+def _standardiser_of(file: VectorFile, model: LoadedModel) -> Standardiser | None:
     used = file.settings.get("standardise")
     if used is None:
         return None
-    standardiser = model.standardiser(used["name"])
+    standardiser = standardiser_for(model, used["name"])
     if standardiser is None or standardiser.checksum != used["sha256"]:
         raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
     return standardiser

@@ -2,8 +2,8 @@
 
     inventory = build_senses(encoder, tokenizer, read_semcor("semcor/", wordnet, reading), options, …)
 
-Sentences stream through the encoder some hundred at a time. For each sense a running sum and a count are kept, and over
-all words the mean and the variance by Welford's update: memory grows with the senses, not with the text.
+Sentences stream through the encoder, some hundred at a time. A running sum and a count are kept for each sense, and the
+mean and variance of all words by Welford's update: memory grows with the senses, not with the text.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import numpy.typing as npt
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.senses.inventory import Origin, SenseInventory
-from larvatus.inference.senses.tagged import Reading, Sentence
+from larvatus.inference.senses.inventory import InventoryOrigin, SenseInventory
+from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
 AT_ONCE = 512
-"""Sentences of a batch; no vector depends on it."""
+"""Sentences of a batch; vectors do not depend on it."""
 
 
 def embed_instances(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[SenseSentence], options: EmbedOptions
 ) -> list[Floats]:
-    """The vectors of the instances of each sentence, [I, D]; NaN where the vocabulary deletes a word."""
+    """The vectors of the instances of each sentence, [I, D]; NaN if the vocabulary deletes a word."""
     texts = [sentence.text for sentence in sentences]
     spans = [[(instance.start, instance.end) for instance in sentence.instances] for sentence in sentences]
     return [embedded.vectors for embedded in embed_texts(encoder, tokenizer, texts, options, spans=spans)]
 
 
 class _Sums:
-    """Sums that grow: a row for each sense, and the moments of all words (Chan et al.'s update of a batch)."""
+    """Running sums: a row for each sense, and the moments of all words (Chan et al.'s update of a batch)."""
 
     def __init__(self, size: int) -> None:
         self.rows: dict[str, int] = {}
@@ -50,7 +50,7 @@ class _Sums:
         self.squares = np.zeros(size)
 
     def add(self, keys: Sequence[tuple[str, ...]], vectors: Floats) -> None:
-        """Vectors [I, D] of words with the keys of each: several keys count for each sense."""
+        """Add vectors [I, D] of words; a word with several keys counts for each of its senses."""
         wide = vectors.astype(np.float64)
         pairs = [
             (self.rows.setdefault(key, len(self.rows)), at)
@@ -72,7 +72,7 @@ class _Sums:
         self.mean += away * (len(wide) / total)
         self.seen = total
 
-    def inventory(self, origin: Origin) -> SenseInventory:
+    def inventory(self, origin: InventoryOrigin) -> SenseInventory:
         keys = sorted(self.rows)
         order = np.array([self.rows[key] for key in keys], dtype=np.int64)
         counts = self.counts[order]
@@ -89,16 +89,16 @@ class _Sums:
 def build_senses(
     encoder: Encoder,
     tokenizer: Tokenizer,
-    sentences: Iterable[Sentence],
+    sentences: Iterable[SenseSentence],
     options: EmbedOptions,
     *,
     wordnet: WordNet,
-    reading: Reading,
+    reading: ReadingCounts,
     model: tuple[str, str],
-    progress: Callable[[Reading], None] = lambda _: None,
+    progress: Callable[[ReadingCounts], None] = lambda _: None,
 ) -> SenseInventory:
     """The inventory of tagged sentences. `model` is the model's fingerprint and its name; `reading` counts the text."""
-    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
+    if LayerWeights.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a sense has one vector, and layers = all gives several; name one layer or a mix")
     totals: _Sums | None = None
     for block in _blocks(iter(sentences)):
@@ -109,7 +109,7 @@ def build_senses(
         totals = totals or _Sums(vectors.shape[1])
         if there.any():
             totals.add(
-                [keys_of_word for keys_of_word, stands in zip(keys, there.tolist(), strict=True) if stands],
+                [keys_of_word for keys_of_word, has_vector in zip(keys, there.tolist(), strict=True) if has_vector],
                 vectors[there],
             )
         progress(reading)
@@ -117,8 +117,8 @@ def build_senses(
     if totals is None or not totals.seen or unknown > reading.instances:
         some = ", ".join(key for key, _ in reading.unknown.most_common(3))
         why = f"{unknown:,} of its tags are not in {wordnet.folder} ({some})" if unknown else "no word of it is tagged"
-        raise DataError(f"the text gives too few senses: {why}; take the WordNet that it was tagged with")
-    origin = Origin(
+        raise DataError(f"the text gives too few senses: {why}; use the WordNet that it was tagged with")
+    origin = InventoryOrigin(
         model=model[0],
         name=model[1],
         wordnet=wordnet.fingerprint,
@@ -131,6 +131,6 @@ def build_senses(
     return totals.inventory(origin)
 
 
-def _blocks(sentences: Iterator[Sentence]) -> Iterator[list[Sentence]]:
+def _blocks(sentences: Iterator[SenseSentence]) -> Iterator[list[SenseSentence]]:
     while block := list(islice(sentences, AT_ONCE)):
         yield block

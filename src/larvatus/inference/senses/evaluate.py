@@ -1,11 +1,11 @@
-"""Word sense disambiguation held against test sets: F1 beside WordNet's first sense and the most frequent sense.
+"""Evaluation of word sense disambiguation on test sets: F1, with WordNet's first sense and the most frequent sense.
 
 result = evaluate_set("senseval2.data.xml", tagger)
 result.score.f1, result.first_sense.f1, result.most_frequent.f1
 result.above_most_frequent.difference, result.above_most_frequent.low, result.above_most_frequent.p
 
-Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, since the
-words of a sentence share their context. The documents of a set are too few to resample (3 to 13).
+Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, because the
+words of a sentence share their context. A set has too few documents to resample those (3 to 13).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.tagged import Instance, Sentence
+from larvatus.inference.senses.tagged import SenseInstance, SenseSentence, gold_of, read_keys, read_unified
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.metrics.paired import PairedDifference, paired_bootstrap
 from larvatus.metrics.sense_f1 import SenseScore, sense_f1
@@ -37,16 +36,16 @@ class SetResult:
     score: SenseScore
     by_pos: Mapping[str, SenseScore]
     first_sense: SenseScore
-    """Of WordNet's first sense for every word."""
+    """Baseline: WordNet's first sense of every word."""
     most_frequent: SenseScore
-    """Of the sense that the inventory counts most; WordNet's order where it counts none, or several alike."""
+    """Baseline: the sense with the highest count in the inventory; ties are in WordNet's order."""
     rungs: Mapping[str, tuple[int, int]]
-    """What answers rest on: how many, and how many of these are right."""
+    """Answers by their source: how many, and how many of these are right."""
     unknown: int
-    """Gold keys that this WordNet has not: nobody can find them."""
+    """Gold keys that this WordNet does not have: no system can predict them."""
     answers: Answers
     by_sentence: Mapping[str, tuple[float, int, int]]
-    """Right, answered and all words of each sentence: what paired comparisons of two models resample."""
+    """Right, answered and all words of each sentence, which paired comparisons of two models resample."""
     above_most_frequent: PairedDifference
     above_first_sense: PairedDifference
 
@@ -65,7 +64,7 @@ class SetResult:
 
 
 def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None = None) -> SetResult:
-    """Tag a `.data.xml` file and score it against its gold keys, by default those that lie beside it."""
+    """Tag a `.data.xml` file and score it against its gold keys, by default those next to it."""
     sentences = list(read_unified(path))
     wanted = read_gold(path, sentences, tagger.wordnet, gold)
     tagged = tagger.tag_sentences(sentences)
@@ -103,7 +102,7 @@ def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None 
 SentenceScores = Mapping[str, tuple[float, int, int]]
 
 
-def sentence_scores(sentences: Sequence[Sentence], gold: Answers, answers: Answers) -> SentenceScores:
+def sentence_scores(sentences: Sequence[SenseSentence], gold: Answers, answers: Answers) -> SentenceScores:
     """Right, answered and all words of each sentence that has a gold word, by the id of its first word."""
     scores = {}
     for sentence in sentences:
@@ -117,7 +116,7 @@ def sentence_scores(sentences: Sequence[Sentence], gold: Answers, answers: Answe
 def paired_f1(first: SentenceScores, second: SentenceScores) -> PairedDifference:
     """Difference of two systems' F1 on the same sentences, which are resampled together."""
     if first.keys() != second.keys():
-        raise DataError("two systems are compared on the same sentences; these answered different ones")
+        raise DataError("two systems must answer the same sentences to be compared; these answered different ones")
     return paired_bootstrap(list(first.values()), [second[name] for name in first], _f1_of_sums)
 
 
@@ -138,8 +137,10 @@ def difference_from(difference: PairedDifference, system: str) -> str:
     return f"{points} from {system} (paired, sentences resampled, p = {difference.p:.2g})"
 
 
-def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet, gold: str | Path | None) -> Answers:
-    """The gold keys of a test set; refused where they are of other words, or of another WordNet."""
+def read_gold(
+    path: str | Path, sentences: Sequence[SenseSentence], wordnet: WordNet, gold: str | Path | None
+) -> Answers:
+    """The gold keys of a test set; refused if they belong to other words or another WordNet."""
     file = gold or gold_of(path)
     wanted = read_keys(file)
     ids = {instance.id for sentence in sentences for instance in sentence.instances}
@@ -149,22 +150,22 @@ def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet,
     if 2 * len(lacking) > sum(map(len, wanted.values())):
         raise DataError(
             f"{file}: {len(lacking):,} of its sense keys are not in {wordnet.folder} ({', '.join(lacking[:3])}); "
-            "take the WordNet that the set was tagged with"
+            "use the WordNet that the set was tagged with"
         )
     return wanted
 
 
-def first_senses(sentences: Sequence[Sentence], wordnet: WordNet) -> Answers:
+def first_senses(sentences: Sequence[SenseSentence], wordnet: WordNet) -> Answers:
     """The baseline of WordNet's first sense."""
     return {instance.id: (keys[0],) for instance, keys in _candidates(sentences, wordnet)}
 
 
-def most_frequent(sentences: Sequence[Sentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
-    """The baseline of the sense that was tagged most; of senses counted alike, WordNet's first."""
+def most_frequent(sentences: Sequence[SenseSentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
+    """The baseline of the most frequently tagged sense; ties are in WordNet's order."""
     return {instance.id: (max(keys, key=inventory.count),) for instance, keys in _candidates(sentences, wordnet)}
 
 
-def _candidates(sentences: Sequence[Sentence], wordnet: WordNet) -> list[tuple[Instance, list[str]]]:
+def _candidates(sentences: Sequence[SenseSentence], wordnet: WordNet) -> list[tuple[SenseInstance, list[str]]]:
     every = [instance for sentence in sentences for instance in sentence.instances]
     candidates = [
         (instance, [sense.key for pair in instance.lemmas for sense in wordnet.senses(*pair)]) for instance in every

@@ -4,11 +4,11 @@
     senses.vectors[senses.row("bank%1:17:01::")], senses.counts[…]
 
     senses.safetensors   vectors [S, D] and counts [S] of the senses; mean [D] and deviation [D] over all tagged words
-    senses.json          the keys, how the vectors were made, with which model and WordNet
+    senses.json          the keys, and the options, model and WordNet of the vectors
     larvatus.json        checksums of both
 
 The vectors are plain means. Standardisation (eq. 11.12) is affine, so the mean of standardised vectors is the
-standardised mean: whether it is applied is for the user of an inventory to choose, not for its builder.
+standardised mean: the user of an inventory can choose whether to apply it.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from larvatus.models.bundle.manifest import read_manifest, verify, write_manifes
 from larvatus.models.bundle.weights import read_tensors, write_tensors
 
 LEAST = 1e-5
-"""A dimension whose deviation is a smaller part of the largest one says nothing."""
+"""A dimension whose deviation is a smaller share of the largest one is ignored."""
 _TENSORS, _SETTINGS = "senses.safetensors", "senses.json"
 
 
-class Origin(Settings):
-    """How the vectors were made: those of a word to be tagged must be made so too."""
+class InventoryOrigin(Settings):
+    """How the vectors were computed; the vectors of words to tag must be computed the same way."""
 
     model: str
-    """Fingerprint of the model, see `embed.bulk.model_fingerprint`."""
+    """Fingerprint of the model."""
     name: str
-    """What the model was called, for messages."""
+    """Name of the model, for messages."""
     wordnet: str
-    """Fingerprint of the WordNet whose keys these are."""
+    """Fingerprint of the WordNet of the keys."""
     layers: Layers
     pool: Pool
     instances: int
     """Tagged words that were read."""
     sentences: int
     unknown: int
-    """Tags that were left out, since that WordNet has no such key."""
+    """Tags that were skipped because WordNet does not have their key."""
 
     @property
     def options(self) -> EmbedOptions:
@@ -61,21 +61,21 @@ class Origin(Settings):
 
 
 class _Settings(Settings):
-    origin: Origin
+    origin: InventoryOrigin
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class SenseInventory:
-    origin: Origin
+    origin: InventoryOrigin
     keys: tuple[str, ...]
     """The S senses, in order of their keys."""
     vectors: Floats
     """[S, D] v_s, the mean over the words tagged s (eq. 11.8)."""
     counts: Ints
-    """[S] how many words each is the mean of."""
+    """[S] number of words of each mean."""
     mean: Floats
-    """[D] of all tagged words (eq. 11.10) …"""
+    """[D] mean of all tagged words (eq. 11.10) …"""
     deviation: Floats
     """[D] … and their standard deviation (eq. 11.11)."""
 
@@ -87,7 +87,7 @@ class SenseInventory:
         return {key: row for row, key in enumerate(self.keys)}
 
     def row(self, key: str) -> int | None:
-        """Where a sense stands; None where no word was tagged with it."""
+        """Row of a sense; None if no word was tagged with it."""
         return self.rows.get(key)
 
     def count(self, key: str) -> int:
@@ -114,7 +114,7 @@ class SenseInventory:
             )
 
     def save(self, directory: Path) -> None:
-        """Write the directory, whole or not at all."""
+        """Write the directory, complete or not at all."""
         if os.path.lexists(directory):
             raise ArtefactError(f"{directory} is there already; remove it, or choose another --out")
         tensors = {
@@ -140,7 +140,7 @@ class SenseInventory:
             settings = msgspec.convert(files.read_json(path / _SETTINGS), _Settings)
         except msgspec.ValidationError as fault:
             raise ArtefactError(
-                f"{path / _SETTINGS} is of another Larvatus: {fault}; build the senses again"
+                f"{path / _SETTINGS} was written by another version of Larvatus: {fault}; build the senses again"
             ) from fault
         tensors = read_tensors(path / _TENSORS, integers=True)
         size = int(tensors["vectors"].shape[-1]) if "vectors" in tensors and tensors["vectors"].ndim else 0
@@ -159,7 +159,7 @@ class SenseInventory:
 
 
 def standardised(vectors: Floats, mean: Floats, deviation: Floats) -> Floats:
-    """z = (x - μ) / σ of each dimension (eq. 11.12); one that varies by rounding alone is 0, not noise blown up."""
+    """z = (x - μ) / σ of each dimension (eq. 11.12); a dimension that varies only by rounding becomes 0."""
     scale = np.where(deviation > LEAST * deviation.max(), deviation, np.inf)
     result: Floats = ((vectors - mean) / scale).astype(np.float32)
     return result

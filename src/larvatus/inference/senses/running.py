@@ -1,10 +1,10 @@
-"""Words of running text that WordNet knows, with the lemmas they may be forms of; phrases longest first.
+"""Words of running text that are in WordNet, with the lemmas they may be forms of; longest phrases first.
 
     [sentence.instances for sentence in find_instances("They took place by the river bank.", wordnet)]
 
-Nothing tags parts of speech here: a word may be of any that WordNet has for it. Text whose words carry theirs, as in
-`They/PRON saw/VERB a/DET bat/NOUN`, is read by `find_tagged`. Function words are passed over, for WordNet knows some of
-them as something else only (*in* as an inch, *I* as iodine).
+Parts of speech are not tagged: a word may have any part of speech that WordNet has for it. `find_tagged` reads text
+with tags, as in `They/PRON saw/VERB a/DET bat/NOUN`. Function words are skipped, because WordNet lists some of them
+only in other meanings (*in* as an inch, *I* as iodine).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from dataclasses import replace
 from larvatus.core.errors import DataError
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
-from larvatus.inference.senses.pos import POS
-from larvatus.inference.senses.tagged import Instance, Lemmas, Sentence, Words
-from larvatus.inference.senses.wordnet import NAMES, WordNet
+from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence, SentenceBuilder
+from larvatus.inference.senses.wordnet import NAMES, POS, WordNet
 
 _CLOSED = """
     a an the this that these those each every some any no all both either neither such what which whose i me my mine
@@ -29,7 +28,7 @@ _CLOSED = """
     should must ought not there s t d m ll re ve
 """
 FUNCTION_WORDS = frozenset(_CLOSED.split())
-"""Closed classes of English, and what a clitic leaves behind; content words that look like them (a *can*) go too."""
+"""Closed classes of English, and remains of clitics; content words of the same form (a *can*) are skipped, too."""
 PENN: dict[str, POS] = {"N": "n", "V": "v", "J": "a", "R": "r"}
 UNIVERSAL: dict[str, POS] = {"NOUN": "n", "PROPN": "n", "VERB": "v", "AUX": "v", "ADJ": "a", "ADV": "r"}
 
@@ -41,24 +40,24 @@ def find_instances(
     pos: Sequence[POS] | None = None,
     sentences: Mode = "library",
     document: str = "",
-) -> list[Sentence]:
-    """The sentences of a text, each with the words of it that WordNet knows."""
+) -> list[SenseSentence]:
+    """The sentences of a text, each with its words that are in WordNet."""
     with_instances = []
     for start, end in sentence_spans(text, mode=sentences):
         sentence = text[start:end]
-        with_instances.append(Sentence(document, sentence, tuple(_instances(sentence, wordnet, pos)), start))
+        with_instances.append(SenseSentence(document, sentence, tuple(_instances(sentence, wordnet, pos)), start))
     return with_instances
 
 
-def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[Sentence]]:
-    """Sentences, one a line, whose words carry their part of speech after a slash; and the text without these.
+def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[SenseSentence]]:
+    """Sentences, one per line, whose words have their part of speech after a slash; and the text without the tags.
 
-    Tags are universal, Penn, or WordNet's own n, v, a, r. `where` is said before what is wrong.
+    Tags are universal, Penn, or WordNet's own n, v, a, r. `where` precedes error messages.
     """
-    sentences: list[Sentence] = []
+    sentences: list[SenseSentence] = []
     start = 0
     for number, line in enumerate(text.splitlines(), start=1):
-        words = Words()
+        words = SentenceBuilder()
         for item in line.split():
             word, _, tag = item.rpartition("/")
             if not word or not tag:
@@ -69,38 +68,38 @@ def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, l
             pos = UNIVERSAL.get(tag.upper()) or PENN.get(tag[:1]) or (tag if tag in NAMES else None)
             lemmas = tuple(wordnet.lemmas(word, pos)) if pos else ()
             if lemmas:
-                words.instances.append(Instance(*span, lemmas))
+                words.instances.append(SenseInstance(*span, lemmas))
         sentences.append(replace(words.sentence(""), start=start))
         start += len(sentences[-1].text) + 1
     return "\n".join(sentence.text for sentence in sentences), sentences
 
 
-def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[Instance]:
+def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[SenseInstance]:
     spans = segment_words(text).tolist()
-    instances: list[Instance] = []
+    instances: list[SenseInstance] = []
     place = 0
     while place < len(spans):
         most = _most(text[slice(*spans[place])], wordnet)
         step = 1
         for last in range(min(place + most, len(spans)) - 1, place - 1, -1):
             start, end = spans[place][0], spans[last][1]
-            lemmas = _lemmas(text[start:end], wordnet, pos, alone=last == place)
+            lemmas = _lemmas(text[start:end], wordnet, pos, single=last == place)
             if lemmas:
-                instances.append(Instance(start, end, lemmas))
+                instances.append(SenseInstance(start, end, lemmas))
                 step = last - place + 1
                 break
         place += step
     return instances
 
 
-def _lemmas(text: str, wordnet: WordNet, pos: Sequence[POS] | None, *, alone: bool) -> Lemmas:
+def _lemmas(text: str, wordnet: WordNet, pos: Sequence[POS] | None, *, single: bool) -> Lemmas:
     word = "_".join(text.lower().split())
-    if alone and (word in FUNCTION_WORDS or not any(map(str.isalnum, word))):
+    if single and (word in FUNCTION_WORDS or not any(map(str.isalnum, word))):
         return ()
     return tuple((lemma, kind) for lemma, kind in wordnet.lemmas(word) if pos is None or kind in pos)
 
 
 def _most(word: str, wordnet: WordNet) -> int:
-    """Words of the longest phrase that a word, or a lemma of it, may begin."""
+    """Number of words of the longest phrase that begins with a word or one of its lemmas."""
     lower, heads = word.lower(), wordnet.phrase_heads
     return max(heads.get(form, 1) for form in {lower, *(lemma for lemma, _ in wordnet.lemmas(lower))})

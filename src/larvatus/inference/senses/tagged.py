@@ -1,6 +1,14 @@
-"""Tagged text: sentences of words, some of which carry senses. What the readers of SemCor and of test sets give.
+"""Sense-tagged text: sentences of words, some of which have senses. Readers of SemCor and of test sets produce it.
 
-A word of WordNet may be several of the text ("primary election").
+A word of WordNet can be several words of the text ("primary election"). The unified evaluation framework (Raganato et
+al. 2017) has sentences in XML, with the answers in a second file:
+
+    <sentence id="d000.s000"> <wf lemma="the" pos="DET">The</wf>
+    <instance id="d000.s000.t000" lemma="art" pos="NOUN">art</instance> … </sentence>            senseval2.data.xml
+    d000.s000.t000 art%1:09:00::                                                            senseval2.gold.key.txt
+
+    sentences = list(read_unified("senseval2.data.xml.xz"))
+    gold = read_keys("senseval2.gold.key.txt.xz")
 """
 
 from __future__ import annotations
@@ -9,87 +17,89 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
 
 from larvatus.core.errors import DataError
 from larvatus.data.text.archives import BROKEN
 from larvatus.data.text.streams import open_bytes
-from larvatus.inference.senses.pos import POS
+from larvatus.inference.senses.wordnet import POS
 
 Lemmas = tuple[tuple[str, POS], ...]
 
 _PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
-"""How treebanks write what encoders know as other characters."""
+"""Treebank escapes and the characters they represent."""
 
 
 @dataclass(frozen=True)
-class Instance:
-    """A word of a sentence to be disambiguated, or that is."""
+class SenseInstance:
+    """A word of a sentence, disambiguated or to be disambiguated."""
 
     start: int
     end: int
     """Its characters in the sentence."""
     lemmas: Lemmas
-    """The lemmas that it may be a form of, with their parts of speech; tagged text says which one."""
+    """Lemmas that it may be a form of, with their parts of speech; tagged text names one."""
     id: str = ""
     keys: tuple[str, ...] = ()
-    """Sense keys, where they are known; several may be right."""
+    """Sense keys, if they are known; several may be right."""
 
 
 @dataclass(frozen=True)
-class Sentence:
+class SenseSentence:
     document: str
     text: str
-    instances: tuple[Instance, ...]
+    instances: tuple[SenseInstance, ...]
     start: int = 0
-    """Where it begins in a text that it was cut from."""
+    """Character at which it begins in the original text."""
 
 
-class Words:
-    """A sentence in the making, of words that come one by one: they are joined by spaces."""
+class SentenceBuilder:
+    """Builds a sentence word by word; words are joined by spaces."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
         self._size = 0
-        self.instances: list[Instance] = []
+        self.instances: list[SenseInstance] = []
 
     def __len__(self) -> int:
         return len(self._words)
 
     def add(self, word: str) -> tuple[int, int]:
-        """The characters that the word has in the sentence."""
+        """Add a word; returns its characters in the sentence."""
         start = self._size
         self._words.append(word)
         self._size += len(word) + 1
         return start, start + len(word)
 
-    def sentence(self, document: str) -> Sentence:
-        return Sentence(document, " ".join(self._words), tuple(self.instances))
+    def sentence(self, document: str) -> SenseSentence:
+        return SenseSentence(document, " ".join(self._words), tuple(self.instances))
 
 
 @dataclass
-class Reading:
-    """What reading came across; grows while it goes on."""
+class ReadingCounts:
+    """Counters of a reader, updated while it reads."""
 
     sentences: int = 0
     instances: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
-    """Keys that this WordNet has not, and how often they were met."""
+    """Keys that this WordNet does not have, with their counts."""
 
 
 def surface(word: str) -> str:
-    """A word of a treebank as people write it: underscores are spaces, `` is a quotation mark, -LRB- a bracket."""
+    """A treebank word in normal spelling: underscores are spaces, `` is a quotation mark, -LRB- a bracket."""
     return _PENN.get(word) or " ".join(part for part in word.split("_") if part) or word
 
 
 @contextmanager
 def lines_of(path: str) -> Iterator[Iterator[tuple[int, str]]]:
-    """The numbered lines of a file, packed or not; what is no UTF-8 is refused by its line."""
+    """The numbered lines of a file, compressed or not; invalid UTF-8 is refused with its line."""
     with open_bytes(path) as stream:
         yield numbered(path, stream)
 
 
 def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers. A file that breaks off, or bytes that are no UTF-8, are refused by their place."""
+    """Lines with their numbers. A truncated file and invalid UTF-8 are refused with their place."""
     number = 0
     try:
         for line in lines:
@@ -98,4 +108,119 @@ def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as fault:
         raise DataError(f"{path}:{number}: not UTF-8") from fault
     except BROKEN as fault:
-        raise DataError(f"{path}:{number + 1}: the file breaks off here: {fault}") from fault
+        raise DataError(f"{path}:{number + 1}: the file ends here: {fault}") from fault
+
+
+TAGS: dict[str, POS] = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
+_BLOCK = 1 << 16
+
+
+def read_unified(path: str | Path) -> Iterator[SenseSentence]:
+    """The sentences of a `.data.xml` file, compressed or not, each with the words to disambiguate."""
+    name = str(path)
+    reader = _Reader(name)
+    with open_bytes(name) as stream:
+        try:
+            while block := stream.read(_BLOCK):
+                reader.parser.Parse(block)
+                yield from reader.taken()
+            reader.parser.Parse(b"", True)
+        except expat.ExpatError as fault:
+            raise DataError(f"{name}:{fault.lineno}: broken XML: {expat.errors.messages[fault.code]}") from fault
+        except BROKEN as fault:
+            raise DataError(f"{name}: the file is incomplete: {fault}") from fault
+    yield from reader.taken()
+    if not reader.seen:
+        raise DataError(f"{name} has no <sentence>; expected a .data.xml file of the unified evaluation framework")
+
+
+def read_keys(path: str | Path) -> dict[str, tuple[str, ...]]:
+    """Answers of a person or of a system: `id key [key …]` per line."""
+    keys: dict[str, tuple[str, ...]] = {}
+    with lines_of(str(path)) as lines:
+        for number, line in lines:
+            parts = line.split()
+            if not parts:
+                continue
+            if len(parts) < 2 or "%" not in parts[1]:
+                raise DataError(f"{path}:{number}: not an id and its sense keys: {line[:60]}")
+            keys[parts[0]] = tuple(dict.fromkeys((*keys.get(parts[0], ()), *parts[1:])))
+    if not keys:
+        raise DataError(f"{path} holds no answers; a line is an id and its sense keys")
+    return keys
+
+
+def gold_of(path: str | Path) -> Path:
+    """The gold answers next to a `.data.xml` file."""
+    data = Path(path)
+    stem, mark, packed = data.name.partition(".data.xml")
+    candidates = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
+    for file in candidates:
+        if mark and file.exists():
+            return file
+    raise DataError(f"{candidates[0]} is not there; put the answers next to {data.name}, or name them with --gold")
+
+
+class _Reader:
+    """Collects the elements of expat; sentences wait in `_done` until they are taken."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen = 0
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.EntityDeclHandler = self._entity
+        self._done: list[SenseSentence] = []
+        self._document = ""
+        self._words = SentenceBuilder()
+        self._ids: set[str] = set()
+        self._open: dict[str, str] | None = None
+        self._pieces: list[str] = []
+
+    def taken(self) -> list[SenseSentence]:
+        done, self._done = self._done, []
+        return done
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "text":
+            self._document = attributes.get("id", "")
+        elif tag == "sentence":
+            self._words = SentenceBuilder()
+        elif tag in ("wf", "instance"):
+            self._open, self._pieces = attributes, []
+
+    def _text(self, text: str) -> None:
+        self._pieces.append(text)
+
+    def _end(self, tag: str) -> None:
+        if tag == "sentence":
+            self.seen += 1
+            if len(self._words):
+                self._done.append(self._words.sentence(self._document))
+        elif tag in ("wf", "instance") and self._open is not None:
+            word = "".join(self._pieces).strip()
+            span = self._words.add(surface(word)) if word else None
+            if tag == "instance":
+                self._words.instances.append(self._instance(self._open, span))
+            self._open = None
+
+    def _instance(self, attributes: dict[str, str], span: tuple[int, int] | None) -> SenseInstance:
+        missing = [name for name in ("id", "lemma", "pos") if not attributes.get(name)]
+        if missing or span is None:
+            raise self._fault(f"an instance without {', '.join(missing) or 'a word'}")
+        if attributes["pos"] not in TAGS:
+            raise self._fault(f"an instance has pos {attributes['pos']!r}; there are: {', '.join(TAGS)}")
+        if attributes["id"] in self._ids:
+            raise self._fault(f"the id {attributes['id']} comes twice")
+        self._ids.add(attributes["id"])
+        lemma = attributes["lemma"].lower().replace(" ", "_")
+        return SenseInstance(*span, ((lemma, TAGS[attributes["pos"]]),), attributes["id"])
+
+    def _entity(self, *_: object) -> None:
+        raise self._fault("the file declares entities, which no set of the framework does; they are not expanded")
+
+    def _fault(self, what: str) -> DataError:
+        return DataError(f"{self.name}:{self.parser.CurrentLineNumber}: {what}")

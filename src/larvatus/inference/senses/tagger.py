@@ -4,9 +4,9 @@
     for word in tagger.tag("They sat on the bank of the river."):
         print(word.text, word.key, word.similarity)
 
-Senses are compared among those of the word's lemma and, where it is known, part of speech. A word with one sense takes
-it. A sense without tagged words climbs the ladder (`ladder.py`); where none of the candidates has a vector, WordNet's
-first sense is the answer. Each step can be switched off; a word for which none is left has no answer.
+The candidates are the senses of the word's lemma and, if it is known, part of speech. A word with one sense takes it. A
+sense without tagged words backs off (`backoff.py`); if no candidate has a vector, WordNet's first sense is the answer.
+Each step can be switched off; a word for which no step is left has no answer.
 """
 
 from __future__ import annotations
@@ -24,39 +24,38 @@ from larvatus.core.settings import Settings
 from larvatus.core.tabular import ResultList, Tabular
 from larvatus.core.text_inputs import checked_texts
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.senses.backoff import Rung, SenseBackoff, SenseCandidates, Step
 from larvatus.inference.senses.build import embed_instances
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.ladder import Candidates, Ladder, Rung, Step
-from larvatus.inference.senses.pos import POS
 from larvatus.inference.senses.running import find_instances
-from larvatus.inference.senses.tagged import Instance, Lemmas, Sentence
-from larvatus.inference.senses.wordnet import WordNet
+from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence
+from larvatus.inference.senses.wordnet import POS, WordNet
 from larvatus.models.nn.encoder import Encoder
 
 How = Literal[Rung, "only", "first-sense"]
-"""What an answer rests on: the rung of its vector, that the word has no other sense, or WordNet's order."""
+"""Source of an answer: the level of its vector, the only sense of the word, or WordNet's order."""
 
 
-class TagOptions(Settings):
+class SenseOptions(Settings):
     backoff: tuple[Step, ...] = get_args(Step)
-    """Steps of the ladder that may be climbed."""
+    """Back-off steps that are allowed."""
     standardise: bool = False
-    """Whether vectors are standardised (eq. 11.12), with the moments of the inventory's tagged words."""
+    """Standardise vectors (eq. 11.12) with the moments of the inventory's tagged words."""
     discourse: bool = False
-    """One sense per discourse (Gale et al. 1992): a lemma has the same sense in all of a document, that whose
-    similarities add up to the most."""
+    """One sense per discourse (Gale et al. 1992): a lemma has the same sense in a whole document, the one with the
+    largest sum of similarities."""
     prior: Weight = 0.0
-    """Weight of log P(sense | lemma), counted in the tagged text, beside the cosine: beyond eq. 11.9."""
+    """Weight of log P(sense | lemma), from counts in the tagged text, added to the cosine; not part of eq. 11.9."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for step in self.backoff:
             if step not in get_args(Step):
-                raise UsageError(f"{step!r} is no step of the ladder{did_you_mean(str(step), get_args(Step))}")
+                raise UsageError(f"{step!r} is not a back-off step{did_you_mean(str(step), get_args(Step))}")
 
 
 @dataclass(frozen=True)
-class TaggedWord(Tabular):
+class SenseTaggedWord(Tabular):
     """A word with its sense."""
 
     text: str
@@ -67,11 +66,11 @@ class TaggedWord(Tabular):
     """Name of the word in a test set; empty in running text."""
     lemmas: Lemmas
     key: str | None
-    """Sense key; None where no step of the ladder gives an answer."""
+    """Sense key; None if no step gives an answer."""
     synset: str | None
     how: How | None
     similarity: float | None
-    """Cosine with the sense's vector; None where no vector was asked."""
+    """Cosine with the sense's vector; None if no vector was compared."""
 
     @property
     def lemma(self) -> str:
@@ -97,9 +96,9 @@ class TaggedWord(Tabular):
 
 @dataclass(frozen=True)
 class _Word:
-    sentence: Sentence
-    instance: Instance
-    candidates: Candidates
+    sentence: SenseSentence
+    instance: SenseInstance
+    candidates: SenseCandidates
     scores: Floats  # [C] cosines; -inf for senses without a vector
 
 
@@ -112,27 +111,31 @@ class SenseTagger:
         tokenizer: Tokenizer,
         inventory: SenseInventory,
         wordnet: WordNet,
-        options: TagOptions | None = None,
+        options: SenseOptions | None = None,
     ) -> None:
         inventory.check(wordnet)
         self.encoder, self.tokenizer, self.inventory, self.wordnet = encoder, tokenizer, inventory, wordnet
-        self.options = options or TagOptions()
-        self.ladder = Ladder(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
+        self.options = options or SenseOptions()
+        self.backoff = SenseBackoff(
+            inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise
+        )
 
     @overload
-    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
+    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[SenseTaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
 
     @overload
-    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> ResultList[ResultList[TaggedWord]]: ...
+    def tag(
+        self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...
+    ) -> ResultList[ResultList[SenseTaggedWord]]: ...
 
     def tag(
         self, texts: str | Sequence[str], *, pos: Sequence[POS] | None = None
-    ) -> ResultList[TaggedWord] | ResultList[ResultList[TaggedWord]]:
-        """The words of a running text that WordNet knows, each with its sense.
+    ) -> ResultList[SenseTaggedWord] | ResultList[ResultList[SenseTaggedWord]]:
+        """The words of a text that are in WordNet, each with its sense.
 
         Args:
             texts: One text, or several.
-            pos: Words of these parts of speech only.
+            pos: Only words of these parts of speech.
 
         Returns:
             Tagged words of one text; for several, a list of such.
@@ -144,33 +147,33 @@ class SenseTagger:
         return tagged[0] if single else tagged
 
     def tag_sentences(
-        self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
-    ) -> ResultList[TaggedWord]:
-        """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
+        self, sentences: Sequence[SenseSentence], vectors: Sequence[Floats] | None = None
+    ) -> ResultList[SenseTaggedWord]:
+        """The instances of sentences, in order, each with its sense. `vectors` are those of `embed`, if known."""
         words = self._words(sentences, self.embed(sentences) if vectors is None else vectors)
         return ResultList(self._answer(word, scores) for word, scores in self._decided(words))
 
-    def embed(self, sentences: Sequence[Sentence]) -> list[Floats]:
-        """The vectors [I, D] of the instances of each sentence, made as those of the senses were."""
+    def embed(self, sentences: Sequence[SenseSentence]) -> list[Floats]:
+        """The vectors [I, D] of the instances of each sentence, computed like those of the senses."""
         return embed_instances(self.encoder, self.tokenizer, sentences, self.inventory.origin.options)
 
-    def _words(self, sentences: Sequence[Sentence], vectors: Sequence[Floats]) -> list[_Word]:
+    def _words(self, sentences: Sequence[SenseSentence], vectors: Sequence[Floats]) -> list[_Word]:
         return [
             self._scored(sentence, instance, vector)
             for sentence, vectors_of_sentence in zip(sentences, vectors, strict=True)
-            for instance, vector in zip(sentence.instances, self.ladder.apply(vectors_of_sentence), strict=True)
+            for instance, vector in zip(sentence.instances, self.backoff.apply(vectors_of_sentence), strict=True)
         ]
 
-    def _scored(self, sentence: Sentence, instance: Instance, vector: Floats) -> _Word:
-        candidates = self.ladder.candidates(instance.lemmas)
+    def _scored(self, sentence: SenseSentence, instance: SenseInstance, vector: Floats) -> _Word:
+        candidates = self.backoff.candidates(instance.lemmas)
         known = np.array([rung is not None for rung in candidates.rungs], dtype=np.bool_)
-        if np.isnan(vector[:1]).any():  # the vocabulary deletes the whole word: there is nothing to compare
+        if np.isnan(vector[:1]).any():  # the vocabulary deletes the word: there is nothing to compare
             known[:] = False
         cosines = candidates.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
         return _Word(sentence, instance, candidates, np.where(known, cosines, -np.inf).astype(np.float32))
 
     def _decided(self, words: Sequence[_Word]) -> Iterator[tuple[_Word, Floats]]:
-        """Each word with the scores that decide: its own, or the sum over its document."""
+        """Each word with its deciding scores: its own, or the sum over its document."""
         if not self.options.discourse:
             yield from ((word, word.scores) for word in words)
             return
@@ -182,7 +185,7 @@ class SenseTagger:
         for word in words:
             yield word, sums.get((word.sentence.document, word.instance.lemmas), word.scores)
 
-    def _answer(self, word: _Word, scores: Floats) -> TaggedWord:
+    def _answer(self, word: _Word, scores: Floats) -> SenseTaggedWord:
         senses, instance = word.candidates.senses, word.instance
         place: int | None = None
         how: How | None = None
@@ -194,7 +197,7 @@ class SenseTagger:
         elif senses and "first-sense" in self.options.backoff:
             place, how = 0, "first-sense"
         cosine = None if place is None else float(word.scores[place])
-        return TaggedWord(
+        return SenseTaggedWord(
             text=word.sentence.text[instance.start : instance.end],
             start=word.sentence.start + instance.start,
             end=word.sentence.start + instance.end,

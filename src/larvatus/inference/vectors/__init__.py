@@ -1,1 +1,1 @@
-"""Words in context: vectors of tokens, words, spans, sentences and documents."""
+"""Contextual vectors of tokens, words, spans, sentences and documents."""

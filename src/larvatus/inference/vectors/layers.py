@@ -1,4 +1,4 @@
-"""Which layers a vector is made of: one, a mix, or all of them.
+"""Units, pooling, and the layers of a vector: one, a mix, or all of them.
 
     last         the top layer
     last4        mean of the top four (any number: last2, last6); last4-sum their sum
@@ -8,7 +8,7 @@
 
 (Devlin et al. 2019, §5.3, compare such mixes for tagging; the chapter, §11.3, takes the top four's mean.)
 
-    >>> LayerMix.read("last2", layers=6).weights
+    >>> LayerWeights.read("last2", layers=6).weights
     ((5, 0.5), (6, 0.5))
 """
 
@@ -17,12 +17,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Range, shown
+
+Unit = Literal["token", "word", "span", "sentence", "document"]
+Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
+
+PARTS = ("token", "word", "span")
+"""Units of which a text has several; the others are the whole text."""
+
 
 Layers = str | int | Sequence[float]
 
@@ -32,15 +40,15 @@ _KINDS = "last, last4, last4-sum, all, a layer's number, or one weight for each 
 
 
 @dataclass(frozen=True)
-class LayerMix:
+class LayerWeights:
     weights: tuple[tuple[int, float], ...]
-    """(layer, weight) of each layer that counts, lowest first; layer 0 is the embeddings."""
+    """(layer, weight) of each layer with a weight, lowest first; layer 0 is the embeddings."""
     stacked: bool = False
-    """Whether layers are kept apart rather than added."""
+    """Whether layers are stacked instead of summed."""
 
     @property
     def layers(self) -> list[int]:
-        """Those that count, lowest first."""
+        """Layers with a weight, lowest first."""
         return [layer for layer, _ in self.weights]
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
@@ -54,56 +62,54 @@ class LayerMix:
         return mixed
 
     @classmethod
-    def read(cls, asked: Layers, *, layers: int) -> LayerMix:
-        """What a user writes, for a model of so many layers."""
-        if isinstance(asked, str):
-            asked = asked.strip()
-            if asked == "all":
+    def read(cls, given: Layers, *, layers: int) -> LayerWeights:
+        """Parse the option `layers` for a model with this many layers."""
+        if isinstance(given, str):
+            given = given.strip()
+            if given == "all":
                 return cls(tuple((layer, 1.0) for layer in range(layers + 1)), stacked=True)
-            top = _TOP.fullmatch(asked)
+            top = _TOP.fullmatch(given)
             if top:
-                return cls(_top(_whole(top[1] or "1", asked), layers, total=bool(top[2])))
-            return cls.read(_numbers(asked), layers=layers)
-        if isinstance(asked, bool) or not isinstance(asked, int | Sequence):
-            raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}")
-        if isinstance(asked, int):
-            if not -layers - 1 <= asked <= layers:
+                return cls(_top(_whole(top[1] or "1", given), layers, total=bool(top[2])))
+            return cls.read(_numbers(given), layers=layers)
+        if isinstance(given, bool) or not isinstance(given, int | Sequence):
+            raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}")
+        if isinstance(given, int):
+            if not -layers - 1 <= given <= layers:
                 raise UsageError(
-                    f"there is no layer {shown(asked)}: the model has 1 to {layers}, and 0 for its embeddings"
+                    f"there is no layer {shown(given)}: the model has 1 to {layers}, and 0 for its embeddings"
                 )
-            return cls(((asked % (layers + 1), 1.0),))
-        return cls(_weighted([*asked], layers))
+            return cls(((given % (layers + 1), 1.0),))
+        return cls(_weighted([*given], layers))
 
 
 def _top(count: int, layers: int, *, total: bool) -> tuple[tuple[int, float], ...]:
     if not 1 <= count <= layers:
-        raise UsageError(
-            f"last{shown(count)} is not to be had: the model has {layers} layers; say last1 to last{layers}"
-        )
+        raise UsageError(f"last{shown(count)} does not exist: the model has {layers} layers; use last1 to last{layers}")
     weight = 1.0 if total else 1.0 / count
     return tuple((layer, weight) for layer in range(layers - count + 1, layers + 1))
 
 
-def _numbers(asked: str) -> int | list[float]:
-    if "," not in asked:
-        return _whole(asked, asked)
+def _numbers(given: str) -> int | list[float]:
+    if "," not in given:
+        return _whole(given, given)
     try:
-        return [float(part) for part in asked.split(",")]
+        return [float(part) for part in given.split(",")]
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
+        raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}") from fault
 
 
-def _whole(digits: str, asked: str) -> int:
+def _whole(digits: str, given: str) -> int:
     try:
         return int(digits)
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
+        raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}") from fault
 
 
 def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...]:
     if len(weights) != layers + 1:
         raise UsageError(
-            f"{len(weights)} layer weights, but {layers + 1} are wanted: one for the embeddings, "
+            f"{len(weights)} layer weights, but {layers + 1} are needed: one for the embeddings, "
             f"then one for each of {layers} layers"
         )
     for weight in weights:

@@ -1,4 +1,4 @@
-"""What kind of vectors: of which units, from which layers, pooled how.
+"""Options of vectors: units, layers, pooling.
 
 EmbedOptions(unit="word", layers="last4", pool="mean")
 """
@@ -10,9 +10,8 @@ from typing import Literal, get_args
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import Count, SizeOrNone
 from larvatus.core.settings import Settings
-from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.standardise.standardise import Standardiser
-from larvatus.inference.vectors.units import PARTS, Pool, Unit
+from larvatus.inference.vectors.layers import PARTS, Layers, Pool, Unit
+from larvatus.inference.vectors.standardise import Standardiser
 
 __all__ = ["EmbedOptions", "Pool", "Precision", "Unit"]
 
@@ -23,29 +22,29 @@ _WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
 
 class EmbedOptions(Settings):
     unit: Unit = "sentence"
-    """What gets a vector. `sentence` and `document` are the text as it stands, from [CLS] to [SEP]."""
+    """Unit that gets a vector. `sentence` and `document` are the whole text, from [CLS] to [SEP]."""
     layers: Layers = "last"
     """See `inference/vectors/layers.py`."""
     pool: Pool = "mean"
-    """How the tokens of a unit become one vector; a token by itself needs none."""
+    """How the tokens of a unit are pooled."""
     normalise: bool = False
-    """Whether vectors are brought to length 1."""
+    """Scale vectors to length 1."""
     overlap: SizeOrNone | None = None
-    """Tokens that neighbouring windows of a long text share at least; by default a quarter of a window."""
+    """Least overlap of neighbouring windows of a long text, in tokens; by default a quarter of a window."""
     tokens: Count | None = None
-    """Tokens of a batch; by default what suits the device. No vector depends on it."""
+    """Tokens of a batch; by default what suits the device. Vectors do not depend on it."""
     precision: Precision = "fp32"
-    """bf16 is for GPUs, and for CPUs that have it."""
+    """bf16 is for GPUs, and for CPUs that support it."""
     standardise: Standardiser | None = None
-    """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
+    """Scale every dimension to mean 0 and deviation 1 before `normalise`; it must be fitted for these units."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.unit not in get_args(Unit):
-            raise UsageError(f"{self.unit!r} is no unit{did_you_mean(str(self.unit), get_args(Unit))}")
+            raise UsageError(f"{self.unit!r} is not a unit{did_you_mean(str(self.unit), get_args(Unit))}")
         allowed = _PIECES if self.unit in PARTS else _WHOLE
         if self.pool not in allowed:
-            raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; say {', '.join(allowed)}")
+            raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; use {', '.join(allowed)}")
         if self.precision not in get_args(Precision):
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
         if self.standardise is not None:

@@ -1,13 +1,15 @@
-"""What to compute and where it goes: sequences for the model, and the (token, unit, weight) triples that make units.
+"""From texts to a pooling plan: the sequences that the model reads, and which tokens make each unit.
 
-Every way of pooling but the maximum is a weighted sum over tokens, so one plan serves all of them:
+A text of T tokens is read between special tokens, mostly `[CLS] tokens [SEP]`. It has T + 2 *places*, and token t is at
+place t + 1. Units (words, spans, sentences) are ranges of places, so that a sentence (0 … T + 2) includes the special
+tokens, as sentence encoders are trained. Every way of pooling except the maximum is a weighted sum over tokens, so
+(token, unit, weight) triples describe all of them:
 
     v_u = Σ_t w_tu z_t        mean: 1/n · sum: 1 · first, last: one token · cls: 1/K for the [CLS] of each of K windows
 
-Long texts lie in several windows (`data/text/windows.py`); a place belongs to the window where its token sees most,
-special
-tokens before the text to the first and those after it to the last. The mean of a long text is thus over all its tokens,
-each once. Sequences are sorted by length: batches of neighbours need no padding and little bookkeeping.
+A long text is read in several windows (`data/text/windows.py`). A place is taken from the window where its token has
+the most context; special tokens before the text from the first window, those after it from the last. The mean of a long
+text is thus over all its tokens, each once. Sequences are sorted by length: batches of neighbours need no padding.
 """
 
 from __future__ import annotations
@@ -20,27 +22,124 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.text.align import Alignment, join_words
 from larvatus.data.text.template import Dress
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import Windows, windows
-from larvatus.inference.vectors.encoded import Encoded
-from larvatus.inference.vectors.units import Pool
+from larvatus.inference.vectors.layers import Pool, Unit
+from larvatus.inference.vectors.marks import read_marks
+
+Text = str | Sequence[str]
+"""A text, or a list of its words (they are joined by spaces)."""
+Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EncodedUnits:
+    text: str
+    ids: Ints  # [T]
+    places: Ints  # [U, 2] first place of each unit, and the one after its last; empty if no token covers a unit
+    spans: Ints  # [U, 2] characters of each unit
+
+
+def encode_units(
+    tokenizer: Tokenizer, texts: Sequence[Text], unit: Unit, spans: Sequence[Spans] | None = None, *, before: int = 0
+) -> list[EncodedUnits]:
+    """Tokens and units of texts. Spans are given in characters, or marked with stars in the texts.
+
+    `before` is the number of texts before these, for messages.
+    """
+    plain, cut = _plain(texts)
+    if unit == "span" and spans is None:
+        marked = [read_marks(text) for text in plain]
+        plain, spans = [marks.text for marks in marked], [marks.spans for marks in marked]
+        if any(words is not None for words in cut):
+            raise UsageError("for texts given as words, pass spans=… instead of stars")
+    elif spans is not None:
+        _check(plain, spans, unit, before)
+    dress = tokenizer.frame.single
+    if unit in ("sentence", "document"):
+        return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
+    alignments = tokenizer.encode_many(plain, cut)
+    if unit == "token":
+        return [
+            EncodedUnits(alignment.text, alignment.ids, _each(len(alignment)) + dress.opening, alignment.spans)
+            for alignment in alignments
+        ]
+    if unit == "word":
+        return [
+            EncodedUnits(alignment.text, alignment.ids, alignment.word_tokens + dress.opening, alignment.word_spans)
+            for alignment in alignments
+        ]
+    assert spans is not None
+    return [_spans(alignment, wanted, dress) for alignment, wanted in zip(alignments, spans, strict=True)]
+
+
+def check_texts(texts: Sequence[Text]) -> None:
+    """Refuse inputs that are not texts, by their number."""
+    if isinstance(texts, str):
+        raise UsageError("expected a list of texts, not one text; write [text]")
+    for number, text in enumerate(texts, start=1):
+        words = isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
+        if not (isinstance(text, str) or words):
+            raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")
+
+
+def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
+    """Each text as a string, with the spans of its words if it was given as words."""
+    plain: list[str] = []
+    cut: list[Ints | None] = []
+    for text in texts:
+        joined, words = (text, None) if isinstance(text, str) else join_words(text)
+        plain.append(joined)
+        cut.append(words)
+    return plain, cut
+
+
+def _whole(text: str, ids: npt.NDArray[np.int32], dress: Dress) -> EncodedUnits:
+    ends = np.array([[0, len(ids) + dress.specials]]), np.array([[0, len(text)]])
+    return EncodedUnits(text, ids.astype(np.int64), *ends)
+
+
+def _each(count: int) -> Ints:
+    return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
+
+
+def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> EncodedUnits:
+    ranges = [alignment.tokens_of_chars(start, end) for start, end in wanted]
+    places = np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
+    return EncodedUnits(alignment.text, alignment.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
+
+
+def _check(texts: Sequence[str], spans: Sequence[Spans], unit: Unit, before: int) -> None:
+    if unit != "span":
+        raise UsageError(f'spans are given, but the unit is {unit}; use unit="span"')
+    for number, (text, spans_of_text) in enumerate(zip(texts, spans, strict=True), start=before + 1):
+        for span in spans_of_text:
+            if len(span) != 2 or not 0 <= span[0] < span[1] <= len(text):
+                raise UsageError(
+                    f"text {number} has no span {tuple(span)}: spans are (start, end) in its {len(text)} characters"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class PoolingPlan:
     """S sequences of N tokens in all, P triples, U units."""
 
-    ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its frame
+    ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its special tokens
     lengths: Ints  # [S] ascending
     rows: Ints  # [P] token of each triple, ascending
     units: Ints  # [P]
     weights: npt.NDArray[np.float32]  # [P]
-    empty: Ints  # units that no token makes
+    empty: Ints  # units without a token
     total: int  # U
-    windows: Ints  # [texts] how many windows each was read in
+    windows: Ints  # [texts] number of windows of each text
 
 
-def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, dress: Dress) -> Plan:
+def make_plan(
+    texts: Sequence[EncodedUnits], *, pool: Pool, size: int, overlap: int | None, dress: Dress
+) -> PoolingPlan:
     """`size` is the longest sequence of the model, `dress` the special tokens around a text."""
     cuts = [windows(len(text.ids), size=dress.room(size), overlap=overlap) for text in texts]
     counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
@@ -64,7 +163,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
         rows = rows_of_places[at]
         empty = np.flatnonzero(places[:, 0] >= places[:, 1])
     by_row = np.argsort(rows, kind="stable")
-    return Plan(
+    return PoolingPlan(
         ids=_framed(texts, cuts, order, dress),
         lengths=lengths[order],
         rows=rows[by_row],
@@ -77,9 +176,9 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
 
 
 def _rows_of_places(
-    texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
+    texts: Sequence[EncodedUnits], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
 ) -> Ints:
-    """For every place of every text, end to end: the row that its vector is taken from."""
+    """For every place of every text, end to end: the row of its vector."""
     opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
@@ -106,8 +205,8 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
     return at, np.repeat(units, sizes), weights
 
 
-def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
-    """Tokens of all sequences in their order, each between its special tokens."""
+def _framed(texts: Sequence[EncodedUnits], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
+    """Tokens of all sequences in order, each between its special tokens."""
     pieces = [
         text.ids[start:end]
         for text, cut in zip(texts, cuts, strict=True)

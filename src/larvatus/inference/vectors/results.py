@@ -1,9 +1,9 @@
-"""What embedding a text gives: its units with their characters and vectors.
+"""Vectors of a text: its units with their characters and vectors.
 
-found = model.vectors(["The bank of the river."], unit="word")[0]
-found.units                      # ('The', 'bank', 'of', 'the', 'river', '.')
-found.vectors[1]                 # of "bank"
-print(found)
+result = model.vectors(["The bank of the river."], unit="word")[0]
+result.units                     # ('The', 'bank', 'of', 'the', 'river', '.')
+result.vectors[1]                # the vector of "bank"
+print(result)
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ import numpy as np
 from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.tabular import Tabular
-from larvatus.inference.vectors.units import PARTS, Unit
+from larvatus.inference.vectors.layers import PARTS, Unit
 
 _SHOWN = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vectors(Tabular):
-    """The U units of one text, in the order of the text (spans: as they were given)."""
+    """The U units of one text, in order of the text (spans in the order given)."""
 
     text: str
     unit: Unit
     spans: Ints
     """[U, 2] characters of each unit in `text`."""
     vectors: Floats
-    """[U, D]; of all layers: [layers + 1, U, D]. A unit of `missing` is NaN."""
+    """[U, D], or [layers + 1, U, D] for all layers. Units in `missing` are NaN."""
     tokens: int
     """Tokens of the text, all of which were read …"""
     windows: int
-    """… in so many windows."""
+    """… in this many windows."""
 
     def __len__(self) -> int:
         return len(self.spans)
 
     @property
     def array(self) -> Floats:
-        """The bare vectors: as `vectors`, but [D] of a sentence or a document."""
+        """The vectors as an array: like `vectors`, but [D] for a sentence or document."""
         whole: Floats = self.vectors if self.unit in PARTS else self.vectors[..., 0, :]
         return whole
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What each unit says."""
+        """The text of each unit."""
         return tuple(self.text[start:end] for start, end in self.spans.tolist())
 
     @property
@@ -83,7 +83,7 @@ class Vectors(Tabular):
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each unit; `vector` is a list, None where it is missing (of all layers, a list of lists)."""
+        """A row for each unit; `vector` is a list (a list of lists for all layers), or None if it is missing."""
         return list(self.to_dict()["units"])
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@
     result.matrix[0, 1]
     print(result)
 
-The word is marked with stars, given by its characters, or named where it occurs once.
+The word is marked with stars, given by its characters, or named if it occurs once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tabular import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.search.marks import Marked, mark_word, read_mark
+from larvatus.inference.vectors.marks import MarkedText, mark_word, read_mark
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
@@ -28,8 +28,8 @@ _CONTEXT = 30
 
 
 @dataclass(frozen=True)
-class Instance:
-    """A word where it stands."""
+class WordInstance:
+    """A word in its text."""
 
     text: str
     start: int
@@ -44,30 +44,35 @@ class Instance:
         return " ".join(f"{left}*{self.word}*{right}".split())
 
 
-def instance(text: str, span: tuple[int, int] | None = None, *, word: str | None = None) -> Instance:
-    """The word of a text: by its characters, by its name if it has no marks, or between stars; just one."""
+def word_instance(text: str, span: tuple[int, int] | None = None, *, word: str | None = None) -> WordInstance:
+    """The one word of a text: given by its characters, between stars, or named if nothing is marked."""
     if span is not None:
         start, end = span
         if not 0 <= start < end <= len(text):
             raise UsageError(f"a text of {len(text)} characters has no span {start}:{end}; give START:END inside it")
-        return Instance(text, start, end)
+        return WordInstance(text, start, end)
     named = word is not None and "*" not in text
-    marked: Marked = mark_word(text, word or "") if named else read_mark(text)
-    return Instance(marked.text, *marked.spans[0])
+    marked: MarkedText = mark_word(text, word or "") if named else read_mark(text)
+    return WordInstance(marked.text, *marked.spans[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Similarities(Tabular):
     """Cosines of N word instances with each other."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[WordInstance, ...]
     matrix: Floats
     """[N, N]"""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "instances": [
-                {"text": instance.text, "word": instance.word, "start": instance.start, "end": instance.end}
+                {
+                    "text": instance.text,
+                    "word": instance.word,
+                    "start": instance.start,
+                    "end": instance.end,
+                }
                 for instance in self.instances
             ],
             "cosines": [[round(value, 6) for value in row] for row in self.matrix.tolist()],
@@ -97,11 +102,11 @@ class Similarities(Tabular):
 
 
 def instance_vectors(
-    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[WordInstance], options: EmbedOptions
 ) -> Floats:
-    """Vectors of length 1, [N, D]. A word that the vocabulary deletes has none, and is refused."""
+    """Unit vectors, [N, D]. A word that the vocabulary deletes has none and is refused."""
     if options.unit != "span":
-        raise UsageError(f'word instances are spans, not {options.unit}s; say unit="span"')
+        raise UsageError(f'word instances are spans, not {options.unit}s; use unit="span"')
     if options.layers == "all":
         raise UsageError("a similarity is between two vectors, and layers = all gives several; name one layer or a mix")
     texts = [instance.text for instance in instances]
@@ -118,7 +123,7 @@ def instance_vectors(
 
 
 def similarities(
-    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[WordInstance], options: EmbedOptions
 ) -> Similarities:
     """All cosines of two or more word instances."""
     if len(instances) < 2:

@@ -1,10 +1,10 @@
-"""Contextual vectors (chapter §11.3): texts in, one `Vectors` for each text out, in the order of the texts.
+"""Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
 
     for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
         vectors.units, vectors.vectors
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
-count are computed. A text longer than the model's window is read in several, see `plan.py`; nothing is cut off.
+are used are computed. A text longer than the model's window is read in several (`plan.py`); nothing is truncated.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.encoded import Encoded, Spans, Text, check_texts, encode_units
-from larvatus.inference.vectors.layers import LayerMix
+from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.plan import Plan, plan
+from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
 from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20
-"""What is tokenised, sorted and pooled together, at most."""
+"""Most characters that are tokenised, sorted and pooled together."""
 BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch."""
 
@@ -43,12 +42,12 @@ def embed_texts(
     *,
     spans: Sequence[Spans] | None = None,
 ) -> Iterator[Vectors]:
-    """The vectors of each text, as they are wanted: some thousand texts are computed at a time.
+    """The vectors of each text, computed lazily, some thousand texts at a time.
 
     `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars.
     """
     options = options or EmbedOptions()
-    mix = LayerMix.read(options.layers, layers=encoder.depth)
+    mix = LayerWeights.read(options.layers, layers=encoder.depth)
     device = encoder.device
     if options.precision == "bf16":
         check_bf16(device.type)
@@ -63,7 +62,7 @@ def _embed(
     tokenizer: Tokenizer,
     texts: Sequence[Text],
     options: EmbedOptions,
-    mix: LayerMix,
+    mix: LayerWeights,
     spans: Sequence[Spans] | None,
 ) -> Iterator[Vectors]:
     dress = tokenizer.frame.single
@@ -71,7 +70,7 @@ def _embed(
         chosen = None if spans is None else spans[first:last]
         encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach
-        made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
+        made = make_plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
         vectors = run_plan(encoder, made, mix, options)
         yield from _results(encoded, made, vectors, options)
 
@@ -84,8 +83,8 @@ def _chunks(texts: Sequence[Text]) -> Iterator[tuple[int, int]]:
 
 
 @torch.inference_mode()
-def run_plan(encoder: Encoder, made: Plan, mix: LayerMix, options: EmbedOptions) -> Floats:
-    """All units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units that no token makes."""
+def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: EmbedOptions) -> Floats:
+    """Vectors of all units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units without a token."""
     device = encoder.device
     stack = (len(mix.weights),) if mix.stacked else ()
     start = -torch.inf if options.pool == "max" else 0.0
@@ -110,14 +109,14 @@ def run_plan(encoder: Encoder, made: Plan, mix: LayerMix, options: EmbedOptions)
 
 
 def _batch(ids: Ints, lengths: Ints) -> TokenBatch[Ints]:
-    """One sequence for each window; which word a token belongs to is the plan's business, not the encoder's."""
+    """One sequence for each window. The encoder does not need the words of tokens; the plan has them."""
     positions = ranges(lengths)
     nothing = np.zeros_like(positions)
     return TokenBatch(ids=ids, lengths=lengths, positions=positions, segments=nothing, words=nothing + NO_WORD)
 
 
-def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maximum: bool) -> None:
-    """Add what a batch z [N, D] (or a stack of them) gives to its units; `low` is its first row."""
+def _pool(out: Tensor, z: Tensor, made: PoolingPlan, triples: slice, low: int, *, maximum: bool) -> None:
+    """Add the states z [N, D] of a batch (or a stack of them) to its units; `low` is its first row."""
     rows, units, weights = (
         torch.from_numpy(array[triples]).to(out.device) for array in (made.rows, made.units, made.weights)
     )
@@ -129,7 +128,9 @@ def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maxim
         out.index_add_(-2, units, chosen * weights[:, None])
 
 
-def _results(encoded: Sequence[Encoded], made: Plan, vectors: Floats, options: EmbedOptions) -> Iterator[Vectors]:
+def _results(
+    encoded: Sequence[EncodedUnits], made: PoolingPlan, vectors: Floats, options: EmbedOptions
+) -> Iterator[Vectors]:
     borders = edges(np.array([len(text.places) for text in encoded], dtype=np.int64)).tolist()
     ends = iter(zip(borders, islice(borders, 1, None), strict=False))
     for text, (first, last), count in zip(encoded, ends, made.windows.tolist(), strict=True):

@@ -10,7 +10,7 @@
 `larvatus.inference.model` holds what a loaded model can do; it imports none of this.
 """
 
-from larvatus.inference.model.onnx_export import export_onnx
+from larvatus.inference.model.onnx import export_onnx
 from larvatus.interfaces.api.auditing_bias import audit_bias
 from larvatus.interfaces.api.benchmarking import bench
 from larvatus.interfaces.api.cards import card, verify_card

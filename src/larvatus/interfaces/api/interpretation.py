@@ -24,15 +24,22 @@ from larvatus.data.corpus import BuildOptions
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.languages import held_out_text, open_text
 from larvatus.inference.interpret.attention import check_head
-from larvatus.inference.interpret.importance import NOT_MEASURED, Head, Importance, masked_losses, measured_objective
+from larvatus.inference.interpret.importance import (
+    NOT_MEASURED,
+    Head,
+    Importance,
+    masked_losses,
+    measured_objective,
+    prune_heads,
+    read_heads,
+)
 from larvatus.inference.interpret.importance import head_importance as measure_importance
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
-from larvatus.inference.interpret.prune import prune_heads, read_heads
 from larvatus.inference.model import Model, load
-from larvatus.inference.vectors.standardise.fit import FitOptions
-from larvatus.inference.vectors.standardise.fit import fit_standardiser as fit
-from larvatus.inference.vectors.standardise.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise_fit import FitOptions
+from larvatus.inference.vectors.standardise_fit import fit_standardiser as fit
 from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.directory import check_model_directory
 from larvatus.training.engine.settings import BUDGETS

@@ -18,9 +18,9 @@ from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
-from larvatus.inference.vectors.fingerprints import model_fingerprint, settings_hash
 from larvatus.interfaces.settings import read_settings
 from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.models.loaded import model_fingerprint, settings_hash
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import ScorePairsKeywords

@@ -26,21 +26,21 @@ from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
-from larvatus.inference.search.concordance import DocumentFilter, Wanted
+from larvatus.inference.search.concordance import DocumentFilter, WordFilter
 from larvatus.inference.search.index import IndexDescription
 from larvatus.inference.search.index import build_index as write_index
 from larvatus.inference.senses.build import build_senses as mean_of_tagged
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Reading
+from larvatus.inference.senses.tagged import ReadingCounts
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.bulk.bulk import BulkOptions, BulkSummary, Carrying
-from larvatus.inference.vectors.bulk.bulk import embed_files as write_vectors
-from larvatus.inference.vectors.bulk.parts import Stand
-from larvatus.inference.vectors.fingerprints import model_fingerprint, settings_hash
+from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
+from larvatus.inference.vectors.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.models.loaded import model_fingerprint, settings_hash
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BuildIndexKeywords, BuildSensesKeywords, EmbedFilesKeywords
@@ -76,7 +76,7 @@ def embed_files(
     corpus: str | Path | Sequence[str | Path],
     *,
     out: str | Path,
-    progress: Callable[[Stand], None] = lambda stand: None,
+    progress: Callable[[BulkProgress], None] = lambda stand: None,
     **settings: Unpack[EmbedFilesKeywords],
 ) -> BulkSummary:
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.
@@ -94,7 +94,7 @@ def embed_files(
         How much was read and written.
 
     Example:
-        >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").stand.units
+        >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").counts.units
         60
     """
     chosen, text, bulk = read_settings(settings, EmbedSettings, TextSettings, BulkSettings, function="embed_files")
@@ -109,7 +109,7 @@ def run_embedding(
     bulk: BulkSettings,
     *,
     out: str | Path,
-    progress: Callable[[Stand], None],
+    progress: Callable[[BulkProgress], None],
 ) -> BulkSummary:
     """Run `embed_files` from structs."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
@@ -131,11 +131,11 @@ def run_embedding(
         language=text.language,
         number=chosen.dtype,
     )
-    carrying = Carrying(
+    carrying = BulkRun(
         resume=chosen.resume,
         overwrite=chosen.overwrite,
         progress=progress,
-        executor=bulk.executor(device=loaded.wanted_device),
+        executor=bulk.executor(device=loaded.requested_device),
     )
     with write_errors_to(bulk.errors):
         return write_vectors(loaded, paths, Path(out), options, carrying)
@@ -221,7 +221,7 @@ def run_index_build(
 ) -> IndexDescription:
     """Run `build_index` from structs."""
     words, reading, resume = request.words, request.reading, request.resume
-    wanted = Wanted.of(None if words == ALL else [words] if isinstance(words, str) else words)
+    wanted = WordFilter.of(None if words == ALL else [words] if isinstance(words, str) else words)
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     inputs = fingerprint(paths)
     if inputs is None and resume:
@@ -236,7 +236,7 @@ def run_index_build(
         )
 
 
-def _identity(loaded: Model, options: EmbedOptions, wanted: Wanted, reading: PassageOptions) -> dict[str, Any]:
+def _identity(loaded: Model, options: EmbedOptions, wanted: WordFilter, reading: PassageOptions) -> dict[str, Any]:
     """Settings that must be the same to resume an interrupted build."""
     return {
         "model": loaded.fingerprint,
@@ -268,8 +268,8 @@ def build_senses(
     out: str | Path,
     wordnet: str | Path | None = None,
     device: str = "auto",
-    progress: Callable[[Reading], None] = lambda reading: None,
-    reading: Reading | None = None,
+    progress: Callable[[ReadingCounts], None] = lambda reading: None,
+    reading: ReadingCounts | None = None,
     **settings: Unpack[BuildSensesKeywords],
 ) -> SenseInventory:
     """A vector for each sense: the mean of the words that are tagged with it. Saved for `model.senses(out)`.
@@ -290,7 +290,7 @@ def build_senses(
     Example:
         >>> build_senses(model, "semcor/", out=folder / "senses", wordnet="no/such/folder")
         Traceback (most recent call last):
-        larvatus.core.errors.DataError: no/such/folder is no folder of WordNet; check the path
+        larvatus.core.errors.DataError: no/such/folder is not a folder of WordNet; check the path
     """
     (chosen,) = read_settings(settings, SenseVectorSettings, function="build_senses")
     return run_sense_build(
@@ -306,8 +306,8 @@ def run_sense_build(
     out: str | Path,
     wordnet: str | Path | None,
     device: str,
-    progress: Callable[[Reading], None],
-    reading: Reading | None,
+    progress: Callable[[ReadingCounts], None],
+    reading: ReadingCounts | None,
 ) -> SenseInventory:
     """Run `build_senses` from structs."""
     if os.path.lexists(out):
@@ -316,7 +316,7 @@ def run_sense_build(
     database = WordNet.open(wordnet)
     loaded = model if isinstance(model, Model) else load(model, device=device)
     name = str(loaded.bundle.path if isinstance(model, Model) else model)
-    counts = reading if reading is not None else Reading()
+    counts = reading if reading is not None else ReadingCounts()
     inventory = mean_of_tagged(
         loaded.encoder,
         loaded.tokenizer,

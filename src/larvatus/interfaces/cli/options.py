@@ -20,7 +20,7 @@ from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.text.languages import Given, LanguagePath
 from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import UTF_8, check_encoding, reading_in
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED
@@ -133,4 +133,4 @@ def named_text(paths: Sequence[str] | None, languages: Sequence[str] | None, *, 
     return [*(paths or ()), *named], codes[0] if codes else "en"
 
 
-Machine = Annotated[Running, Panel()]
+Machine = Annotated[LoadOptions, Panel()]

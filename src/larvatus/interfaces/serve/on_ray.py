@@ -20,7 +20,7 @@ import msgspec
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.signals import Stopped, terminable
 from larvatus.data.bulk.on_ray import AUTO, check_address, connected
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.serve.listening import check_installed
 from larvatus.interfaces.serve.settings import ServeSettings
 
@@ -37,7 +37,7 @@ def deployed(
     settings: ServeSettings | None = None,
     *,
     replicas: int = 2,
-    running: Running | None = None,
+    running: LoadOptions | None = None,
     cpus: float = 1.0,
     gpus: float = 0.0,
 ) -> Any:
@@ -51,7 +51,7 @@ def deployed(
         raise UsageError("there is no model to serve; name a directory")
     if replicas < 1:
         raise UsageError(f"replicas={replicas} would serve nothing; give 1 or more")
-    chosen, how = settings or ServeSettings(), running or Running()
+    chosen, how = settings or ServeSettings(), running or LoadOptions()
     paths = tuple(str(Path(name).resolve()) if Path(name).is_dir() else name for name in models)
     options = {
         "name": NAME,
@@ -63,7 +63,7 @@ def deployed(
     return serve.deployment(**options)(serve.ingress(_builder(paths, chosen, how))()).bind()
 
 
-def _builder(models: tuple[str, ...], settings: ServeSettings, running: Running) -> Callable[[], Any]:
+def _builder(models: tuple[str, ...], settings: ServeSettings, running: LoadOptions) -> Callable[[], Any]:
     def build() -> Any:
         from larvatus.interfaces.serve.app import build_app
 

@@ -26,7 +26,7 @@ from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.inference.model import Model
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.vectors.standardise.standardise import FOLDER, SUFFIX, Standardiser
+from larvatus.inference.vectors.standardise import FOLDER, SUFFIX, Standardiser
 from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.errors import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.operations.registry import OPERATIONS

@@ -19,27 +19,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
 from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.units import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.association import PermutationP, associations, effect_size, permutation_p
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.clusters import cluster_bootstrap
 from larvatus.metrics.figures import Figure
-from larvatus.models.nn.encoder import Encoder
+from larvatus.models.loaded import LoadedModel
 
 WORD = "[WORD]"
 PLAIN_SENTENCES = ("This is [WORD].", "That is [WORD].", "There is [WORD].", "Here is [WORD].", "[WORD] is here.")
@@ -47,16 +46,6 @@ PLAIN_SENTENCES = ("This is [WORD].", "That is [WORD].", "There is [WORD].", "He
 FIELDS = ("sentences", "tests")
 TEST_FIELDS = ("name", "targets", "attributes")
 STANDARDISED = "standardised"
-
-
-class Embeds(Protocol):
-    """A loaded model with an encoder."""
-
-    @property
-    def encoder(self) -> Encoder: ...
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
 
 
 @dataclass(frozen=True)
@@ -171,7 +160,7 @@ def _test(record: Any, where: str) -> AssociationTest:
 
 
 def score_associations(
-    model: Embeds,
+    model: LoadedModel,
     tests: AssociationTests,
     resampling: Resampling,
     *,
@@ -196,7 +185,7 @@ def _all(sets: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _vectors(
-    model: Embeds, words: Sequence[str], sentences: Sequence[str], options: EmbedOptions
+    model: LoadedModel, words: Sequence[str], sentences: Sequence[str], options: EmbedOptions
 ) -> dict[str, Doubles]:
     """[sentences, D] vectors of each word in the sentences."""
     texts, spans = [], []

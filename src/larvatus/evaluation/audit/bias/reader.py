@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from larvatus.core.arrays import Doubles
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.bulk import Scorer
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.slots import Rest, Slot, SlotScore, slot_scores
 from larvatus.inference.cloze.unmasked import reads_unmasked, unmasked_scores
+from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
 
@@ -34,7 +34,9 @@ class LikelihoodReader:
     progress: Progress = field(default=lambda what, done, total: None)
 
     @classmethod
-    def of(cls, model: Scorer, *, what: str, progress: Progress = lambda what, done, total: None) -> LikelihoodReader:
+    def of(
+        cls, model: LoadedModel, *, what: str, progress: Progress = lambda what, done, total: None
+    ) -> LikelihoodReader:
         """Refuse a model without a masked-LM head; `what` completes "no masked-lm head to … with"."""
         name = str(model.bundle.path)
         predictor = require_predictor(model.network, model.tokenizer, what=what, name=name)

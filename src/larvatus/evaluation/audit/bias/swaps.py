@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,25 +22,15 @@ from larvatus.evaluation.audit.bias.limits import SWAPS
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
 from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
 from larvatus.evaluation.audit.units import TEXTS, resampled
+from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
-from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.predict import Input
 from larvatus.tasks.registry import task_of
 
 MOST_EXAMPLES = 50
 """Most changed decisions that are kept with their texts."""
 MOST_SHOWN = 5
 MOST_WORDS = 12
-
-
-class Predicts(Protocol):
-    """A fine-tuned model."""
-
-    @property
-    def bundle(self) -> Bundle: ...
-
-    def predict(self, texts: Sequence[Input]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -178,7 +168,7 @@ def _decision(answer: Any) -> Any:
     return answer.label if answer.label is not None else tuple(sorted(answer.labels))
 
 
-def audit_swaps(model: Predicts, data: Dataset[Any], swapper: Swapper, resampling: Resampling) -> SwapResult:
+def audit_swaps(model: Model, data: Dataset[Any], swapper: Swapper, resampling: Resampling) -> SwapResult:
     """Compare the model's decisions and scores on texts before and after swaps."""
     examples = [_text_of(example, model) for example in data.examples]
     if not examples:
@@ -195,7 +185,7 @@ def audit_swaps(model: Predicts, data: Dataset[Any], swapper: Swapper, resamplin
     return SwapResult(data.source, len(examples), categories, tuple(without))
 
 
-def _text_of(example: AnyExample, model: Predicts) -> TextExample:
+def _text_of(example: AnyExample, model: Model) -> TextExample:
     plain = example.plain_text()
     if plain is None:
         what = task_of(model.bundle).card.what
@@ -205,7 +195,7 @@ def _text_of(example: AnyExample, model: Predicts) -> TextExample:
     return plain
 
 
-def _judged(model: Predicts, examples: Sequence[TextExample], swapper: Swapper, category: str) -> list[_Judged]:
+def _judged(model: Model, examples: Sequence[TextExample], swapper: Swapper, category: str) -> list[_Judged]:
     chosen, inputs, swaps = [], [], []
     for example in examples:
         first = swapper.swap(example.text, category)

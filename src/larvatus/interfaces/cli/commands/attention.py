@@ -26,11 +26,9 @@ from larvatus.core.tables import Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.inference.interpret.attention import TextAttention, check_head
-from larvatus.inference.interpret.attention_page import attention_page
-from larvatus.inference.interpret.attention_picture import draw_head, draw_heads
+from larvatus.inference.interpret.attention_views import attention_page, draw_head, draw_heads
 from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, read_passages, text_statistics
-from larvatus.inference.interpret.importance import Head, Importance
-from larvatus.inference.interpret.prune import read_heads
+from larvatus.inference.interpret.importance import Head, Importance, read_heads
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs

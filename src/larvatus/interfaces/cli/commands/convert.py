@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import printable
-from larvatus.inference.model.onnx_export import export_onnx
+from larvatus.inference.model.onnx import export_onnx
 from larvatus.interfaces.cli.options import Json, Overwrite
 from larvatus.models.bundle.convert import ConversionResult, Precision, convert_bundle
 from larvatus.models.bundle.huggingface import LAYOUTS

@@ -12,8 +12,8 @@ import typer
 
 from larvatus.core.outputs import check_outputs
 from larvatus.core.signals import resumable
-from larvatus.inference.vectors.bulk.bulk import BulkSummary
-from larvatus.inference.vectors.bulk.parts import Stand
+from larvatus.inference.vectors.bulk import BulkSummary
+from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Json, Machine, ModelName, Reading
@@ -52,17 +52,17 @@ def _way_on(out: Path) -> str:
     return f"the same command {'with --resume goes on from what was written' if kept else 'starts it again'}"
 
 
-def _show_progress(bar: ProgressReporter, stand: Stand) -> None:
+def _show_progress(bar: ProgressReporter, stand: BulkProgress) -> None:
     bar.continue_from(stand.tokens)  # neither the interrupted run nor the first block is in the rate
     bar.show(f"{_counted(stand)} · {bar.rate(stand.tokens):,.0f} tokens/s")
 
 
-def _counted(stand: Stand) -> str:
+def _counted(stand: BulkProgress) -> str:
     return f"{stand.documents:,} documents · {stand.units:,} vectors · {stand.tokens:,} tokens"
 
 
 def _sentence(summary: BulkSummary, unit: str) -> str:
-    stand = summary.stand
+    stand = summary.counts
     more = f" in {stand.windows:,} windows" if stand.windows > stand.pieces else ""
     more += f" · {stand.missing:,} {unit}s have none (the vocabulary deletes them)" if stand.missing else ""
     more += f" · {summary.resumed:,} stood before the interruption" if summary.resumed else ""

@@ -29,7 +29,7 @@ from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import reading_in
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     HeldOutSettings,
     TaskScores,
@@ -167,7 +167,7 @@ def evaluate(
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
     given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
-    scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
+    scores = score_text(bundle, given, how, device=str(machine.torch_device()), tokens=shown.tokens)
     rows = scores.rows(each=shown.by == "language")
     report_skipped_counts(scores.skipped)
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
@@ -183,14 +183,14 @@ class ExampleEvaluation:
     """Evaluation of models on labelled examples."""
 
     request: EvaluateRequest
-    machine: Running
+    machine: LoadOptions
     chosen: EvaluationSettings
     columns: Mapping[str, Any]
     out: Path | None = None
     """File of the scores."""
 
     def scores(self) -> list[TaskScores]:
-        request, options = self.request, self.chosen.options(str(self.machine.place()))
+        request, options = self.request, self.chosen.options(str(self.machine.torch_device()))
         against = None if request.against is None else load_bundle(request.against)
         if request.data:
             bundle = self.machine.bundle(request.models[0])
@@ -260,7 +260,7 @@ def _over_languages(work: ExampleEvaluation) -> None:
         work.machine.bundle(model),
         [*request.transfer, *map(str, more)],
         work.columns,
-        work.chosen.options(str(work.machine.place())),
+        work.chosen.options(str(work.machine.torch_device())),
         source=request.source,
         metric=request.metric,
     )

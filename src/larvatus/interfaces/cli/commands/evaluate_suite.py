@@ -17,7 +17,7 @@ from larvatus.core.flags import Flag
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_table
 from larvatus.evaluation.suite.suites import SuiteName
-from larvatus.inference.model.loading import Running
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.cli.progress import is_quiet
 from larvatus.training.engine.reporter import Reporter, rich_table
@@ -49,7 +49,7 @@ class SuiteRequest(SuiteSettings):
 def measure_suite(
     models: tuple[Path, ...],
     data: tuple[str, ...],
-    machine: Running,
+    machine: LoadOptions,
     chosen: SuiteRequest,
     *,
     overwrite: bool,

@@ -19,10 +19,9 @@ from larvatus.core.outputs import check_can_draw, check_outputs
 from larvatus.core.tables import Column, Table
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
-from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport
-from larvatus.inference.interpret.isotropy_plot import draw
+from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport, draw_isotropy
 from larvatus.inference.model import load
-from larvatus.inference.vectors.standardise.fit import FitOptions
+from larvatus.inference.vectors.standardise_fit import FitOptions
 from larvatus.interfaces.api.interpretation import run_isotropy, run_standardiser_fit, standardiser_file
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
@@ -127,7 +126,7 @@ def show(
         )
     report_skipped(skipped)
     if plot is not None:
-        draw(report, plot, title=model)
+        draw_isotropy(report, plot, title=model)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         return

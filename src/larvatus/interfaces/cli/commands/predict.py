@@ -163,7 +163,7 @@ def predict(
     if request.test is not None and request.out is not None:
         if bulk.errors is not None:
             raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
-        answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
         (file,) = request.file
         write_for_server(
             request.test, predictor, answering, file=file, columns=request.columns, out=request.out, say=_say
@@ -183,7 +183,7 @@ def predict(
             f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
-    answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+    answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if request.out is not None and request.resume:
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)

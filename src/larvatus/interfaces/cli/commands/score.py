@@ -29,9 +29,9 @@ from larvatus.data.text.readers import has_columns, matching, single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS
-from larvatus.inference.cloze.bulk import Labelled, Scoring
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.scores import Score, Totals
+from larvatus.inference.cloze.pseudo_likelihood import BulkScoring, LabelledText
+from larvatus.inference.cloze.scores import Score, ScoreTotals
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
@@ -85,12 +85,12 @@ def score(
     if chosen.pairs:
         _pairs(loaded, chosen, as_json=as_json)
         return
-    scoring = Scoring(loaded, chosen.method, bulk.executor(device=loaded.wanted_device))
+    scoring = BulkScoring(loaded, chosen.method, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if chosen.out is not None:
             _to_file(scoring, chosen)
             return
-        totals = Totals()
+        totals = ScoreTotals()
         for block in scoring(_blocks(texts or [], matching(chosen.file), chosen.text)):
             for score in block.scores:
                 totals = totals.plus(score)
@@ -104,7 +104,7 @@ def score(
         print(f"all {totals.texts:,} texts: {totals.line()}")
 
 
-def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
+def _to_file(scoring: BulkScoring, chosen: ScoreSettings) -> None:
     """Scores of files, a row each, in a file that can be resumed after a kill."""
     assert chosen.out is not None
     inputs = fingerprint(chosen.file)
@@ -120,7 +120,7 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
         settings["column"] = chosen.text or "guessed"
     job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
 
-    def answered(blocks: Iterator[list[Labelled]]) -> Iterator[BlockLines]:
+    def answered(blocks: Iterator[list[LabelledText]]) -> Iterator[BlockLines]:
         for block in scoring(blocks):
             kept = (json_lines(job.format, score.to_dict(), score.to_dicts()) for score in block.scores)
             lines = list(chain.from_iterable(kept))
@@ -157,13 +157,13 @@ def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
         raise UsageError("standard input cannot be read again; --resume wants files")
 
 
-def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> Iterator[list[Labelled]]:
+def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> Iterator[list[LabelledText]]:
     """Texts as given, then lines or rows that are not blank, some at a time, each with what messages call it."""
     given = [text for text in texts if text != "-"]
     if given:
-        yield [Labelled(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
+        yield [LabelledText(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
     for name in [*(text for text in texts if text == "-"), *names]:
-        lines = starmap(Labelled, single_texts(name, None if name == "-" else column))
+        lines = starmap(LabelledText, single_texts(name, None if name == "-" else column))
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{'standard input' if name == '-' else name} has no text to score; give one text a line")
@@ -183,7 +183,7 @@ def _show(score: Score, tokenizer: Tokenizer) -> None:
         for word, parts in zip(score.words, pieces, strict=True)
     ]
     show_part(console, Table((Column(""), Column("", right=False), Column("", right=False)), rows))
-    console.print(Text(Totals().plus(score).line()))
+    console.print(Text(ScoreTotals().plus(score).line()))
     for note in score.notes:
         console.print(Text(f"note: {note}"))
 

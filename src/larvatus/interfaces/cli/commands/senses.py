@@ -22,13 +22,12 @@ from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
 from larvatus.inference.model import load
+from larvatus.inference.senses.backoff import SenseEntry, describe_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.neighbours import SenseEntry, describe
 from larvatus.inference.senses.running import find_instances, find_tagged
-from larvatus.inference.senses.tagged import Reading, Sentence
-from larvatus.inference.senses.tagger import SenseTagger, TaggedWord, TagOptions
-from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
+from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence, gold_of, read_keys, read_unified
+from larvatus.inference.senses.tagger import SenseOptions, SenseTaggedWord, SenseTagger
 from larvatus.inference.senses.wordnet import NAMES, WordNet
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
@@ -65,10 +64,10 @@ class LadderSettings(Settings):
     """Weight of log P(sense | lemma) added to the cosine."""
 
     @property
-    def options(self) -> TagOptions:
+    def options(self) -> SenseOptions:
         given = self.backoff
         steps: Any = () if given.strip() == "none" else tuple(step.strip() for step in given.split(","))
-        return TagOptions(backoff=steps, standardise=self.standardise, discourse=self.discourse, prior=self.prior)
+        return SenseOptions(backoff=steps, standardise=self.standardise, discourse=self.discourse, prior=self.prior)
 
 
 Ladder = Annotated[LadderSettings, Panel("How a sense is chosen")]
@@ -90,7 +89,7 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
-    reading = Reading()
+    reading = ReadingCounts()
     with ProgressReporter("sentences") as bar:
         inventory = run_sense_build(
             model,
@@ -174,14 +173,14 @@ def tag(
             raise DataError("there is no text to tag: what was given is empty")
 
 
-def _tagged(text: str, words: Sequence[TaggedWord]) -> tuple[Row, list[Row]]:
+def _tagged(text: str, words: Sequence[SenseTaggedWord]) -> tuple[Row, list[Row]]:
     """The full record of a text, and a row for each word."""
     records = [word.to_dict() for word in words]
     rows = [{"word": record["text"], **{n: v for n, v in record.items() if n != "text"}} for record in records]
     return {"text": text, "words": records}, rows
 
 
-def _give_word(word: TaggedWord, write: Write | None, *, as_json: bool) -> None:
+def _give_word(word: SenseTaggedWord, write: Write | None, *, as_json: bool) -> None:
     """A word of a test set: to the file, as JSON, or as its id and key."""
     if write is not None:
         write(word.to_dict(), word.to_dicts())
@@ -191,7 +190,7 @@ def _give_word(word: TaggedWord, write: Write | None, *, as_json: bool) -> None:
         print(word.id, word.key)
 
 
-def _show_words(text: str, words: Sequence[TaggedWord], wordnet: WordNet) -> None:
+def _show_words(text: str, words: Sequence[SenseTaggedWord], wordnet: WordNet) -> None:
     console = Console(soft_wrap=True, highlight=False)
     if words:
         show_part(console, _words_table(words, wordnet))
@@ -249,14 +248,14 @@ def show(
 ) -> None:
     """The senses of a word: gloss, how often each was tagged, and which senses lie nearest."""
     inventory = SenseInventory.load(senses) if senses else None
-    entries = describe(word, WordNet.open(wordnet), inventory, nearest=nearest, standardise=standardise)
+    entries = describe_senses(word, WordNet.open(wordnet), inventory, nearest=nearest, standardise=standardise)
     if as_json:
         _print_json([entry.to_dict() for entry in entries])
     else:
         _show_entries(entries, Console(soft_wrap=True, highlight=False))
 
 
-def _tagger(model: str, senses: str, wordnet: str | None, options: TagOptions, device: str) -> SenseTagger:
+def _tagger(model: str, senses: str, wordnet: str | None, options: SenseOptions, device: str) -> SenseTagger:
     loaded = load(model, device=device)
     return loaded.senses(senses, wordnet=wordnet, options=options)
 
@@ -267,7 +266,7 @@ def _is_test_set(name: str) -> bool:
 
 def _documents(
     texts: Sequence[str], files: Sequence[str], tagger: SenseTagger, column: str | None, *, pos: bool
-) -> Iterator[tuple[str, list[Sentence]]]:
+) -> Iterator[tuple[str, list[SenseSentence]]]:
     """Each text with its sentences; standard input is read as a file is."""
     given = ((text, "") for text in texts if text != "-")
     paths = [*(["-"] if "-" in texts else []), *files]
@@ -293,7 +292,7 @@ def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
         )
 
 
-def _words_table(words: Sequence[TaggedWord], wordnet: WordNet) -> Table:
+def _words_table(words: Sequence[SenseTaggedWord], wordnet: WordNet) -> Table:
     rows = []
     for word in words:
         meaning = wordnet.synset(word.synset).definition if word.synset else ""

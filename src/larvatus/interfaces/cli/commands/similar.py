@@ -29,9 +29,9 @@ from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load
-from larvatus.inference.search.search import SearchOptions, open_place, search
+from larvatus.inference.search.search import SearchOptions, open_source, search
 from larvatus.inference.vectors.options import Pool
-from larvatus.inference.vectors.similarity import Instance, instance, similarities
+from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
@@ -94,7 +94,7 @@ def words(
 ) -> None:
     """Cosines between marked words; with --in, the instances in a corpus that are nearest to the marked one."""
     spans, word, where = _spans(query.span, texts), query.word, query.where
-    marked = [instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
+    marked = [word_instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
     if where and len(marked) != 1:
         raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
     check_outputs(query.out, overwrite=query.overwrite, inputs=[model, *where])
@@ -131,14 +131,14 @@ def _written(out: Path | None, record: Row, rows: Sequence[Row]) -> bool:
 
 
 def _show_nearest(
-    loaded: Model, marked: Instance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
+    loaded: Model, marked: WordInstance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
 ) -> None:
     skipped = Skipped()
     with ProgressReporter("instances") as progress:
         nearest = search(
             loaded,
             marked,
-            open_place(query.where),
+            open_source(query.where),
             asked,
             progress=progress,
             skipped=skipped,

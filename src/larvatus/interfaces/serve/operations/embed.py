@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from msgspec import Meta
 
 from larvatus.inference.model import Model
+from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.units import PARTS, Pool, Unit
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import CannotDo

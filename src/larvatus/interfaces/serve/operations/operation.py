@@ -23,7 +23,7 @@ from msgspec import Struct
 from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
 from larvatus.interfaces.serve.served_model import ServedModel

@@ -19,7 +19,7 @@ from larvatus.core.arrays import Doubles, Ints
 from larvatus.inference.maps.clusters import MOST, WORTHWHILE, by_size, context_words, typical_words
 from larvatus.inference.maps.project import principal_components
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.vectors.similarity import Instance, instance_vectors
+from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
 from larvatus.interfaces.serve.operations.operation import Item
 from larvatus.interfaces.serve.operations.similar import (
     InstancesBody,
@@ -86,7 +86,7 @@ class SensesOperation(InstancesOperation):
         return {"instances": records, "clusters": _named(instances, numbers), "nearest": _nearest(unit)}
 
 
-def _named(instances: Sequence[Instance], numbers: Ints) -> list[dict[str, Any]]:
+def _named(instances: Sequence[WordInstance], numbers: Ints) -> list[dict[str, Any]]:
     contexts = [context_words(each.text, [each.word]) for each in instances]
     sizes = np.bincount(numbers).tolist()
     names = typical_words(contexts, numbers)
@@ -101,7 +101,7 @@ def _nearest(unit: Doubles) -> list[dict[str, Any]]:
     return [{"pair": [int(first[n]), int(second[n])], "cosine": float(cosines[n])} for n in order]
 
 
-def _sense(tagger: SenseTagger, each: Instance) -> dict[str, Any] | None:
+def _sense(tagger: SenseTagger, each: WordInstance) -> dict[str, Any] | None:
     """WordNet sense of the word; None if WordNet does not have the word."""
     for word in tagger.tag(each.text):
         if word.start < each.end and each.start < word.end and word.key is not None:

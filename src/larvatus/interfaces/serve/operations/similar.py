@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from larvatus.inference.model import Model
+from larvatus.inference.vectors.layers import Pool
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.similarity import Instance, instance, similarities
-from larvatus.inference.vectors.units import Pool
+from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
 from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import BadRequest, WrongBody
 from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, is_empty, standardiser
@@ -32,13 +32,13 @@ class InstancesBody(Body):
     """z-scores: the name that isotropy fit saved with the model."""
 
 
-def instances_of(body: InstancesBody) -> list[Instance]:
+def instances_of(body: InstancesBody) -> list[WordInstance]:
     """The marked word of each text."""
     if not body.texts or any(is_empty(text) for text in body.texts):
         raise BadRequest("a text is empty, or there is none; give texts with a word between stars")
     if body.spans is not None and len(body.spans) != len(body.texts):
         raise WrongBody(f"{len(body.texts)} texts, but {len(body.spans)} spans; give one for each text")
-    return [instance(text, None if body.spans is None else body.spans[n]) for n, text in enumerate(body.texts)]
+    return [word_instance(text, None if body.spans is None else body.spans[n]) for n, text in enumerate(body.texts)]
 
 
 def options_of(subject: ServedModel, body: InstancesBody) -> EmbedOptions:
@@ -46,7 +46,7 @@ def options_of(subject: ServedModel, body: InstancesBody) -> EmbedOptions:
     return EmbedOptions(unit="span", layers=body.layers, pool=body.pool, standardise=chosen)
 
 
-def described(each: Instance) -> dict[str, Any]:
+def described(each: WordInstance) -> dict[str, Any]:
     return {"text": each.text, "word": each.word, "start": each.start, "end": each.end}
 
 

@@ -10,14 +10,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError, UsageError
+from larvatus.inference.senses.backoff import SenseBackoff, describe_senses
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import evaluate_set
-from larvatus.inference.senses.ladder import Ladder
-from larvatus.inference.senses.neighbours import describe
 from larvatus.inference.senses.running import find_instances, find_tagged
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Instance, Reading, Sentence
-from larvatus.inference.senses.tagger import SenseTagger, TagOptions
+from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.vectors.options import EmbedOptions
 
 EVERY = ("synset", "hypernym", "lexname")
@@ -28,10 +27,10 @@ def inventory(model, semcor, wordnet):
     return build_senses(
         model.encoder,
         model.tokenizer,
-        read_semcor(semcor, wordnet, Reading()),
+        read_semcor(semcor, wordnet, ReadingCounts()),
         EmbedOptions(unit="span"),
         wordnet=wordnet,
-        reading=Reading(),
+        reading=ReadingCounts(),
         model=("print", "tiny"),
     )
 
@@ -39,7 +38,7 @@ def inventory(model, semcor, wordnet):
 @pytest.fixture
 def tagger(model, inventory, wordnet):
     def make(**options):
-        return SenseTagger(model.encoder, model.tokenizer, inventory, wordnet, TagOptions(**options))
+        return SenseTagger(model.encoder, model.tokenizer, inventory, wordnet, SenseOptions(**options))
 
     return make
 
@@ -51,7 +50,7 @@ def cosine(a, b):
 
 def sentence(text, word="bank", document="d", lemmas=(("bank", "n"),)):
     start = text.index(word)
-    return Sentence(document, text, (Instance(start, start + len(word), lemmas),))
+    return SenseSentence(document, text, (SenseInstance(start, start + len(word), lemmas),))
 
 
 @pytest.mark.parametrize("standardise", [False, True])
@@ -78,7 +77,7 @@ def test_eq_11_9_a_word_takes_the_sense_with_the_largest_cosine(tagger, model, i
 def test_each_rung_of_the_ladder_is_the_mean_it_says(inventory, wordnet):
     own = {key: inventory.vectors[inventory.row(key)].astype(np.float64) for key in inventory.keys}
     synset = {key: wordnet.sense(key).synset for key in inventory.keys}
-    ladder = Ladder(inventory, wordnet, steps=EVERY)
+    ladder = SenseBackoff(inventory, wordnet, steps=EVERY)
 
     def rung(key, ladder=ladder):
         vector, name = ladder.vector(wordnet.sense(key))
@@ -112,7 +111,7 @@ def test_each_rung_of_the_ladder_is_the_mean_it_says(inventory, wordnet):
     ],
 )
 def test_each_step_can_be_switched_off(inventory, wordnet, steps, rungs):
-    ladder = Ladder(inventory, wordnet, steps=steps)
+    ladder = SenseBackoff(inventory, wordnet, steps=steps)
     keys = ("depository%1:14:00::", "slope%1:17:00::", "nile%1:17:00::", "turn%2:38:00::")
     found = [ladder.vector(wordnet.sense(key)) for key in keys]
     assert tuple(one and one[1] for one in found) == rungs
@@ -165,9 +164,9 @@ def test_a_heavy_prior_gives_the_most_frequent_sense(tagger, inventory):
     words = tagger(prior=100.0, backoff=()).tag_sentences([sentence("your bank was wide"), sentence("run , bank !")])
     assert {word.key for word in words} == {"bank%1:17:01::"}  # tagged twice, the others once
     with pytest.raises(UsageError, match="prior = -1 must lie between 0"):
-        TagOptions(prior=-1)
-    with pytest.raises(UsageError, match=r"'synsets' is no step of the ladder; did you mean synset\?"):
-        TagOptions(backoff=("synsets",))
+        SenseOptions(prior=-1)
+    with pytest.raises(UsageError, match=r"'synsets' is not a back-off step; did you mean synset\?"):
+        SenseOptions(backoff=("synsets",))
 
 
 def test_running_text_is_cut_into_what_wordnet_knows_longest_first(wordnet):
@@ -228,7 +227,7 @@ def test_gold_of_other_words_or_another_wordnet_is_refused(tagger, made_set, tmp
 
 
 def test_a_word_is_described_with_its_nearest_senses(inventory, wordnet):
-    entries = describe("banks", wordnet, inventory, nearest=2)
+    entries = describe_senses("banks", wordnet, inventory, nearest=2)
     assert [entry.key for entry in entries][:2] == ["bank%1:14:00::", "bank%1:17:01::"]
     river = entries[1]
     assert (river.count, river.rung, river.definition, river.lexname) == (2, "sense", "sloping land", "noun.object")
@@ -236,9 +235,9 @@ def test_a_word_is_described_with_its_nearest_senses(inventory, wordnet):
               for key in inventory.keys if key != river.key}  # fmt: skip
     assert [key for key, _ in river.nearest] == sorted(others, key=others.__getitem__, reverse=True)[:2]
     assert entries[3].nearest == () or entries[3].rung is not None
-    assert describe("bank", wordnet)[0].count is None
+    assert describe_senses("bank", wordnet)[0].count is None
     with pytest.raises(DataError, match="WordNet has no 'bnak'; check the spelling"):
-        describe("bnak", wordnet)
+        describe_senses("bnak", wordnet)
 
 
 def test_an_inventory_of_another_wordnet_makes_no_tagger(model, inventory, wordnet):

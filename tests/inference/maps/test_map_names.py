@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from larvatus.core.rng import stream
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.inference.maps.clusters import context_words, typical_words
-from larvatus.inference.maps.labels import place_labels
+from larvatus.inference.maps.picture import place_labels
 
 ROOM = (900.0, 600.0)
 

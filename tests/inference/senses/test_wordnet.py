@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.inference.senses.morphy import DETACHMENT, base_forms
-from larvatus.inference.senses.wordnet import LEXNAMES, WordNet
-from tests.inference.vectors.senses.conftest import SYNSETS
+from larvatus.inference.senses.wordnet import DETACHMENT, LEXNAMES, WordNet, base_forms
+from tests.inference.senses.conftest import SYNSETS
 
 
 def test_senses_come_in_the_order_of_their_rank_with_their_keys(wordnet):
@@ -104,7 +103,7 @@ def test_a_folder_that_lacks_a_file_is_refused_by_its_name(wordnet_folder, tmp_p
 
 
 def test_no_folder_and_files_of_two_wordnets_are_refused_in_a_line(wordnet_folder, tmp_path):
-    with pytest.raises(DataError, match="absent is no folder of WordNet; check the path"):
+    with pytest.raises(DataError, match="absent is not a folder of WordNet; check the path"):
         WordNet.open(tmp_path / "absent")
     folder = shutil.copytree(wordnet_folder, tmp_path / "mixed")
     (folder / "data.noun").write_text("another licence\n" + (folder / "data.noun").read_text())
@@ -112,7 +111,7 @@ def test_no_folder_and_files_of_two_wordnets_are_refused_in_a_line(wordnet_folde
     with pytest.raises(DataError, match=r"data.noun has no synset at \d+, though index.sense says so; take all files"):
         mixed.synset(mixed.sense("bank%1:17:01::").synset)
     (folder / "index.sense").write_text("bank%1:17:01:: 00000010 1 2\nbank 00000010 1 2\n")
-    with pytest.raises(DataError, match=r"index.sense:2: no line of a sense index: bank 00000010"):
+    with pytest.raises(DataError, match=r"index.sense:2: not a line of a sense index: bank 00000010"):
         WordNet.open(folder)
     (folder / "index.sense").write_text("")
     with pytest.raises(DataError, match=r"index.sense is empty"):

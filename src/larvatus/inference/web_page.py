@@ -1,10 +1,10 @@
-"""A web page that stands alone: body, style, script and data in one HTML file, which asks for nothing over the network.
+"""Self-contained web pages: body, style, script and data in one HTML file that needs no network.
 
     html = whole_page("bank", body=…, script=…, data={"points": […]})
 
-Text of users is data, never markup: it lies in blocks of a type that browsers do not run, with every `<` escaped, and
-scripts put it on the page as text. A content security policy names the one script and the one style by their hashes;
-nothing else may run or load, whatever a sentence says.
+Text of users is data, never markup: it is in blocks of a type that browsers do not run, with every `<` escaped, and
+scripts put it on the page as text. A content security policy allows one script and one style by their hashes; nothing
+else can run or load, whatever a sentence contains.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 
 def asset(package: str, name: str) -> str:
-    """A file that is packaged beside the code."""
+    """A file in the `assets` folder of a package."""
     return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
-def whole_page(
+def build_page(
     title: str, *, body: str, script: str, data: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None
 ) -> str:
     """`body` and `script` are our own; `data` becomes JSON, each of `blobs` base64 in a block with its name as id."""
-    style = asset("larvatus.inference.vectors", "page.css")
+    style = asset("larvatus.inference", "page.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
     blocks = [
         f'<script type="application/octet-stream" id="{html.escape(name)}">{base64.b64encode(blob).decode()}</script>'
@@ -57,7 +57,7 @@ def whole_page(
 
 
 def as_data(value: Any) -> str:
-    """JSON that may stand inside a script element: no `<`, so nothing in it can end the element.
+    """JSON that is safe inside a script element: without `<`, nothing in it can end the element.
 
     >>> as_data(["</script>"])
     '["\\\\u003c/script>"]'

@@ -25,9 +25,9 @@ from larvatus.inference.maps.instances import FindOptions, allot, find_instances
 from larvatus.inference.maps.page import map_page
 from larvatus.inference.maps.project import principal_components, project
 from larvatus.inference.maps.word_map import MapOptions, instance_vectors, map_instances
-from larvatus.inference.search.page import as_data
+from larvatus.inference.web_page import as_data
 from tests.data.text.hostile import hostile_unicode
-from tests.inference.vectors.conftest import Tiny
+from tests.inference.conftest import Tiny
 
 PROSE = (
     "The bank of the river was wide. Bankers came to the bank; the Bank's clerk said: bank-notes! A riverbank is none. "
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_one_line() -> None:
         found_in(PROSE, "xyzzy")
     with pytest.raises(DataError, match="the corpus holds no text"):
         find_instances([], ["bank"], FindOptions())
-    with pytest.raises(UsageError, match="'  ' is no word"):
+    with pytest.raises(UsageError, match="'  ' is not a word"):
         found_in(PROSE, "  ")
 
 

@@ -1,16 +1,16 @@
-"""Standardisation (chapter eq. 11.10 to 11.12; Timkey & van Schijndel 2021): each dimension with mean 0 and spread 1.
+"""Standardisation (chapter eq. 11.10 to 11.12; Timkey & van Schijndel 2021): every dimension gets mean 0, deviation 1.
 
     μ = 1/|C| Σ x        σ = √(1/|C| Σ (x − μ)²)        z = (x − μ) / σ
 
-A few *rogue* dimensions with large means make all words look alike to the cosine; z-scores take that away. μ and σ are
-fitted once over a corpus (`fit.py`), saved in the model's directory under a name, and used by that name:
+A few *rogue* dimensions with large means make all words look alike to the cosine; z-scores remove that. μ and σ are
+fitted once on a corpus (`standardise_fit.py`), saved in the model's directory under a name, and used by that name:
 
     larvatus isotropy fit --model runs/mine --corpus text/ --name default    # runs/mine/standardise/default.safetensors
     model.embed(texts, unit="word", layers="last4", standardise="default")
 
 One fit serves every layer and every mix: with the covariance between layers kept for each dimension, a mix Σ w_l x_l
-has mean Σ w_l μ_l and variance wᵀ C w. (But for the maximum over subwords, which is no sum: there it serves single
-layers.) A dimension that never varied in the corpus is centred and not scaled.
+has mean Σ w_l μ_l and variance wᵀ C w. (The maximum over subwords is not a sum: there, a fit serves single layers.) A
+dimension that never varied in the corpus is centred and not scaled.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import torch
 from torch import Tensor
@@ -34,20 +35,82 @@ from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_m
 from larvatus.core.outputs import new_output
 from larvatus.core.regular_files import is_there, named, refuse_link
 from larvatus.core.settings import Settings
-from larvatus.inference.vectors.layers import LayerMix
-from larvatus.inference.vectors.standardise.moments import RunningMoments
-from larvatus.inference.vectors.units import Pool, Unit
+from larvatus.inference.vectors.layers import LayerWeights, Pool, Unit
 from larvatus.models.bundle.weights import read_tensors, stored_bytes, write_tensors
+from larvatus.models.loaded import LoadedModel
+
+
+class RunningMoments:
+    """Mean and covariance of vectors in one streaming pass, in float64 (Welford 1962; Chan, Golub & LeVeque 1983).
+
+    moments = RunningMoments()
+    for x_LND in blocks:              # L layers of N units
+        moments.add(x_LND)
+    moments.mean, moments.variance    # [L, D], as one pass over all units at once would give
+
+    Each block is centred before its squares are summed, and blocks are joined by the distance of their means. (E[x²] −
+    E[x]² subtracts two nearly equal numbers: on a rogue dimension, whose mean is large, it loses every digit or turns
+    negative.) All layers of a unit are added together, so covariances *between* layers are kept too, and with them the
+    variance of any mix of layers.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.skipped = 0
+        """Units skipped because they have no vector (NaN)."""
+        self.mean: Doubles = np.empty((0, 0))
+        """[L, D]"""
+        self._products: Doubles = np.empty((0, 0, 0))
+        """[D, L, L] sums of (x_l − μ_l)(x_m − μ_m)."""
+
+    def add(self, x_LND: npt.NDArray[Any]) -> None:
+        """Add the vectors of N units; a unit with a number that is not finite is skipped and counted."""
+        sound = np.isfinite(x_LND).all(axis=(0, 2))
+        self.skipped += int((~sound).sum())
+        x = x_LND[:, sound].astype(np.float64)
+        if not x.shape[1]:
+            return
+        mean = x.mean(axis=1)
+        centred_DLN = (x - mean[:, None]).transpose(2, 0, 1)
+        self._join(x.shape[1], mean, centred_DLN @ centred_DLN.transpose(0, 2, 1))
+
+    def merge(self, other: RunningMoments) -> None:
+        """Add the moments of another pass."""
+        self.skipped += other.skipped
+        if other.count:
+            self._join(other.count, other.mean, other._products)
+
+    def _join(self, count: int, mean: Doubles, products: Doubles) -> None:
+        if not self.count:
+            self.count, self.mean, self._products = count, mean.copy(), products.copy()
+            return
+        total = self.count + count
+        apart_DL = (mean - self.mean).T
+        outer = apart_DL[:, :, None] * apart_DL[:, None, :]
+        self._products = self._products + products + outer * (self.count * count / total)
+        self.mean = self.mean + apart_DL.T * (count / total)
+        self.count = total
+
+    @property
+    def covariance(self) -> Doubles:
+        """[D, L, L] of each dimension, between layers (divided by the count, as in eq. 11.11)."""
+        return self._products / self.count
+
+    @property
+    def variance(self) -> Doubles:
+        """[L, D]"""
+        return np.diagonal(self.covariance, axis1=1, axis2=2).T
+
 
 FOLDER = "standardise"
 SUFFIX = ".safetensors"
 CONSTANT = 1e-6
-"""A spread below this share of the mean is rounding: the dimension never varied."""
+"""A deviation below this share of the mean is rounding: the dimension never varied."""
 _NAME = re.compile(r"\w[\w.-]*")
 
 
-class Description(Settings):
-    """What a standardiser was fitted for, and on."""
+class StandardiserDescription(Settings):
+    """Metadata of a standardiser: what it was fitted for, and on."""
 
     format: int = 1
     unit: str
@@ -57,14 +120,14 @@ class Description(Settings):
     model: str
     """Fingerprint of weights, settings and vocabulary."""
     corpus: str
-    """The text as it was named."""
+    """Name of the corpus."""
     sha256: str
-    """Of mean and covariance."""
+    """Checksum of mean and covariance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Standardiser:
-    """Mean and spread of every dimension of every layer of a model; `larvatus isotropy fit` fits one on a corpus.
+    """Mean and covariance of every dimension of every layer of a model; `larvatus isotropy fit` fits one on a corpus.
 
     Example:
         >>> z = Standardiser.load(directory / "standardise" / "z.safetensors")
@@ -76,15 +139,15 @@ class Standardiser:
 
     name: str
     unit: Unit
-    """What it was fitted on: words (which serve for spans, too), tokens or sentences."""
+    """Unit it was fitted on: words (also for spans), tokens or sentences."""
     pool: Pool
-    """How their subwords were pooled."""
+    """Pooling of subwords."""
     count: int
-    """How many there were."""
+    """Number of units."""
     model: str
     """Fingerprint of the model."""
     corpus: str
-    """The text as it was named."""
+    """Name of the corpus."""
     mean: Doubles = field(repr=False)
     """[layers + 1, D]"""
     covariance: Doubles = field(repr=False)
@@ -92,39 +155,39 @@ class Standardiser:
 
     @classmethod
     def of(cls, moments: RunningMoments, *, name: str, unit: Unit, pool: Pool, model: str, corpus: str) -> Standardiser:
-        """From moments that were gathered over a corpus.
+        """A standardiser from moments of a corpus.
 
         Args:
             moments: Mean and covariance.
-            name: What it is called.
-            unit: What got a vector.
-            pool: How subwords were pooled.
+            name: Its name.
+            unit: Unit of the vectors.
+            pool: Pooling of subwords.
             model: The model's fingerprint.
-            corpus: The text as it was named.
+            corpus: Name of the corpus.
 
         Returns:
             The standardiser; fewer than two units are refused.
         """
         if moments.count < 2:
-            raise DataError(f"{corpus}: {moments.count} {unit}s with a vector, and 2 are wanted; name more text")
+            raise DataError(f"{corpus}: {moments.count} {unit}s with a vector, and 2 are needed; name more text")
         return cls(name, unit, pool, moments.count, model, corpus, moments.mean, moments.covariance)
 
     @property
     def checksum(self) -> str:
-        """Of what it computes with."""
+        """Checksum of the numbers that it computes with."""
         digest = hashlib.sha256(repr((self.mean.shape, self.unit, self.pool, self.model)).encode())
         digest.update(np.ascontiguousarray(self.mean).tobytes())
         digest.update(np.ascontiguousarray(self.covariance).tobytes())
         return digest.hexdigest()
 
-    def moments(self, mix: LayerMix) -> tuple[Doubles, Doubles]:
-        """Mean and spread of a layer or a mix of layers.
+    def moments(self, mix: LayerWeights) -> tuple[Doubles, Doubles]:
+        """Mean and standard deviation of a layer or a mix of layers.
 
         Args:
             mix: The layers and their weights.
 
         Returns:
-            μ and σ, [D] each; of a stack of layers, [layers + 1, 1, D]. σ is 1 where it was 0.
+            μ and σ, [D] each; for a stack of layers, [layers + 1, 1, D]. σ is 1 where it was 0.
         """
         layers = [layer for layer, _ in mix.weights]
         if mix.stacked:
@@ -141,12 +204,12 @@ class Standardiser:
         chosen = self.covariance[:, layers][:, :, layers]  # [D, l, l]
         return mean, _scale(mean, np.einsum("l,dlm,m->d", weights, chosen, weights))
 
-    def apply(self, x: Tensor, mix: LayerMix) -> Tensor:
+    def apply(self, x: Tensor, mix: LayerWeights) -> Tensor:
         """z = (x − μ)/σ.
 
         Args:
             x: Vectors [U, D], or a stack of layers [layers + 1, U, D].
-            mix: The layers that they come from.
+            mix: The layers of the vectors.
 
         Returns:
             The z-scores, of the same shape.
@@ -161,11 +224,11 @@ class Standardiser:
         return (x - mean) / scale
 
     def check(self, unit: Unit, pool: Pool) -> None:
-        """Refuse what it was not fitted for. What is fitted on words serves marked spans too.
+        """Refuse units or pooling that it was not fitted for. A fit on words serves marked spans too.
 
         Args:
-            unit: What gets a vector.
-            pool: How subwords are pooled.
+            unit: Unit that gets a vector.
+            pool: Pooling of subwords.
         """
         same = unit == self.unit or (unit, self.unit) == ("span", "word")
         if not same or (pool != self.pool and unit != "token"):
@@ -176,11 +239,11 @@ class Standardiser:
             )
 
     def check_model(self, fingerprint: str, path: Path) -> None:
-        """Refuse another model than the one that it was fitted for.
+        """Refuse a model that it was not fitted for.
 
         Args:
-            fingerprint: The model's, `Model.fingerprint`.
-            path: Where the model stands, for the message.
+            fingerprint: `Model.fingerprint`.
+            path: Directory of the model, for the message.
         """
         if fingerprint != self.model:
             raise ArtefactError(
@@ -189,13 +252,13 @@ class Standardiser:
             )
 
     def save(self, path: Path) -> None:
-        """One file, which appears whole or not at all.
+        """Write one file, which appears complete or not at all.
 
         Args:
             path: A new file, `….safetensors`; `Model.embed` finds by name those in `standardise/` of the model.
         """
         tensors = {"mean": torch.from_numpy(self.mean), "covariance": torch.from_numpy(self.covariance)}
-        described = Description(
+        described = StandardiserDescription(
             unit=self.unit,
             pool=self.pool,
             count=self.count,
@@ -233,10 +296,10 @@ class Standardiser:
                 tensors["covariance"],
             )
         except KeyError as fault:
-            raise ArtefactError(f"{path} holds no {fault.args[0]}: it is no standardiser; fit it again") from fault
+            raise ArtefactError(f"{path} holds no {fault.args[0]}: it is not a standardiser; fit it again") from fault
         layers, size = standardiser.mean.shape if standardiser.mean.ndim == 2 else (0, 0)
         if not layers or standardiser.covariance.shape != (size, layers, layers):
-            raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is no standardiser")
+            raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is not a standardiser")
         if standardiser.checksum != described.sha256:
             raise ArtefactError(
                 f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got "
@@ -247,17 +310,17 @@ class Standardiser:
 
 
 def standardiser_path(directory: Path, name: str) -> Path:
-    """Where a model keeps the standardiser of a name; what ends in .safetensors is a file of its own."""
+    """Path of a named standardiser in a model directory; a name that ends in .safetensors is a path itself."""
     if name.endswith(SUFFIX):
         return Path(name)
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a standardiser; use letters, digits, dots and hyphens")
+        raise UsageError(f"{name!r} cannot name a standardiser; use letters, digits, dots and hyphens")
     refuse_link(directory / FOLDER)
     return directory / FOLDER / (name + SUFFIX)
 
 
 def find_standardiser(directory: Path, name: str) -> Standardiser:
-    """The standardiser of a model by its name, or of a file."""
+    """The standardiser of a model by name, or from a file."""
     path = standardiser_path(directory, name)
     if name.endswith(SUFFIX):
         path = named(path)
@@ -272,18 +335,26 @@ def find_standardiser(directory: Path, name: str) -> Standardiser:
     )
 
 
+def standardiser_for(model: LoadedModel, given: str | Standardiser | None) -> Standardiser | None:
+    """A standardiser by name, or as given, that was fitted for this model; one of another model is refused."""
+    standardiser = find_standardiser(model.bundle.path, given) if isinstance(given, str) else given
+    if standardiser is not None:
+        standardiser.check_model(model.fingerprint, model.bundle.path)
+    return standardiser
+
+
 def _scale(mean: Doubles, variance: Doubles) -> Doubles:
     deviation = np.sqrt(np.maximum(variance, 0.0))
     return np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0)
 
 
-def _description(path: Path) -> Description:
+def _description(path: Path) -> StandardiserDescription:
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
         value = json.loads(metadata["larvatus"])
         if isinstance(value, dict) and value.get("format") != 1:
             raise ArtefactError(f"{path} has format {value.get('format')!r}, and this Larvatus reads 1; fit it again")
-        return msgspec.convert(value, Description)
+        return msgspec.convert(value, StandardiserDescription)
     except (KeyError, ValueError, safetensors.SafetensorError) as fault:
-        raise ArtefactError(f"{path} is no standardiser of Larvatus; fit it again: larvatus isotropy fit") from fault
+        raise ArtefactError(f"{path} is not a standardiser of Larvatus; fit it again: larvatus isotropy fit") from fault

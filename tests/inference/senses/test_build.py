@@ -15,7 +15,7 @@ from larvatus.inference.senses import build
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.inventory import SenseInventory, standardised
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Instance, Reading, Sentence
+from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.options import EmbedOptions
 
@@ -27,7 +27,7 @@ def built(model, wordnet, sentences, reading=None, **options):
         sentences,
         EmbedOptions(unit="span", **options),
         wordnet=wordnet,
-        reading=reading or Reading(),
+        reading=reading or ReadingCounts(),
         model=("print", "tiny"),
     )
 
@@ -36,7 +36,7 @@ def built(model, wordnet, sentences, reading=None, **options):
 def words(model, semcor, wordnet):
     """Every tagged word with its keys and its vector, each sentence read alone, in float64."""
     found = []
-    for sentence in read_semcor(semcor, wordnet, Reading()):
+    for sentence in read_semcor(semcor, wordnet, ReadingCounts()):
         spans = [[(one.start, one.end) for one in sentence.instances]]
         vectors = model.embed([sentence.text], unit="span", layers="last2", pool="first", spans=spans)[0]
         found += zip((one.keys for one in sentence.instances), vectors.astype(np.float64), strict=True)
@@ -45,7 +45,7 @@ def words(model, semcor, wordnet):
 
 def test_eq_11_8_a_sense_is_the_mean_of_its_words(model, semcor, wordnet, words, monkeypatch):
     monkeypatch.setattr(build, "AT_ONCE", 2)  # the three sentences come in two blocks
-    reading = Reading()
+    reading = ReadingCounts()
     inventory = built(model, wordnet, read_semcor(semcor, wordnet, reading), reading, layers="last2", pool="first")
     groups = defaultdict(list)
     for keys, vector in words:
@@ -63,7 +63,7 @@ def test_eq_11_8_a_sense_is_the_mean_of_its_words(model, semcor, wordnet, words,
 
 
 def test_eq_11_12_standardised_means_are_means_of_standardised_words(model, semcor, wordnet, words):
-    inventory = built(model, wordnet, read_semcor(semcor, wordnet, Reading()), layers="last2", pool="first")
+    inventory = built(model, wordnet, read_semcor(semcor, wordnet, ReadingCounts()), layers="last2", pool="first")
     every = np.stack([vector for _, vector in words])
     z = (every - every.mean(0)) / every.std(0)
     own = [row for row, (keys, _) in enumerate(words) if "bank%1:17:01::" in keys]
@@ -78,7 +78,7 @@ def test_a_dimension_that_only_rounding_moves_is_silenced():
 
 
 def test_an_inventory_is_saved_whole_and_a_changed_byte_is_refused(model, semcor, wordnet, tmp_path):
-    inventory = built(model, wordnet, read_semcor(semcor, wordnet, Reading()))
+    inventory = built(model, wordnet, read_semcor(semcor, wordnet, ReadingCounts()))
     inventory.save(tmp_path / "senses")
     back = SenseInventory.load(tmp_path / "senses")
     assert (back.keys, back.origin) == (inventory.keys, inventory.origin)
@@ -99,7 +99,7 @@ def test_an_inventory_is_saved_whole_and_a_changed_byte_is_refused(model, semcor
 
 
 def test_another_wordnet_or_model_is_refused(model, semcor, wordnet, wordnet_folder, tmp_path):
-    inventory = built(model, wordnet, read_semcor(semcor, wordnet, Reading()))
+    inventory = built(model, wordnet, read_semcor(semcor, wordnet, ReadingCounts()))
     folder = shutil.copytree(wordnet_folder, tmp_path / "other")
     index = (folder / "index.sense").read_text()
     (folder / "index.sense").write_text(index + "new%1:03:00:: 00000000 1 0\n")
@@ -113,9 +113,9 @@ def test_another_wordnet_or_model_is_refused(model, semcor, wordnet, wordnet_fol
 
 
 def test_text_of_another_wordnet_gives_too_few_senses(model, wordnet):
-    reading = Reading(instances=1, sentences=1)
+    reading = ReadingCounts(instances=1, sentences=1)
     reading.unknown.update({"bank%1:99:00::": 5})
-    sentence = Sentence("d", "the bank", (Instance(4, 8, (("bank", "n"),), keys=("bank%1:17:01::",)),))
+    sentence = SenseSentence("d", "the bank", (SenseInstance(4, 8, (("bank", "n"),), keys=("bank%1:17:01::",)),))
     with pytest.raises(
         DataError, match=r"too few senses: 5 of its tags are not in .*bank%1:99:00::.*; take the WordNet"
     ):

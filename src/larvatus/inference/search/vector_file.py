@@ -3,7 +3,7 @@
     file = VectorFile.open(Path("vectors.parquet"))
     nearest(query, file.blocks(Wanted.of(["bank"])), top=10)
 
-The context of a word is read from the rows beside it, so that the corpus itself is not needed.
+The context of a word is read from the neighbouring rows, so that the corpus itself is not needed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ import pyarrow.parquet as pq
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.inference.search.concordance import Wanted
-from larvatus.inference.search.nearest import CONTEXT, Block, Row
-from larvatus.inference.vectors.bulk.parts import schema as rows_of
-from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.units import Pool
+from larvatus.inference.search.concordance import CONTEXT, ConcordanceRow, VectorBlock, WordFilter
+from larvatus.inference.vectors.layers import Layers, Pool
+from larvatus.inference.vectors.parts import schema as rows_of
 
 SUFFIXES = (".parquet", ".arrow")
 AGAIN = "write it again with larvatus embed"
@@ -39,7 +37,7 @@ class _Standardised(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-    """What a search reads of what `embed` wrote."""
+    """The settings of `embed` that a search needs."""
 
     unit: str
     model: str
@@ -52,16 +50,16 @@ class _Settings(msgspec.Struct):
 class VectorFile:
     path: Path
     settings: dict[str, Any]
-    """What the vectors are, as `embed` wrote it."""
+    """Settings of the vectors, as `embed` wrote them."""
 
     @classmethod
     def find(cls, path: Path) -> VectorFile | None:
-        """None of a file that `embed` did not write: a Parquet file may be a corpus."""
+        """Open a vector file; None for a file that `embed` did not write: a Parquet file may be a corpus."""
         if path.suffix not in SUFFIXES or not path.is_file():
             return None
         with _saying_what_is_damaged(path):
             if path.suffix == ".parquet":
-                with path.open("rb") as file:  # a name that is not UTF-8 is none to pyarrow
+                with path.open("rb") as file:  # pyarrow does not open names that are not UTF-8
                     schema = pq.read_schema(file)
             else:
                 schema = _arrow(path).schema
@@ -72,7 +70,7 @@ class VectorFile:
             settings = msgspec.json.decode(metadata)
             msgspec.convert(settings, _Settings)
         except (ValueError, RecursionError) as fault:
-            raise ArtefactError(f"{path} does not say what its vectors are ({fault}); {AGAIN}") from fault
+            raise ArtefactError(f"{path} does not describe its vectors ({fault}); {AGAIN}") from fault
         for number in ("float32", "float16"):
             wanted = rows_of(schema.field("vector").type.list_size, number) if _is_list(schema) else None
             if wanted is not None and wanted.equals(schema):
@@ -81,12 +79,12 @@ class VectorFile:
             raise ArtefactError(f"{path} has other columns than larvatus embed writes; {AGAIN}")
         if settings.get("unit") != "word":
             raise UsageError(
-                f"{path} holds vectors of {settings.get('unit')}s, and words are searched; "
+                f"{path} holds vectors of {settings.get('unit')}s, and a search needs words; "
                 "write one with larvatus embed --unit word"
             )
         return cls(path, settings)
 
-    def blocks(self, wanted: Wanted) -> Iterator[Block]:
+    def blocks(self, wanted: WordFilter) -> Iterator[VectorBlock]:
         before: Any = None
         batches = self._batches()
         current = next(batches, None)
@@ -119,7 +117,7 @@ def _is_list(schema: Any) -> bool:
 
 
 def _whole(batch: Any) -> Any:
-    """A batch whose lengths and offsets are sound: a mapped file is taken at its word otherwise."""
+    """A batch with valid lengths and offsets, which Arrow does not check in a mapped file."""
     batch.validate(full=True)
     return batch
 
@@ -128,8 +126,8 @@ def _arrow(path: Path) -> Any:
     return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
 
 
-def _block(batches: Sequence[Any], wanted: Wanted) -> Block:
-    """The wanted words of the middle batch; those beside it give context."""
+def _block(batches: Sequence[Any], wanted: WordFilter) -> VectorBlock:
+    """The selected words of the middle batch; its neighbours give context."""
     before, current, after = batches
     texts = current.column("text").to_pylist()
     chosen = [n for n, text in enumerate(texts) if text in wanted]
@@ -140,11 +138,13 @@ def _block(batches: Sequence[Any], wanted: Wanted) -> Block:
     kept = [n for n, finite in zip(chosen, sound.tolist(), strict=True) if finite]
     nonzero = lengths[:, 0] > 0
     numbers = [n for n, long in zip(kept, nonzero.tolist(), strict=True) if long]
-    return Block((x[nonzero] / lengths[nonzero]).astype(np.float32), _rows(before, current, after, numbers))
+    return VectorBlock((x[nonzero] / lengths[nonzero]).astype(np.float32), _rows(before, current, after, numbers))
 
 
-def _rows(before: Any, current: Any, after: Any, numbers: Sequence[int]) -> Callable[[Sequence[int]], list[Row]]:
-    def rows(places: Sequence[int]) -> list[Row]:
+def _rows(
+    before: Any, current: Any, after: Any, numbers: Sequence[int]
+) -> Callable[[Sequence[int]], list[ConcordanceRow]]:
+    def rows(places: Sequence[int]) -> list[ConcordanceRow]:
         shown = [batch.drop_columns(["vector"]) for batch in (before, current, after) if batch is not None]
         skip = 0 if before is None else before.num_rows
         table = pa.Table.from_batches(shown)
@@ -154,9 +154,9 @@ def _rows(before: Any, current: Any, after: Any, numbers: Sequence[int]) -> Call
     return rows
 
 
-def _row(columns: dict[str, list[Any]], at: int) -> Row:
+def _row(columns: dict[str, list[Any]], at: int) -> ConcordanceRow:
     start, end = columns["start"][at], columns["end"][at]
-    return Row(
+    return ConcordanceRow(
         word=columns["text"][at],
         left=_context(columns, at, -1, start - CONTEXT),
         right=_context(columns, at, 1, end + CONTEXT),

@@ -17,11 +17,11 @@ from larvatus.data.text.readers import Skipped
 from larvatus.data.text.words import segment_words
 from larvatus.inference.model import load
 from larvatus.inference.search import concordance
-from larvatus.inference.search import nearest as nearest_module
+from larvatus.inference.search import concordance as nearest_module
+from larvatus.inference.search.concordance import nearest_rows
 from larvatus.inference.search.index import Index
-from larvatus.inference.search.nearest import places_of_nearest
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.inference.vectors.similarity import instance
+from larvatus.inference.vectors.similarity import word_instance
 from larvatus.interfaces.cli.main import run
 
 TEXTS = ["the *bank* of the river", "a wide *bank* and the river", "turn your *homework* in", "the *river*"]
@@ -150,7 +150,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
         file = tmp_path / f"v.{suffix}"
         with pytest.raises(SystemExit):
             run(f"embed {corpus} --model {directory} --unit word --layers last2 --out {file}".split())
-        monkeypatch.setattr("larvatus.inference.vectors.bulk.vector_file._AT_ONCE", 17)
+        monkeypatch.setattr("larvatus.inference.search.vector_file._AT_ONCE", 17)
         near = model.nearest(TEXTS[0], str(file), **asked)
         assert near.searched == len(expected)
         assert_allclose([hit.cosine for hit in near.hits], [one[0] for one in expected[:7]], atol=1e-4)
@@ -213,7 +213,7 @@ def test_an_index_keeps_its_standardiser_and_refuses_what_does_not_fit(
     assert (code, "vectors.npy does not match its checksum" in complaint) == (5, True)
     (index / "vectors.npy").unlink()
     code, _, complaint = larvatus(*search, directory)
-    assert (code, "is missing; build the index anew" in complaint) == (5, True)
+    assert (code, "is missing; build the index again" in complaint) == (5, True)
 
 
 @library
@@ -248,7 +248,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         (["the bank", TEXTS[0]], "no word is marked in 'the bank'"),
         (["*the* *bank*", TEXTS[0]], "2 words are marked"),
         (["the *bank", TEXTS[0]], "a mark is not closed"),
-        (["the ** bank", TEXTS[0]], "nothing stands between two stars"),
+        (["the ** bank", TEXTS[0]], "there is nothing between two stars"),
         ([TEXTS[0]], "1 was given, give 2 or more"),
         ([*TEXTS[:2], "--layers", "all"], "name one layer or a mix"),
         ([*TEXTS[:2], "--layers", "9"], "there is no layer 9"),
@@ -256,7 +256,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         (["bank", "river", "--span", "0:3", "--span", "0:9"], "has no span 0:9"),
         (["bank", "river", "--span", "0:3", "--span", "0-2"], "is not START:END"),
         (["the river", "the bank", "--word", "bank"], "'bank' is not in 'the river'"),
-        (["bank and bank", "the bank", "--word", "bank"], "'bank' is 2 times in"),
+        (["bank and bank", "the bank", "--word", "bank"], "'bank' occurs 2 times in"),
         ([*TEXTS[:2], "--in", corpus], "and 2 texts are given; give one"),
         ([*TEXTS[:2], "--any-word"], "name it with --in"),
     ]:
@@ -269,7 +269,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         code, _, complaint = larvatus("index", *arguments, *asked)
         assert (code, said in complaint) == (2, True), complaint
     with pytest.raises(UsageError, match="has no span"):
-        instance("bank", (2, 2))
+        word_instance("bank", (2, 2))
 
 
 @library
@@ -294,7 +294,7 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
     with pytest.raises(SystemExit):
         run(["embed", str(corpus), "--model", str(directory), "--unit", "sentence", "--out", str(file)])
     code, _, complaint = larvatus(TEXTS[0], "--in", file, *asked)
-    assert (code, "holds vectors of sentences, and words are searched" in complaint) == (2, True)
+    assert (code, "holds vectors of sentences, and a search needs words" in complaint) == (2, True)
 
 
 @library
@@ -303,11 +303,11 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
 def test_without_the_library_the_same_is_found(dtype, seed, count, top, stretch):
     random = np.random.default_rng(seed)
     vectors, query = random.standard_normal((count, 8)).astype(dtype), random.standard_normal(8).astype(dtype)
-    by_library = places_of_nearest(vectors, query, top)
+    by_library = nearest_rows(vectors, query, top)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_module, "find_spec", lambda name: None)
-        patch.setattr(nearest_module, "STRETCH", stretch)
-        by_numpy = places_of_nearest(vectors, query, top)
+        patch.setattr(nearest_module, "SLICE", stretch)
+        by_numpy = nearest_rows(vectors, query, top)
     exact = vectors.astype(np.float64) @ query.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1)
     for places in (by_library, by_numpy):
         assert places == sorted(set(places))

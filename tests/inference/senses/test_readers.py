@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
 from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import Reading, surface
-from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
-from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR
+from larvatus.inference.senses.tagged import ReadingCounts, gold_of, read_keys, read_unified, surface
+from tests.inference.senses.conftest import DATA, GOLD, SEMCOR
 
 
 def found(sentences):
@@ -22,7 +21,7 @@ def found(sentences):
 
 
 def test_semcor_is_read_with_and_without_quotation_marks(semcor, wordnet):
-    reading = Reading()
+    reading = ReadingCounts()
     first, second, third = found(read_semcor(semcor, wordnet, reading))
     assert first == (
         "The bank of the river was wide .",
@@ -44,25 +43,25 @@ def test_semcor_is_read_with_and_without_quotation_marks(semcor, wordnet):
 
 
 def test_names_count_as_their_class_when_asked(semcor, wordnet):
-    second = found(read_semcor(semcor, wordnet, Reading(), names=True))[1]
+    second = found(read_semcor(semcor, wordnet, ReadingCounts(), names=True))[1]
     assert second[1][0] == ("Wide River Bank", (("firm", "n"),), ("firm%1:14:00::",))
 
 
 def test_semcor_as_an_archive_gives_the_same(semcor, wordnet, tmp_path):
     with tarfile.open(tmp_path / "semcor.tar.xz", "w:xz") as archive:
         archive.add(semcor / "brown1_br-a01", "semcor/brown1_br-a01")
-    packed = found(read_semcor(tmp_path / "semcor.tar.xz", wordnet, Reading()))
-    assert packed == found(read_semcor(semcor, wordnet, Reading()))
+    packed = found(read_semcor(tmp_path / "semcor.tar.xz", wordnet, ReadingCounts()))
+    assert packed == found(read_semcor(semcor, wordnet, ReadingCounts()))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("<punc>.</punc>", "<punc>.<punc>", r"br-a01:12: no element of SemCor: <punc>\.<punc>"),
-        ('<wf cmd="ignore" pos="DT">The</wf>', "The", r"br-a01:5: no element of SemCor: The"),
+        ("<punc>.</punc>", "<punc>.<punc>", r"br-a01:12: not an element of SemCor: <punc>\.<punc>"),
+        ('<wf cmd="ignore" pos="DT">The</wf>', "The", r"br-a01:5: not an element of SemCor: The"),
         (' lemma="river"', "", r"br-a01:9: a word has lexsn=1:17:00:: but no lemma"),
         ("river</wf>", "riv\udcff</wf>", r"br-a01:9: not UTF-8"),
-        ("</s>\n</p>", "</p>", r"br-a01: the file breaks off within a sentence"),
+        ("</s>\n</p>", "</p>", r"br-a01: the file ends within a sentence"),
     ],
 )
 def test_broken_semcor_is_refused_by_its_line(wordnet, tmp_path, old, new, said):
@@ -70,18 +69,18 @@ def test_broken_semcor_is_refused_by_its_line(wordnet, tmp_path, old, new, said)
     file = tmp_path / "br-a01"
     file.write_bytes(SEMCOR.replace(old, new).encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=said):
-        list(read_semcor(file, wordnet, Reading()))
+        list(read_semcor(file, wordnet, ReadingCounts()))
 
 
 def test_what_is_no_semcor_is_refused(wordnet, tmp_path):
     (tmp_path / "readme.txt").write_text("hello")
     with pytest.raises(DataError, match="holds no file of SemCor"):
-        list(read_semcor(tmp_path, wordnet, Reading()))
+        list(read_semcor(tmp_path, wordnet, ReadingCounts()))
     (tmp_path / "semcor.tar.xz").write_text("no archive")
     with pytest.raises(DataError, match=r"semcor.tar.xz is no whole .xz file"):
-        list(read_semcor(tmp_path / "semcor.tar.xz", wordnet, Reading()))
+        list(read_semcor(tmp_path / "semcor.tar.xz", wordnet, ReadingCounts()))
     with pytest.raises(DataError, match=r"absent cannot be opened"):
-        list(read_semcor(tmp_path / "absent", wordnet, Reading()))
+        list(read_semcor(tmp_path / "absent", wordnet, ReadingCounts()))
 
 
 def test_the_unified_format_is_read(made_set, tmp_path):
@@ -139,7 +138,7 @@ def test_odd_key_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="holds no answers"):
         read_keys(keys)
     (tmp_path / "other.data.xml").write_text("<corpus/>")
-    with pytest.raises(DataError, match=r"other.gold.key.txt is not there; lay the answers beside other.data.xml"):
+    with pytest.raises(DataError, match=r"other.gold.key.txt is not there; put the answers next to other.data.xml"):
         gold_of(tmp_path / "other.data.xml")
     with pytest.raises(DataError, match="has no <sentence>"):
         list(read_unified(tmp_path / "other.data.xml"))
@@ -171,7 +170,7 @@ def test_hostile_words_come_back_from_both_formats(sentences, wordnet, tmp_path_
     expected = [(" ".join(map(surface, words)), tagged) for words, tagged in (_split(one) for one in sentences)]
     unified = [(s.text, [s.text[i.start : i.end] for i in s.instances]) for s in read_unified(folder / "a.data.xml")]
     assert unified == expected
-    read = read_semcor(folder / "semcor", wordnet, Reading())
+    read = read_semcor(folder / "semcor", wordnet, ReadingCounts())
     assert [(s.text, [s.text[i.start : i.end] for i in s.instances]) for s in read] == [e for e in expected if e[1]]
 
 

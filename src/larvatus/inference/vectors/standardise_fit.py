@@ -1,9 +1,9 @@
-"""Fit a standardiser: mean and spread of every dimension of every layer, in one pass over a corpus.
+"""Fit a standardiser: mean and standard deviation of every dimension of every layer, in one pass over a corpus.
 
     fitted = fit_standardiser(encoder, tokenizer, ["texts/"], FitOptions(), name="default", model=fingerprint)
     fitted.save(standardiser_path(directory, "default"))
 
-Memory holds one block of text with its vectors of all layers, however long the corpus is.
+Memory holds one block of text with its vectors of all layers, whatever the size of the corpus.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from larvatus.core.ranges import Instances
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.bulk.parts import Piece
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Unit
-from larvatus.inference.vectors.passages import PassageOptions, blocks, passages, sample
+from larvatus.inference.vectors.passages import PassageOptions, TextPiece, blocks, passages, sample
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.standardise.moments import RunningMoments
-from larvatus.inference.vectors.standardise.standardise import Standardiser
+from larvatus.inference.vectors.standardise import RunningMoments, Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
 CHARACTERS = 1 << 14
-"""Of a block: some 3,000 words, whose vectors of all layers are held at once."""
+"""Characters of a block: about 3,000 words, whose vectors of all layers are held at once."""
 
 
 class FitOptions(Settings):
@@ -38,18 +36,18 @@ class FitOptions(Settings):
     pool: Pool = "mean"
     passages: PassageOptions = PassageOptions()
     punctuation: bool = False
-    """Whether marks that stand alone count as words."""
+    """Whether punctuation counts as words."""
     most: Instances | None = None
-    """Words of the passages that are drawn from the corpus; the whole corpus where it is None."""
+    """Words of a random sample of passages; None for the whole corpus."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.unit in ("span", "document"):
-            raise UsageError(f"a corpus has no marked {self.unit}s to fit on; say --unit word, token or sentence")
+            raise UsageError(f"a corpus has no marked {self.unit}s to fit on; use --unit word, token or sentence")
 
     @property
     def reading(self) -> PassageOptions:
-        """Sentences are read one by one where they are the unit."""
+        """How passages are read: one sentence at a time if sentences are the unit."""
         return msgspec.structs.replace(self.passages, characters=0) if self.unit == "sentence" else self.passages
 
 
@@ -64,9 +62,9 @@ def fit_standardiser(
     progress: Callable[[int], None] = lambda _: None,
     skipped: Skipped | None = None,
 ) -> Standardiser:
-    """μ and σ over all units of the files. `model` says which weights these are, see `model_fingerprint`."""
+    """μ and σ over all units of the files. `model` is the model's fingerprint."""
     moments = RunningMoments()
-    pieces: Iterable[Piece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
+    pieces: Iterable[TextPiece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
@@ -79,17 +77,20 @@ def fit_standardiser(
 
 
 def every_layer(
-    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[TextPiece], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
-    """The units of passages with their vectors of every layer, a block of passages at a time."""
+    """Units of passages with their vectors of every layer, one block of passages at a time."""
     asked = EmbedOptions(unit=unit, layers="all", pool=pool)
     for block in blocks(pieces, CHARACTERS):
         yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], asked))
 
 
 def counted(vectors: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
-    """Vectors [layers + 1, N, D] and texts of the units that count: those with a vector, and of words those with a
-    letter or a digit (a seventh of all words are commas and full stops, whose similarity nobody asks for)."""
+    """Vectors [layers + 1, N, D] and texts of the units that count.
+
+    These are the units with a vector; of words, only those with a letter or a digit (a seventh of all words are commas
+    and full stops, whose similarity is of no interest).
+    """
     units = vectors.units
     sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(vectors.vectors).all(axis=(0, 2)))
     if vectors.unit == "word" and not punctuation:

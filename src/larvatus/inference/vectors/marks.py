@@ -1,9 +1,9 @@
-r"""Marked words: `*…*` says which word of a text is meant; `\*` is a star.
+r"""Marked words: `*…*` selects a word of a text; `\*` is a star.
 
     >>> read_marks("the *bank* of the river")
     Marked(text='the bank of the river', spans=((4, 8),))
 
-A text in which no word, or not just one, is marked where one is wanted is refused in one line.
+A text without a marked word, or with several where one is expected, is refused in one line.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A text without its marks, and the characters that they stood around."""
+class MarkedText:
+    """A text without its marks, and the characters of the marked words."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ class Marked:
         return tuple(self.text[start:end] for start, end in self.spans)
 
 
-def read_marks(text: str) -> Marked:
+def read_marks(text: str) -> MarkedText:
     """All marked words of a text; at least one."""
     pieces: list[str] = []
     borders: list[int] = []
@@ -48,12 +48,12 @@ def read_marks(text: str) -> Marked:
         raise UsageError(f"a mark is not closed in {_short(text)}; put a star on both sides, or write \\* for a star")
     spans = tuple(_trimmed(plain, start, end) for start, end in zip(borders[::2], borders[1::2], strict=True))
     if any(start == end for start, end in spans):
-        raise UsageError(f"nothing stands between two stars in {_short(text)}; mark a word: the *bank* of the river")
-    return Marked(plain, spans)
+        raise UsageError(f"there is nothing between two stars in {_short(text)}; mark a word: the *bank* of the river")
+    return MarkedText(plain, spans)
 
 
-def read_mark(text: str) -> Marked:
-    """The one marked word of a text: none, or several, are refused."""
+def read_mark(text: str) -> MarkedText:
+    """The one marked word of a text; none or several are refused."""
     marked = read_marks(text)
     if len(marked.spans) > 1:
         words = ", ".join(marked.words)
@@ -61,8 +61,8 @@ def read_mark(text: str) -> Marked:
     return marked
 
 
-def mark_word(text: str, word: str) -> Marked:
-    """A word that is named instead of marked: it must stand in the text, as a word, just once.
+def mark_word(text: str, word: str) -> MarkedText:
+    """A word that is named instead of marked: it must occur in the text, as a word, exactly once.
 
     >>> mark_word("the bank of the river", "bank").spans
     ((4, 8),)
@@ -71,8 +71,8 @@ def mark_word(text: str, word: str) -> Marked:
     if not spans:
         raise UsageError(f"{word!r} is not in {_short(text)}; check the spelling, or mark it with stars")
     if len(spans) > 1:
-        raise UsageError(f"{word!r} is {len(spans)} times in {_short(text)}; mark the one that is meant with stars")
-    return Marked(text, (spans[0],))
+        raise UsageError(f"{word!r} occurs {len(spans)} times in {_short(text)}; mark one of them with stars")
+    return MarkedText(text, (spans[0],))
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,1 +1,0 @@
-"""Vectors of whole corpora: parts that resume, tables and vector files."""
