@@ -15,7 +15,7 @@ from functools import partial
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.set_aside import collecting
-from larvatus.data.labelled.records import AnyExample
+from larvatus.data.labelled.records import LabelledExample
 from larvatus.tasks.predict import Loaded, Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
 
 
@@ -27,7 +27,7 @@ class Answering:
     options: PredictOptions
     executor: Executor
 
-    def __call__(self, examples: Iterable[list[AnyExample]]) -> Iterator[PredictedBlock]:
+    def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictedBlock]:
         state = partial(Predicting.of, self.model, self.options, aside=collecting())
         fix = "run the same command again; with --resume what was written stands"
         with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
@@ -37,13 +37,13 @@ class Answering:
 def write_answers(
     job: LineJob,
     answering: Answering,
-    examples: Iterable[list[AnyExample]],
+    examples: Iterable[list[LabelledExample]],
     lines: Callable[[Predicted], list[str]],
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Totals:
     """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
-    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
+    def answered(todo: Iterator[list[LabelledExample]]) -> Iterator[Lines]:
         for block in answering(todo):
             totals = Totals()
             for answer in block.answers:

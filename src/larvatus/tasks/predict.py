@@ -20,7 +20,7 @@ import torch
 
 from larvatus.core.errors import UsageError
 from larvatus.data.bulk.set_aside import sifted
-from larvatus.data.labelled.records import AnyExample
+from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.tasks.inputs import Given, Input, PredictOptions
@@ -52,7 +52,7 @@ FIRST_BLOCK = 32
 class Predicted:
     """A prediction, and the example that it is of."""
 
-    example: AnyExample
+    example: LabelledExample
     found: Prediction
 
 
@@ -112,7 +112,7 @@ class Predictor:
         for block in blocks(examples):
             yield from predict_block(Predicting(self), block).answers
 
-    def answer(self, block: list[AnyExample]) -> list[Prediction]:
+    def answer(self, block: list[LabelledExample]) -> list[Prediction]:
         """The answers of a block."""
         with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
@@ -151,7 +151,7 @@ class PredictedBlock:
     """Of examples that were set aside, each with its place."""
 
 
-def predict_block(work: Predicting, block: list[AnyExample]) -> PredictedBlock:
+def predict_block(work: Predicting, block: list[LabelledExample]) -> PredictedBlock:
     """What is done with a block, wherever that is."""
     predictor = work.predictor
     examples, faults = block, list[str]()
@@ -163,9 +163,9 @@ def predict_block(work: Predicting, block: list[AnyExample]) -> PredictedBlock:
     return PredictedBlock([Predicted(example=example, found=prediction) for example, prediction in pairs], faults)
 
 
-def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
+def blocks(examples: Iterable[LabelledExample]) -> Iterator[list[LabelledExample]]:
     """Examples in their order, as many at a time as memory may hold."""
-    held: list[AnyExample] = []
+    held: list[LabelledExample] = []
     size, room = 0, FIRST_BLOCK
     for example in examples:
         length = len(example.reads())

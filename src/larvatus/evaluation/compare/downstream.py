@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, LarvatusError, Preempted, UsageError, did_you_mean
 from larvatus.core.ranges import SEED
-from larvatus.core.signals import listening, resumable
+from larvatus.core.signals import handle_signals, resumable
 from larvatus.evaluation.compare.labelled_sets import (
     LabelledSet,
     Sets,
@@ -286,7 +286,7 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
     files.sweep(order.out)
     try:
         with (
-            listening() as stop,
+            handle_signals() as stop,
             resumable("the same command with --resume goes on"),
             saying_what_to_lower(LOWER),
         ):
@@ -295,7 +295,7 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
             tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
             result = _scored(order, tuned, began)
             with stop.noting():
-                write_vouched(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
+                write_checksummed(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
                 keeper.clear()
     except Preempted as fault:
         raise Preempted(f"{order.name}: {fault}") from fault
@@ -309,7 +309,7 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
 def _finished(order: FineTune) -> TunedResult:
     """What was measured before, if it was of the same."""
     path = order.record
-    kept = read_vouched(path, way="delete it to fine-tune again")
+    kept = read_checksummed(path, way="delete it to fine-tune again")
     try:
         of, result = dict(kept["of"]), msgspec.convert(kept["result"], TunedResult)
     except (KeyError, TypeError, ValueError) as fault:

@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core import notebook
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import Tabular, flat
+from larvatus.core.tabular import Tabular, flatten
 from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.suite import Suite
@@ -68,7 +68,7 @@ def record_file(out: Path, role: str, part: str) -> Path:
 def write_record(path: Path, record: Record) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_vouched(path, msgspec.to_builtins(record))
+    write_checksummed(path, msgspec.to_builtins(record))
 
 
 def read_record(path: Path, of: dict[str, Any] | None = None) -> Record | None:
@@ -76,7 +76,7 @@ def read_record(path: Path, of: dict[str, Any] | None = None) -> Record | None:
     if not is_there(path):
         return None
     way = "delete it to measure again, or choose another --out"
-    kept = read_vouched(path, way=way)
+    kept = read_checksummed(path, way=way)
     try:
         record = msgspec.convert(kept, Record)
     except msgspec.ValidationError as fault:
@@ -130,7 +130,7 @@ class SuiteResults(Tabular):
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each figure of each model."""
         return [
-            {"part": row.part, "title": row.title, "model": self.labels[role], **flat(msgspec.to_builtins(figure))}
+            {"part": row.part, "title": row.title, "model": self.labels[role], **flatten(msgspec.to_builtins(figure))}
             for row in self.rows()
             for role, figure in row.figures.items()
         ]

@@ -67,9 +67,9 @@ def find_reader(network: Network) -> CausalReader | None:
 
 def before_texts(tokenizer: Tokenizer) -> tuple[int, ...]:
     """What a text follows: what its frame puts before it, or what ends documents; nothing where there is neither."""
-    dress = tokenizer.frame.single
-    if dress.gaps[0] or dress.gaps[-1]:
-        return dress.gaps[0] or dress.gaps[-1][-1:]
+    template = tokenizer.template.single
+    if template.gaps[0] or template.gaps[-1]:
+        return template.gaps[0] or template.gaps[-1][-1:]
     for role in ENDS:
         name = tokenizer.config.get(role)
         index = tokenizer.id(name.get("content", "") if isinstance(name, dict) else str(name or ""))

@@ -39,8 +39,8 @@ _ALONE = regex.compile(ALONE)
 def glued_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """[V] which tokens have no space before them, by the mark that the vocabulary puts on pieces."""
     if tokenizer.style in ("Ġ", "▁"):
-        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.pieces])
-    return np.array([piece.startswith("##") for piece in tokenizer.pieces])
+        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.tokens])
+    return np.array([piece.startswith("##") for piece in tokenizer.tokens])
 
 
 @lru_cache(maxsize=8)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.readers import whole_folder
+from larvatus.data.text.readers import list_whole_folder
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.tagged import Instance, Reading, Sentence, Words, numbered, surface
 from larvatus.inference.senses.wordnet import WordNet
@@ -47,7 +47,7 @@ def read_semcor(path: str | Path, wordnet: WordNet, reading: Reading, *, names: 
 
 def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if path.is_dir():
-        tagged = [file for file in whole_folder(path) if _is_semcor(file)]
+        tagged = [file for file in list_whole_folder(path) if _is_semcor(file)]
         if not tagged:
             raise DataError(f"{path} holds no file of SemCor (they begin with <contextfile>); check the path")
         for file in tagged:

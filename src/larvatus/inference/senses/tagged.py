@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.pos import POS
 
@@ -97,5 +97,5 @@ def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
             yield number, line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as fault:
         raise DataError(f"{path}:{number}: not UTF-8") from fault
-    except BROKEN as fault:
+    except ARCHIVE_ERRORS as fault:
         raise DataError(f"{path}:{number + 1}: the file breaks off here: {fault}") from fault

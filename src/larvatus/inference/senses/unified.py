@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.pos import POS
 from larvatus.inference.senses.tagged import Instance, Sentence, Words, lines_of, surface
@@ -36,7 +36,7 @@ def read_unified(path: str | Path) -> Iterator[Sentence]:
             reader.parser.Parse(b"", True)
         except expat.ExpatError as fault:
             raise DataError(f"{name}:{fault.lineno}: broken XML: {expat.errors.messages[fault.code]}") from fault
-        except BROKEN as fault:
+        except ARCHIVE_ERRORS as fault:
             raise DataError(f"{name}: the file breaks off: {fault}") from fault
     yield from reader.taken()
     if not reader.seen:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from larvatus.core import files
 from larvatus.core.errors import DataError
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.wordnet import NAMES
 
@@ -39,6 +39,6 @@ def unpack_wordnet(path: Path, folder: Path) -> Path:
                     content = archive.extractfile(member)
                     assert content is not None
                     (aside / name).write_bytes(content.read())
-    except (tarfile.TarError, *BROKEN) as fault:
+    except (tarfile.TarError, *ARCHIVE_ERRORS) as fault:
         raise DataError(f"{path} cannot be read as an archive of WordNet: {fault}") from fault
     return folder

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.align import Alignment, join_words
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.search.marks import read_marks
 from larvatus.inference.vectors.units import Unit
@@ -50,22 +50,22 @@ def encode_units(
             raise UsageError("spans of texts that are cut into words are given by spans=…, not by stars")
     elif spans is not None:
         _check(plain, spans, unit, before)
-    dress = tokenizer.frame.single
+    template = tokenizer.template.single
     if unit in ("sentence", "document"):
-        return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
+        return [_whole(text, ids, template) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
     alignments = tokenizer.encode_many(plain, cut)
     if unit == "token":
         return [
-            Encoded(alignment.text, alignment.ids, _each(len(alignment)) + dress.opening, alignment.spans)
+            Encoded(alignment.text, alignment.ids, _each(len(alignment)) + template.opening, alignment.spans)
             for alignment in alignments
         ]
     if unit == "word":
         return [
-            Encoded(alignment.text, alignment.ids, alignment.word_tokens + dress.opening, alignment.word_spans)
+            Encoded(alignment.text, alignment.ids, alignment.word_tokens + template.opening, alignment.word_spans)
             for alignment in alignments
         ]
     assert spans is not None
-    return [_spans(alignment, wanted, dress) for alignment, wanted in zip(alignments, spans, strict=True)]
+    return [_spans(alignment, wanted, template) for alignment, wanted in zip(alignments, spans, strict=True)]
 
 
 def check_texts(texts: Sequence[Text]) -> None:
@@ -89,8 +89,8 @@ def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
     return plain, cut
 
 
-def _whole(text: str, ids: npt.NDArray[np.int32], dress: Dress) -> Encoded:
-    ends = np.array([[0, len(ids) + dress.specials]]), np.array([[0, len(text)]])
+def _whole(text: str, ids: npt.NDArray[np.int32], template: SequenceTemplate) -> Encoded:
+    ends = np.array([[0, len(ids) + template.special_count]]), np.array([[0, len(text)]])
     return Encoded(text, ids.astype(np.int64), *ends)
 
 
@@ -98,9 +98,11 @@ def _each(count: int) -> Ints:
     return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
 
 
-def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> Encoded:
+def _spans(alignment: Alignment, wanted: Spans, template: SequenceTemplate) -> Encoded:
     ranges = [alignment.tokens_of_chars(start, end) for start, end in wanted]
-    places = np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
+    places = (
+        np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + template.opening
+    )
     return Encoded(alignment.text, alignment.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
 
 

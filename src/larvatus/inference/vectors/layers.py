@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import Range, shown
+from larvatus.core.ranges import Range, short_repr
 
 Layers = str | int | Sequence[float]
 
@@ -65,11 +65,11 @@ class LayerMix:
                 return cls(_top(_whole(top[1] or "1", asked), layers, total=bool(top[2])))
             return cls.read(_numbers(asked), layers=layers)
         if isinstance(asked, bool) or not isinstance(asked, int | Sequence):
-            raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}")
+            raise UsageError(f"layers = {short_repr(asked)} names no layers; say {_KINDS}")
         if isinstance(asked, int):
             if not -layers - 1 <= asked <= layers:
                 raise UsageError(
-                    f"there is no layer {shown(asked)}: the model has 1 to {layers}, and 0 for its embeddings"
+                    f"there is no layer {short_repr(asked)}: the model has 1 to {layers}, and 0 for its embeddings"
                 )
             return cls(((asked % (layers + 1), 1.0),))
         return cls(_weighted([*asked], layers))
@@ -78,7 +78,7 @@ class LayerMix:
 def _top(count: int, layers: int, *, total: bool) -> tuple[tuple[int, float], ...]:
     if not 1 <= count <= layers:
         raise UsageError(
-            f"last{shown(count)} is not to be had: the model has {layers} layers; say last1 to last{layers}"
+            f"last{short_repr(count)} is not to be had: the model has {layers} layers; say last1 to last{layers}"
         )
     weight = 1.0 if total else 1.0 / count
     return tuple((layer, weight) for layer in range(layers - count + 1, layers + 1))
@@ -90,14 +90,14 @@ def _numbers(asked: str) -> int | list[float]:
     try:
         return [float(part) for part in asked.split(",")]
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
+        raise UsageError(f"layers = {short_repr(asked)} names no layers; say {_KINDS}") from fault
 
 
 def _whole(digits: str, asked: str) -> int:
     try:
         return int(digits)
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
+        raise UsageError(f"layers = {short_repr(asked)} names no layers; say {_KINDS}") from fault
 
 
 def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 from larvatus.data.text.windows import Windows, windows
 from larvatus.inference.vectors.encoded import Encoded
 from larvatus.inference.vectors.units import Pool
@@ -40,20 +40,20 @@ class Plan:
     windows: Ints  # [texts] how many windows each was read in
 
 
-def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, dress: Dress) -> Plan:
-    """`size` is the longest sequence of the model, `dress` the special tokens around a text."""
-    cuts = [windows(len(text.ids), size=dress.room(size), overlap=overlap) for text in texts]
+def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, template: SequenceTemplate) -> Plan:
+    """`size` is the longest sequence of the model, `template` the special tokens around a text."""
+    cuts = [windows(len(text.ids), size=template.text_length(size), overlap=overlap) for text in texts]
     counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
-    lengths = np.concatenate([np.empty(0, np.int64), *(cut.ends - cut.starts for cut in cuts)]) + dress.specials
+    lengths = np.concatenate([np.empty(0, np.int64), *(cut.ends - cut.starts for cut in cuts)]) + template.special_count
     order = np.argsort(lengths, kind="stable")
     begins = np.empty_like(lengths)  # first row of each window
     begins[order] = edges(lengths[order])[:-1]
     first_window = edges(counts)
-    rows_of_places = _rows_of_places(texts, cuts, begins, first_window, dress)
-    place_edges = edges(np.array([len(text.ids) + dress.specials for text in texts], dtype=np.int64))
+    rows_of_places = _rows_of_places(texts, cuts, begins, first_window, template)
+    place_edges = edges(np.array([len(text.ids) + template.special_count for text in texts], dtype=np.int64))
     unit_counts = np.array([len(text.places) for text in texts], dtype=np.int64)
     if pool == "cls":
-        rows = begins + dress.summary_places(lengths)
+        rows = begins + template.summary_places(lengths)
         units = np.repeat(np.arange(len(texts)), counts)
         weights = np.repeat(1.0 / np.maximum(counts, 1), counts)
         empty = np.empty(0, np.int64)
@@ -65,7 +65,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
         empty = np.flatnonzero(places[:, 0] >= places[:, 1])
     by_row = np.argsort(rows, kind="stable")
     return Plan(
-        ids=_framed(texts, cuts, order, dress),
+        ids=_framed(texts, cuts, order, template),
         lengths=lengths[order],
         rows=rows[by_row],
         units=units[by_row],
@@ -77,15 +77,15 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
 
 
 def _rows_of_places(
-    texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
+    texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints, template: SequenceTemplate
 ) -> Ints:
     """For every place of every text, end to end: the row that its vector is taken from."""
-    opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
+    opening, closing = (np.arange(len(gap)) for gap in template.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
         window_begins = begins[first_window[number] : first_window[number + 1]]
         if len(cut) == 1:
-            parts.append(window_begins[0] + np.arange(len(text.ids) + dress.specials))
+            parts.append(window_begins[0] + np.arange(len(text.ids) + template.special_count))
             continue
         tokens = window_begins[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + len(opening)
         last = window_begins[-1] + (cut.ends[-1] - cut.starts[-1]) + len(opening)
@@ -106,12 +106,12 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
     return at, np.repeat(units, sizes), weights
 
 
-def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
+def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, template: SequenceTemplate) -> Ints:
     """Tokens of all sequences in their order, each between its special tokens."""
     pieces = [
         text.ids[start:end]
         for text, cut in zip(texts, cuts, strict=True)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)
     ]
-    parts = [part for index in order.tolist() for part in dress.woven(pieces[index])]
+    parts = [part for index in order.tolist() for part in template.interleave(pieces[index])]
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -11,7 +11,7 @@ from larvatus.data.labelled.check import check
 from larvatus.data.labelled.in_memory import Examples, are_files
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.report import Report
-from larvatus.data.labelled.texts import names_of
+from larvatus.data.labelled.texts import path_strings
 from larvatus.tasks.examples import read_with_problems, task_of_file
 from larvatus.tasks.registry import reading_of
 
@@ -33,7 +33,7 @@ def check_data(train: Examples, dev: Examples | None = None, *, task: str | None
         >>> [(finding.name, finding.count) for finding in report.errors]
         [('no label', 1)]
     """
-    name = task or (task_of_file(names_of(cast(Any, train))[0]) if are_files(train) else "classify")
+    name = task or (task_of_file(path_strings(cast(Any, train))[0]) if are_files(train) else "classify")
     reading, problems = reading_of(name, columns), Problems()
     examples = read_with_problems(name, train, reading, problems)
     held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from larvatus.data.corpus import Corpus as Shards
-from larvatus.data.text.languages import Given, LanguagePath, path_of
+from larvatus.data.text.languages import LanguagePath, LanguageSource, path_of
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
@@ -59,7 +59,13 @@ def task_claims(
 
 
 def text_claims(
-    bundle: Bundle, text: Sequence[Given], shards: Shards, result: HeldOut, *, how: Mapping[str, Any], runtime: Runtime
+    bundle: Bundle,
+    text: Sequence[LanguageSource],
+    shards: Shards,
+    result: HeldOut,
+    *,
+    how: Mapping[str, Any],
+    runtime: Runtime,
 ) -> tuple[Claim, ...]:
     """Losses and accuracies on text; `how` says how it was read, and how much of it. None of weights in int8."""
     if int8_weights(bundle.network):

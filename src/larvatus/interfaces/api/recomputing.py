@@ -24,7 +24,7 @@ from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.labelled.glue import glue_task
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
-from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.interfaces.api.asked import Asked
 from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
 from larvatus.interfaces.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
@@ -117,7 +117,7 @@ def _shards(asked: Asked) -> Shards:
 
 def other_text(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(OtherText)
-    paths: list[Given] = [*asked.paths()]
+    paths: list[LanguageSource] = [*asked.paths()]
     if how.languages:
         named = zip(how.languages, asked.paths(), strict=False)
         paths = [LanguagePath(language, str(path)) if language else path for language, path in named]

@@ -25,11 +25,11 @@ from larvatus.data.corpus.build import build_corpus as build_shards
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.text.characters import CharactersConfig
 from larvatus.data.text.documents import Document, Skipped
 from larvatus.data.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
+from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
 from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
 from larvatus.models.bundle.packaged import model_path

@@ -12,9 +12,9 @@ from msgspec import Struct
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.data.bulk.settings import BulkSettings
-from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
-from larvatus.data.text.streams import UTF_8, check_encoding, reading_in
+from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.packaged import HELP as PACKAGED
@@ -26,7 +26,7 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 def _for_labelled_files(context: typer.Context, given: str | None) -> str | None:
     """Labelled files are opened in many places: the encoding holds for the whole command."""
-    context.with_resource(reading_in(given))
+    context.with_resource(labelled_encoding(given))
     return given
 
 
@@ -79,7 +79,9 @@ class Texts(Struct, frozen=True, kw_only=True):
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
     """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
 
-    def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
+    def read_with(
+        self, settings: TextSettings, *, option: str = "--corpus PATH"
+    ) -> tuple[list[LanguageSource], TextSettings]:
         """The text, and how it is read: in the language that was given for what has none."""
         given, language = text_of(self.corpus, self.languages, option=option)
         return given, msgspec.structs.replace(settings, language=language)
@@ -113,7 +115,9 @@ def encoding_of(given: str | None) -> str | msgspec.UnsetType:
     return msgspec.UNSET if name == UTF_8 else name
 
 
-def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
+def text_of(
+    paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str
+) -> tuple[list[LanguageSource], str]:
     """All text that a command names, and the language of what does not say. `option` names the plain paths."""
     named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
     codes = [word for word in languages or () if "=" not in word and paths]

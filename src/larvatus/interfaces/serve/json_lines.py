@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from larvatus.core.errors import LarvatusError, did_you_mean
-from larvatus.core.signals import Stop, listening
+from larvatus.core.signals import Stop, handle_signals
 from larvatus.interfaces.serve.bodies import read_body
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.refusals import BadRequest, OverLimit, WrongBody, error_of, status_of
@@ -62,7 +62,7 @@ def serve_lines(server: Server, read: Read, sink: BinaryIO) -> None:
         finally:
             under_way.put(None)
 
-    with listening() as stop, stop.noting():
+    with handle_signals() as stop, stop.noting():
         threading.Thread(target=take, name="larvatus lines", daemon=True).start()
         try:
             _write(under_way, sink, stop)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.core.flags import field_words
+from larvatus.core.flags import field_docs
 from larvatus.core.version import VERSION
 from larvatus.interfaces.serve.operations.registry import OPERATIONS, AnyOperation
 
@@ -52,7 +52,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _describe_fields(schema: dict[str, Any], kind: type) -> None:
-    for name, words in field_words(kind).items():
+    for name, words in field_docs(kind).items():
         if name in schema["properties"]:
             schema["properties"][name].setdefault("description", words)
 

@@ -59,11 +59,11 @@ class BlankPrompts:
 
     def ids(self, before: Ints, after: Ints | None = None) -> Ints:
         """The tokens that the model reads, special ones included."""
-        frame = self.tokenizer.frame.single
+        template = self.tokenizer.template.single
         if self.closed:
             parts = [before, self.opening] if after is None else [before, self.opening, after]
-            return np.asarray(frame.ids(np.concatenate(parts)), np.int64)
-        read = np.concatenate([np.array(frame.gaps[0], np.int64), before])
+            return np.asarray(template.ids(np.concatenate(parts)), np.int64)
+        read = np.concatenate([np.array(template.gaps[0], np.int64), before])
         start = start_id(self.tokenizer)
         if len(read) or start is None:
             return read

@@ -22,8 +22,8 @@ TAIL = 16
 def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "the prompt") -> Ints:
     """The tokens that the model reads; those of an empty prompt are its start token."""
     ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
-    dress = tokenizer.frame.single
-    dressed = dress.ids(ids) if closed else np.concatenate([np.array(dress.gaps[0], np.int64), ids])
+    template = tokenizer.template.single
+    dressed = template.ids(ids) if closed else np.concatenate([np.array(template.gaps[0], np.int64), ids])
     if len(dressed):
         return dressed
     start = start_id(tokenizer)
@@ -40,7 +40,7 @@ def start_id(tokenizer: Tokenizer) -> int | None:
 def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The token by which a text ends: the `eos_token` that the tokenizer's files name, else what stands after texts."""
     named = _named(tokenizer, "eos_token")
-    return frozenset(tokenizer.frame.single.gaps[-1][-1:] if named is None else (named,))
+    return frozenset(tokenizer.template.single.gaps[-1][-1:] if named is None else (named,))
 
 
 def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.models.heads.summary import SummaryPool, summary_places
@@ -196,8 +196,8 @@ class Head(Trunk):
         return self
 
 
-def words_of(batch: TrainingBatch[Any]) -> WordPieces[Any]:
+def words_of(batch: TrainingBatch[Any]) -> WordTokens[Any]:
     """The words of a batch for a head that scores words."""
-    pieces = batch.tokens.pieces
+    pieces = batch.tokens.word_tokens
     assert pieces is not None, "the batch has no words"
     return pieces

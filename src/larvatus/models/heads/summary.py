@@ -3,7 +3,7 @@
     pool = "cls"     the first token (BERT, RoBERTa, …)
     pool = "last"    the last token (XLNet's <cls>, what a causal model reads last)
 
-Which of them a vocabulary means, its frame says (`Dress.summary`), and so the task that builds a head asks it:
+Which of them a vocabulary means, its template says (`Dress.summary`), and so the task that builds a head asks it:
 
     >>> from larvatus.data.text.template import Frame
     >>> summary_pool(Frame.bert(2, 3)), summary_pool(Frame.xlnet(2, 3))
@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
 
 P = TypeVar("P", bound=str)
 SummaryPool = Literal["cls", "last"]
@@ -29,14 +29,14 @@ SUMMARIES: tuple[SummaryPool, ...] = ("cls", "last")
 """Ways to pool that read one token of a sequence alone."""
 
 
-def summary_pool(frame: Frame) -> SummaryPool:
+def summary_pool(template: Template) -> SummaryPool:
     """How a head pools that reads the summary token of a vocabulary."""
-    return "last" if frame.single.summary else "cls"
+    return "last" if template.single.summary else "cls"
 
 
-def pool_in(frame: Frame, pool: P) -> P | SummaryPool:
-    """How a head pools in a vocabulary's frame: who asks for [CLS] means the summary token, wherever it stands."""
-    return summary_pool(frame) if pool == "cls" else pool
+def pool_in(template: Template, pool: P) -> P | SummaryPool:
+    """How a head pools in a vocabulary's template: who asks for [CLS] means the summary token, wherever it stands."""
+    return summary_pool(template) if pool == "cls" else pool
 
 
 def summary_places(lengths_B: Tensor, pool: str) -> Tensor:

@@ -99,7 +99,7 @@ class Tagging(Head):
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A word is a row; where subwords learn, each (token, word) pair is one."""
-        pieces = tokens.pieces
+        pieces = tokens.word_tokens
         assert pieces is not None
         if not learning or self.config.whole_words:
             return pieces.counts

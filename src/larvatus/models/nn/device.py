@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.core.arrays import repeats
+from larvatus.core.arrays import is_constant
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import shown
+from larvatus.core.ranges import short_repr
 
 B = TypeVar("B", TokenBatch[Any], TrainingBatch[Any])
 
@@ -28,7 +28,7 @@ def choose_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as fault:
-        raise UsageError(f"--device {shown(device)} is no device; use auto, cpu or cuda") from fault
+        raise UsageError(f"--device {short_repr(device)} is no device; use auto, cpu or cuda") from fault
     if chosen.type == "cuda" and (chosen.index or 0) >= cuda:
         here = f"there are {cuda}, from cuda:0 on" if cuda else "no CUDA device here"
         raise UsageError(f"--device {chosen}: {here}; use --device {'cuda' if cuda else 'cpu'}")
@@ -43,7 +43,7 @@ def on_device(batch: B, device: torch.device | str) -> B:
     target = torch.device(device)
 
     def move(array: npt.NDArray[np.int64]) -> Tensor:
-        if repeats(array) and target.type == "cuda":  # one number: nothing to copy
+        if is_constant(array) and target.type == "cuda":  # one number: nothing to copy
             return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
         if not array.flags.writeable:  # a view into a shard: torch warns about memory it may not write
             array = array.copy()

@@ -4,10 +4,9 @@
     layout.symbols          # the characters of every different word once, between a begin and an end: [S]
     layout.forward          # in which order an LSTM that reads to the right takes the words: [W]
 
-Words are told from the tokens alone (`data/text/characters.py`). Nothing is padded: the words of all sequences are
-sorted by
-their place in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
-sequence wants them; the same from the end for the LSTM that reads to the left.
+Words are read off the token ids (`data/text/vocabularies/characters.py`). Nothing is padded: the words of all
+sequences are sorted by their place in the sentence, first words of all sentences, then second words, …, longest
+sentence first, as a packed sequence wants them; the same from the end for the LSTM that reads to the left.
 N tokens, W words, U different words, S symbols of these, B sequences, T words of the longest sequence.
 """
 
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, ranges
-from larvatus.data.text.characters import INSIDE, word_starts
+from larvatus.data.text.vocabularies.characters import INSIDE, word_starts
 from larvatus.models.nn.uncompiled import uncompiled
 
 BEGIN_WORD, END_WORD = INSIDE, INSIDE + 1

@@ -13,15 +13,15 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import FromText, ReplacedTokens, from_text_of
+from larvatus.core.pretraining_targets import ReplacedTokens, TextTargets, text_target_kinds
 from larvatus.core.ranges import Size
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.corpus.packing import PackingConfig, dress_of
+from larvatus.data.corpus.packing import PackingConfig, sequence_template
 from larvatus.data.corruption import CorruptionConfig, at_place
-from larvatus.data.text.characters import CharactersConfig
-from larvatus.data.text.template import Dress
-from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
+from larvatus.data.text.template import SequenceTemplate
+from larvatus.data.text.vocabularies.characters import CharactersConfig
+from larvatus.data.text.vocabulary import TokenizerConfig, template_of
 from larvatus.models.network import ObjectiveConfig, generator_of
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import EncoderConfig
@@ -66,9 +66,9 @@ class Recipe(Settings, error=RecipeError):
         _check_phases(self)
 
     @property
-    def from_text(self) -> tuple[type[FromText], ...]:
+    def from_text(self) -> tuple[type[TextTargets], ...]:
         """The targets that the loader makes from the text itself."""
-        return from_text_of(self.objectives)
+        return text_target_kinds(self.objectives)
 
     @property
     def words_per_token(self) -> float:
@@ -99,7 +99,7 @@ def _check_objectives(recipe: Recipe) -> None:
     for objective in recipe.objectives:
         if isinstance(objective, ChecksModel):
             objective.check(recipe.model)
-        if issubclass(objective.needs, FromText):
+        if issubclass(objective.needs, TextTargets):
             _refuse_corrupted(recipe, objective)
         elif objective.needs not in given:
             raise RecipeError(_what_is_missing(recipe, objective))
@@ -108,7 +108,7 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError(
             "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
         )
-    highest = _dress(recipe).highest_segment  # a pair of RoBERTa's is told apart by its two separators alone
+    highest = _template(recipe).highest_segment  # a pair of RoBERTa's is told apart by its two separators alone
     if highest > 0 and recipe.model.segments <= highest:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
@@ -157,9 +157,9 @@ def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
     return f"{_tag(objective)} needs {needs.what}, which no packing or corruption gives"
 
 
-def _dress(recipe: Recipe) -> Dress:
-    """How the recipe's own vocabulary dresses what its packing makes."""
-    return dress_of(recipe.packing, frame_of(recipe.tokenizer))
+def _template(recipe: Recipe) -> SequenceTemplate:
+    """Special tokens that the recipe's vocabulary puts around the sequences of its packing."""
+    return sequence_template(recipe.packing, template_of(recipe.tokenizer))
 
 
 def _tag(config: Struct) -> str:
@@ -174,7 +174,7 @@ def _check_phases(recipe: Recipe) -> None:
         raise RecipeError(f"phases.share must sum to 1, not {total:g}")
     for phase in recipe.phases:
         if recipe.corruption is not None:
-            recipe.corruption.check(_dress(recipe).room(phase.length))
+            recipe.corruption.check(_template(recipe).text_length(phase.length))
     longest = max(phase.length for phase in recipe.phases)
     if longest > recipe.model.max_positions:
         raise RecipeError(

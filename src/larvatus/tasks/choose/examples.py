@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from larvatus.data.labelled.records import AnyExample, Dataset, Place, Remark, in_short
+from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, shorten
 
 SKEWED = 2.0
 """How many times its even share a place must be right before it is said."""
@@ -18,7 +18,7 @@ FEWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample(AnyExample):
+class ChoiceExample(LabelledExample):
     """A context and its endings, as a model reads them: each beside the context."""
 
     labels_are: ClassVar = "choices"
@@ -46,7 +46,7 @@ class ChoiceExample(AnyExample):
         return self.label
 
     def answer_shown(self) -> str:
-        return "nothing" if self.label is None else in_short(self.endings[self.label])
+        return "nothing" if self.label is None else shorten(self.endings[self.label])
 
     def key(self) -> Hashable:
         return self.context
@@ -68,7 +68,7 @@ class ChoiceExample(AnyExample):
         yield Remark(
             "train contexts in dev",
             f"{len(leaks):,} examples of dev have a context of train: scores will flatter",
-            [f"{leak.place}: {in_short(leak.context)} (first at {first[leak.context].place})" for leak in leaks],
+            [f"{leak.place}: {shorten(leak.context)} (first at {first[leak.context].place})" for leak in leaks],
         )
         sizes = {len(example.endings) for example in parts["train"]}
         unseen = [example for example in dev if len(example.endings) not in sizes]
@@ -92,5 +92,5 @@ def _skewed(name: str, part: Dataset[ChoiceExample]) -> Iterator[Remark]:
             yield Remark(
                 "places of right endings unbalanced",
                 f"ending {place} is right in {shares}: a model that scores all alike would look good; shuffle them",
-                [f"{example.place}: {in_short(example.endings[place])}" for example in right],
+                [f"{example.place}: {shorten(example.endings[place])}" for example in right],
             )

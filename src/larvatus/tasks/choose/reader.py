@@ -18,9 +18,9 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Dataset, Place, Row, in_short
-from larvatus.data.labelled.tables import Format, Table, TableOptions, open_table
-from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, names_of
+from larvatus.data.labelled.records import Dataset, Place, Row, shorten
+from larvatus.data.labelled.tables import Format, LabelledTable, TableOptions, open_table
+from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.choose.columns import Shape, shape_of
 from larvatus.tasks.choose.examples import ChoiceExample
@@ -42,7 +42,7 @@ def read_choices(
     examples: list[ChoiceExample] = []
     read_as: dict[str, None] = {}
     names = []
-    for path in names_of(paths):
+    for path in path_strings(paths):
         table = open_table(path, options, problems)
         shape = shape_of(table, columns)
         examples += _rows(table, shape, problems)
@@ -70,7 +70,7 @@ def read_unlabelled_choices(
 
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:
     """One example without a label, from a row that is in memory."""
-    table = Table(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
+    table = LabelledTable(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
     (example,) = _rows(table, shape_of(table, labelled=False), None)
     return example
 
@@ -85,11 +85,11 @@ def choice_of(
     first: dict[str, int] = {}
     for number, ending in enumerate(endings):
         if first.setdefault(ending, number) != number:
-            raise BadCell("same endings", f"endings {first[ending]} and {number} are the same: {in_short(ending)}")
+            raise BadCell("same endings", f"endings {first[ending]} and {number} are the same: {shorten(ending)}")
     return ChoiceExample(context, tuple(endings), label, place, id)
 
 
-def _rows(table: Table, shape: Shape, problems: Problems | None) -> Iterator[ChoiceExample]:
+def _rows(table: LabelledTable, shape: Shape, problems: Problems | None) -> Iterator[ChoiceExample]:
     for place, row in table.rows:
         try:
             yield _example(row, shape, place)
@@ -162,5 +162,5 @@ def right_ending(value: Any, endings: list[str], names: list[str]) -> int:
         first, second = sorted(places)[:2]
         raise BadLabel(f"the label {word!r} may mean ending {first} or ending {second}; give numbers in JSONL")
     if not places:
-        raise BadLabel(f"the label {in_short(word)} is neither an ending nor the number of one: {there}")
+        raise BadLabel(f"the label {shorten(word)} is neither an ending nor the number of one: {there}")
     return places.pop()

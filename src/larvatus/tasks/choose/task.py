@@ -9,7 +9,7 @@ import msgspec
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.data.labelled.texts import BadCell, cell_text
@@ -65,7 +65,7 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[ChoiceExample]:
-        files = files_of(columns, ChoiceFiles)
+        files = as_file_options(columns, ChoiceFiles)
         return read_choices(source, files.columns, options=files.table, problems=problems)
 
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
@@ -73,7 +73,7 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
 
     def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
         config = choosing_head(mixed(self.options(job), bundle), natural=natural_head(bundle, "choosing"))
-        return msgspec.structs.replace(config, pool=pool_in(bundle.tokenizer.frame, config.pool))
+        return msgspec.structs.replace(config, pool=pool_in(bundle.tokenizer.template, config.pool))
 
     def is_linear(self, config: ChoosingConfig) -> bool:
         return config.dense == "none" and not config.mix

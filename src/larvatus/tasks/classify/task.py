@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
@@ -62,7 +62,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[TextExample]:
-        files = files_of(columns, TextFiles)
+        files = as_file_options(columns, TextFiles)
         return read_texts(
             source,
             files.columns,
@@ -139,15 +139,15 @@ def pooled_head(
     present: ClassificationConfig | None,
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
-    natural, frame = natural_head(bundle, "classification"), bundle.tokenizer.frame
+    natural, template = natural_head(bundle, "classification"), bundle.tokenizer.template
     config = classification_head(train, options, natural=natural)
-    config = msgspec.structs.replace(config, pool=pool_in(frame, config.pool))
+    config = msgspec.structs.replace(config, pool=pool_in(template, config.pool))
     asked = None if options.pool is None else config.pool
     pooling = pooling_of(
         bundle,
         labels=config.labels,
         trained=job.what,
-        family=pool_in(frame, natural.get("pool", "cls")),
+        family=pool_in(template, natural.get("pool", "cls")),
         head=present,
         asked=asked,
     )

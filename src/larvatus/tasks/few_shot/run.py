@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, Preempted
 from larvatus.core.ranges import Seed
 from larvatus.core.regular_files import is_there
@@ -82,7 +82,7 @@ class PetOrder(Order):
 
         def keep(member: Member) -> None:
             done.append(member)
-            write_vouched(path, {"identity": identity, "members": [_record(each) for each in done]})
+            write_checksummed(path, {"identity": identity, "members": [_record(each) for each in done]})
 
         try:
             return ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
@@ -101,7 +101,7 @@ def _record(member: Member) -> dict[str, Any]:
 
 
 def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[Member]:
-    held = read_vouched(path, way=NEW_RUN)
+    held = read_checksummed(path, way=NEW_RUN)
     try:
         refuse_another(out, held["identity"], identity)
         return [

@@ -21,7 +21,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError
-from larvatus.core.pretraining_targets import NextTokens, from_text_of, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, add_text_targets, text_target_kinds
 from larvatus.core.rng import stream
 from larvatus.core.signals import Stop
 from larvatus.models.network import Network
@@ -181,7 +181,7 @@ class FineTuning:
         batch = self.data.batch(self._chosen)
         size = max(self.head.size(batch), 1e-9)
         if self.words is not None:
-            batch = made_from_text(batch, from_text_of([self.words]))
+            batch = add_text_targets(batch, text_target_kinds([self.words]))
         words = batch.targets[NextTokens].count if self.words is not None else 0
         numbers = self.update(
             lambda budget: self._parts(batch, size, words, step, budget=budget),

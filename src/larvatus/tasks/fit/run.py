@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, Preempted, UsageError
 from larvatus.core.outputs import check_outputs, remove_run
 from larvatus.core.regular_files import is_there, only_regular, refuse_link
-from larvatus.core.signals import listening, resumable
+from larvatus.core.signals import handle_signals, resumable
 from larvatus.data.labelled.check import UNSEEN, check
 from larvatus.models.bundle.contents import model_contents
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
@@ -84,7 +84,7 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
     """Carry out an order, of several processes together; `point` is told of each share of a learning curve."""
     with (
         ranks(job.runtime.device) as group,
-        listening() as stop,
+        handle_signals() as stop,
         resumable(lambda: _way_on(order.out)),
         files.locked(order.out) if group.main else nullcontext(),
         _under_way(order, job.watch.say) if group.main else nullcontext(),
@@ -147,7 +147,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
     def keep() -> None:
         if not job.ranks.main:
             return
-        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
+        write_checksummed(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
 
     for share in order.curve[len(points) :]:
         keep()
@@ -162,7 +162,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
 
 
 def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[CurvePoint]:
-    held = read_vouched(path, way=NEW_RUN)
+    held = read_checksummed(path, way=NEW_RUN)
     try:
         refuse_another(order.out, held["identity"], identity)
         return [CurvePoint(**share) for share in held["points"]]

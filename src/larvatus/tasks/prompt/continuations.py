@@ -22,7 +22,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.heads.verbaliser import VerbaliserConfig
-from larvatus.tasks.prompt.encode import Prompts, Template, demonstrations, fitting, kept, pattern_of
+from larvatus.tasks.prompt.encode import EncodedPattern, Prompts, demonstrations, fitting, kept, pattern_of
 from larvatus.tasks.read.sequences import Sequences
 
 WRITES = ("causal-lm", "denoising")
@@ -53,7 +53,7 @@ def continued(
 class _Asking:
     """A pattern for one model: what is read before the blank, and what is asked for there."""
 
-    def __init__(self, config: VerbaliserConfig, template: Template, shots: list[Ints], room: int) -> None:
+    def __init__(self, config: VerbaliserConfig, template: EncodedPattern, shots: list[Ints], room: int) -> None:
         self.config, self.template, self.shots, self.room = config, template, shots, room
         self.sentinels: tuple[int, ...] = ()
         self.opening: Ints = np.empty(0, np.int64)
@@ -62,9 +62,9 @@ class _Asking:
     @classmethod
     def of(cls, bundle: Bundle, config: VerbaliserConfig, *, pair: bool, limit: int) -> _Asking:
         tokenizer, encoder = bundle.tokenizer, bundle.network.encoder
-        template = Template.of(tokenizer, pattern_of(config, pair=pair))
+        template = EncodedPattern.of(tokenizer, pattern_of(config, pair=pair))
         closed = bool(getattr(encoder, "closes_prompts", False))
-        gaps = [np.array(gap, np.int64) for gap in tokenizer.frame.single.gaps]
+        gaps = [np.array(gap, np.int64) for gap in tokenizer.template.single.gaps]
         room = limit - len(gaps[0]) - (len(gaps[-1]) if closed else 0)
         asking = cls(config, template, demonstrations(tokenizer, config, template), room)
         asking.opening = gaps[0]

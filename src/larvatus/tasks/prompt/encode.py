@@ -47,7 +47,7 @@ class Prompts:
 
 
 @dataclass(frozen=True, eq=False)
-class Template:
+class EncodedPattern:
     """A pattern in the tokens of a vocabulary."""
 
     pattern: Pattern
@@ -55,7 +55,7 @@ class Template:
     """Of each piece; empty of slots."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, pattern: Pattern) -> Template:
+    def of(cls, tokenizer: Tokenizer, pattern: Pattern) -> EncodedPattern:
         return cls(pattern, tuple(tokenizer.encode_fast([piece.literal for piece in pattern.pieces])))
 
     @property
@@ -105,29 +105,29 @@ def encode_prompts(
 ) -> Prompts:
     """`limit` tokens of a sequence at most; `blanks` of each, as many as the longest word has where nothing is said."""
     pair = bool(examples) and examples[0].pair is not None
-    template = Template.of(tokenizer, pattern_of(config, pair=pair))
-    dress = tokenizer.frame.single
+    pattern = EncodedPattern.of(tokenizer, pattern_of(config, pair=pair))
+    template = tokenizer.template.single
     hidden = np.full(config.blanks if blanks is None else blanks, config.mask, np.int64)
-    room = dress.room(limit)
-    before = template.fixed + len(hidden)
+    room = template.text_length(limit)
+    before = pattern.fixed + len(hidden)
     if before + 2 > room:
         raise UsageError(
             f"the pattern takes {before:,} of the {room:,} tokens that the model reads at once; give a shorter one"
         )
-    shots = demonstrations(tokenizer, config, template)
+    shots = demonstrations(tokenizer, config, pattern)
     bodies, tokens, read, shown = [], [], [], []
-    for texts in template.text_ids(tokenizer, examples):
+    for texts in pattern.text_ids(tokenizer, examples):
         sizes = kept([len(text) for text in texts], room - before)
-        asked = template.ids([text[:size] for text, size in zip(texts, sizes, strict=True)], hidden)
+        asked = pattern.ids([text[:size] for text, size in zip(texts, sizes, strict=True)], hidden)
         chosen = fitting(shots, room - len(asked))
-        bodies.append(dress.ids(np.concatenate([*chosen, asked])))
+        bodies.append(template.ids(np.concatenate([*chosen, asked])))
         shown.append(len(chosen))
         tokens.append(before + sum(map(len, texts)))
         read.append(before + sum(sizes))
     lengths = np.array([len(body) for body in bodies], np.int64)
     sequences = Sequences(
         ids=np.concatenate([*bodies, np.empty(0, np.int64)]).astype(np.int64),
-        segments=dress.segments(lengths - dress.specials) if len(lengths) else np.empty(0, np.int64),
+        segments=template.segments(lengths - template.special_count) if len(lengths) else np.empty(0, np.int64),
         lengths=lengths,
         parts=np.ones(len(bodies), np.int64),
         tokens=np.array(tokens, np.int64),
@@ -136,7 +136,7 @@ def encode_prompts(
     return Prompts(sequences, np.array(shown, np.int64), len(shots))
 
 
-def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: Template) -> list[Ints]:
+def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: EncodedPattern) -> list[Ints]:
     """Labelled texts in the pattern, the first word of their label in the blank."""
     words, spelt = config.owners, config.tokens()
     place = Place("demonstrations", 1)

@@ -20,7 +20,7 @@ from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.records import in_short
+from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.prompts import end_ids
@@ -102,7 +102,7 @@ def encode_pairs(bundle: Bundle, examples: Sequence[WritingExample], config: Wri
         if len(row) > reach:
             raise DataError(
                 f"{example.place}: the target has {len(row):,} tokens, and the model writes {reach:,} at most; shorten "
-                f"or drop it (it begins {in_short(example.targets[0])})"
+                f"or drop it (it begins {shorten(example.targets[0])})"
             )
     lengths = np.array([len(row) for row in rows], np.int64)
     return Pairs(sequences, np.concatenate([*rows, np.empty(0, np.int64)]), lengths)

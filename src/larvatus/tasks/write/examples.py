@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from larvatus.data.labelled.records import AnyExample, Place, in_short
+from larvatus.data.labelled.records import LabelledExample, Place, shorten
 
 
 @dataclass(frozen=True, slots=True)
-class WritingExample(AnyExample):
+class WritingExample(LabelledExample):
     """A text or a pair with what is to be written for it."""
 
     labels_are: ClassVar = "texts"
@@ -41,7 +41,7 @@ class WritingExample(AnyExample):
         return self.targets or None
 
     def answer_shown(self) -> str:
-        return in_short(" / ".join(self.targets)) if self.targets else "nothing"
+        return shorten(" / ".join(self.targets)) if self.targets else "nothing"
 
     def contents(self) -> list[Any]:
         return [self.text, self.pair, list(self.targets)]

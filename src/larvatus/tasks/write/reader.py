@@ -20,8 +20,8 @@ from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, Row
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
+from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
+from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.write.columns import Shape, WritingFiles, shape_of
 from larvatus.tasks.write.examples import WritingExample
@@ -41,7 +41,7 @@ def read_pairs(
     """Texts with their targets from one file or several."""
     examples: list[WritingExample] = []
     read_as: dict[str, None] = {}
-    names = names_of(paths)
+    names = path_strings(paths)
     for name in names:
         if _is_squad(name):
             examples += _questions(name, problems)
@@ -78,7 +78,7 @@ def is_table(name: str, format: TextFormat | None) -> bool:
     return ending(name) in ENDINGS if format is None else format in TABLES
 
 
-def _rows(table: Table, shape: Shape, problems: Problems | None) -> Iterator[WritingExample]:
+def _rows(table: LabelledTable, shape: Shape, problems: Problems | None) -> Iterator[WritingExample]:
     for place, row in table.rows:
         try:
             text = cell_text(row, shape.text)

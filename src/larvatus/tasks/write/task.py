@@ -16,7 +16,7 @@ import numpy as np
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
@@ -66,7 +66,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[WritingExample]:
-        return read_pairs(source, files_of(columns, WritingFiles), problems=problems)
+        return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
 
     def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskJob) -> WritingConfig:
         check_writes(bundle)

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from larvatus.core.checksummed import check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_file, saying_what_is_full
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corpus.sources import contents
-from larvatus.data.text.languages import Given, path_of
+from larvatus.data.text.languages import LanguageSource, path_of
 
 EMBEDDED = "embedded"
 NOTE, INPUT = "text.json", "input.txt"
@@ -33,13 +33,13 @@ Hashes = dict[str, str | None]
 """By name; None of what cannot be read twice."""
 
 
-def text_hashes(corpus: Sequence[Given], valid: str | None, *, out: Path) -> Hashes:
+def text_hashes(corpus: Sequence[LanguageSource], valid: str | None, *, out: Path) -> Hashes:
     """SHA-256 of every text that was named, by its name."""
     hashes = {str(path): _hash(path, out) for path in corpus}
     return hashes if valid is None else {**hashes, f"--valid {valid}": _hash(valid, out)}
 
 
-def _hash(given: Given, out: Path) -> str | None:
+def _hash(given: LanguageSource, out: Path) -> str | None:
     if given == EMBEDDED:
         return f"Python {platform.python_version()}"  # that ships it
     if given == "-":
@@ -54,7 +54,7 @@ def take_up(
     """Fingerprints of the shards that were built before from the same text; None where they are still to be built."""
     note = folder / NOTE
     if is_there(note):
-        before = read_vouched(note, way=ELSE)
+        before = read_checksummed(note, way=ELSE)
         changed = list(_changes(before, given, hashes))
         if changed and any((folder / "train").glob("*.arrow")):
             raise ArtefactError(f"{folder} was built from other text or options: {changed[0]}; put it back, or {ELSE}")
@@ -83,7 +83,7 @@ def check_shards(folder: Path, shards: dict[str, str | None]) -> Path | None:
 def _write(folder: Path, given: dict[str, Any], hashes: Hashes, shards: dict[str, str | None] | None) -> None:
     with saying_what_is_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_vouched(folder / NOTE, {"given": given, "texts": hashes, "shards": shards})
+    write_checksummed(folder / NOTE, {"given": given, "texts": hashes, "shards": shards})
 
 
 def _fingerprint(path: Path | None) -> str | None:
@@ -111,9 +111,9 @@ def kept_input(out: Path) -> Path:
             for chunk in _input():
                 digest.update(chunk)
                 file.write(chunk)
-        write_vouched(note, {"input": digest.hexdigest()})
+        write_checksummed(note, {"input": digest.hexdigest()})
         return path
-    wanted = read_vouched(note, way=ELSE)["input"]
+    wanted = read_checksummed(note, way=ELSE)["input"]
     check_file(path, wanted, way=ELSE)
     digest, size = hashlib.sha256(), 0
     for chunk in _input() if sys.stdin is not None and not sys.stdin.isatty() else ():

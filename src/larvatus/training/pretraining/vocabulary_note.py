@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from larvatus.core.checksummed import check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.files import sha256
 from larvatus.core.regular_files import is_there
 
@@ -20,7 +20,7 @@ def note_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
     """Say what it was made of, with the checksum of every file."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NOTE)
     files = {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
-    write_vouched(folder / NOTE, {**wanted, "files": files})
+    write_checksummed(folder / NOTE, {**wanted, "files": files})
 
 
 def learnt_like(folder: Path, wanted: dict[str, Any]) -> bool:
@@ -48,7 +48,7 @@ def _check(folder: Path, files: dict[str, str]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    return read_vouched(folder / NOTE, way=_way(folder)) if is_there(folder / NOTE) else {}
+    return read_checksummed(folder / NOTE, way=_way(folder)) if is_there(folder / NOTE) else {}
 
 
 def _way(folder: Path) -> str:

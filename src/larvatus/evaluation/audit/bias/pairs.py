@@ -161,13 +161,13 @@ def drawn_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[CrowsP
 
 def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Places of the tokens that two texts share, by the equal blocks of `difflib` between the dressed sequences."""
-    dress = tokenizer.frame.single
-    sequences = [[str(id) for id in dress.ids(ids).tolist()] for ids in (first, second)]
+    template = tokenizer.template.single
+    sequences = [[str(id) for id in template.ids(ids).tolist()] for ids in (first, second)]
     places: tuple[list[int], list[int]] = [], []
     for kind, start, end, other_start, other_end in SequenceMatcher(None, sequences[0], sequences[1]).get_opcodes():
         if kind == "equal":
-            places[0].extend(range(start - dress.opening, end - dress.opening))
-            places[1].extend(range(other_start - dress.opening, other_end - dress.opening))
+            places[0].extend(range(start - template.opening, end - template.opening))
+            places[1].extend(range(other_start - template.opening, other_end - template.opening))
     pairs = [
         (here, there)
         for here, there in zip(*places, strict=True)

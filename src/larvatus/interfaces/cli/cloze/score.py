@@ -27,7 +27,7 @@ from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.text.readers import has_columns, matching, single_texts
+from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS
@@ -94,7 +94,7 @@ def score(
             _to_file(scoring, chosen)
             return
         totals = Totals()
-        for block in scoring(_blocks(texts or [], matching(chosen.file), chosen.text)):
+        for block in scoring(_blocks(texts or [], expand_patterns(chosen.file), chosen.text)):
             for score in block.scores:
                 totals = totals.plus(score)
                 if as_json:
@@ -114,7 +114,7 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
     if inputs is None:
         raise UsageError("standard input cannot be read again; --out wants files")
     settings = {"model": scoring.model.fingerprint, "inputs": inputs, "method": chosen.method, "errors": collecting()}
-    if any(map(has_columns, matching(chosen.file))):
+    if any(map(has_columns, expand_patterns(chosen.file))):
         settings["column"] = chosen.text or "guessed"
     job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
 
@@ -129,7 +129,7 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
 
     way = "the same command with --resume goes on from what was written"
     with Counting("texts") as bar, resumable(way):
-        blocks = _blocks([], matching(chosen.file), chosen.text)
+        blocks = _blocks([], expand_patterns(chosen.file), chosen.text)
         counts = job.write(blocks, answered, lambda counts: bar(int(counts["texts"])))
     loss = -counts["total"] / max(1, counts["tokens"])
     print(f"{counts['texts']:,.0f} texts · {counts['tokens']:,.0f} tokens · {loss:.3f} nats a token · {chosen.out}")
@@ -161,7 +161,7 @@ def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> I
     if given:
         yield [Labelled(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
     for name in [*(text for text in texts if text == "-"), *names]:
-        lines = starmap(Labelled, single_texts(name, None if name == "-" else column))
+        lines = starmap(Labelled, read_single_texts(name, None if name == "-" else column))
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{'standard input' if name == '-' else name} has no text to score; give one text a line")

@@ -22,13 +22,13 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
-from larvatus.data.text.streams import reading_in
+from larvatus.data.text.streams import labelled_encoding
 from larvatus.inference.model.loading import Running
 from larvatus.interfaces.api.evaluating import (
     TaskScores,
@@ -147,7 +147,7 @@ def evaluate(
     if asked.transfer:
         if asked.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
-        with reading_in(reading.encoding):
+        with labelled_encoding(reading.encoding):
             _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
         return
     if asked.source or asked.metric:
@@ -155,7 +155,7 @@ def evaluate(
     if asked.of_task:
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
-        with reading_in(reading.encoding):
+        with labelled_encoding(reading.encoding):
             _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
         return
     if len(asked.models) > 1:
@@ -239,7 +239,7 @@ class OnTask:
         if asked.plot is not None:
             if asked.plot.suffix != ".png":
                 raise UsageError(f"--plot {asked.plot} must end in .png")
-            check_can_draw()
+            require_matplotlib()
         read: list[str | Path] = [*asked.models, *asked.data]
         read += [path for path in (asked.against, asked.glue) if path is not None]
         check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)

@@ -35,7 +35,7 @@ from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.unlabelled import TextFormat
-from larvatus.data.text.readers import matching
+from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
@@ -153,7 +153,7 @@ def predict(
     examples = chain(
         (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
         chain.from_iterable(
-            task.read_plain(name, wanted.columns, wanted.format, _say) for name in matching(wanted.names)
+            task.read_plain(name, wanted.columns, wanted.format, _say) for name in expand_patterns(wanted.names)
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top

@@ -9,7 +9,7 @@ from typing import Annotated
 from rich.console import Console
 
 from larvatus.core.errors import printable
-from larvatus.core.outputs import can_draw
+from larvatus.core.outputs import has_matplotlib
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import Results
@@ -53,6 +53,6 @@ def show(results: Results, out: Path, *, as_json: bool) -> None:
 
 def _plot(out: Path, results: Results) -> str:
     path = out / PLOT
-    if not can_draw():
+    if not has_matplotlib():
         return "; no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'"
     return f" · plot: {path}" if draw(results, path) else "; no plot was drawn: nothing was evaluated on the way"

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
 from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport
@@ -120,7 +120,7 @@ def show(
     if plot is not None and plot.suffix != ".png":
         raise UsageError(f"--plot {plot} must end in .png")
     if plot is not None:
-        check_can_draw()
+        require_matplotlib()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
