@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 # with bytecode kept: a test that starts Python would compile the sources anew each time
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo studio test proof browser lint docs bench locked clean
+.PHONY: demo studio test proof browser lint keywords docs bench locked clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
@@ -31,6 +31,11 @@ lint: .venv/dev
 	$(BIN)/ruff format --check src tests benchmarks packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# the keyword types of the public functions, from their settings structs
+keywords: .venv/dev
+	$(BIN)/python -m tests.interfaces.keyword_types
+	$(BIN)/ruff format -q src/larvatus/interfaces/api/keywords.py
 
 # a site in site/; a broken link or reference is an error (not with --quiet, which hides it)
 docs: .venv/docs

@@ -14,17 +14,17 @@ from itertools import accumulate, pairwise, product
 import torch
 from torch import Tensor
 
-from larvatus.evaluation.speed.timing import take_turns
-from larvatus.models.nn.attention.fused import attend_fused, serves
-from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
+from larvatus.evaluation.speed.timing import time_in_turns
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.fused import attend_fused, supports_fused_attention
+from larvatus.models.nn.attention.layout import FlatLayout
 
 SIZE = 64
 TOLERANCE = 5e-3
 """Of bf16: relative, over all numbers."""
 
 
-def flash(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float) -> Tensor:
+def flash(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask, *, dropout: float) -> Tensor:
     q, k, v = qkv_N3HK.unbind(1)
     sides = {"window_size_left": sight.window, "window_size_right": sight.window} if sight.window else {}
     attend = torch.ops.aten._flash_attention_forward
@@ -33,7 +33,7 @@ def flash(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float) -> 
     return out
 
 
-def exact(qkv_N3HK: Tensor, edges: list[int], sight: Sight) -> Tensor:
+def exact(qkv_N3HK: Tensor, edges: list[int], sight: AttentionMask) -> Tensor:
     """One sequence after another, in whatever precision is given."""
     parts = []
     for begin, end in pairwise(edges):
@@ -48,15 +48,15 @@ def off(values: Tensor, truth: Tensor) -> float:
     return float((values.detach().double() - truth.detach()).norm() / truth.detach().norm())
 
 
-def packed(lengths: list[int], limit: int) -> tuple[Packed, list[int]]:
+def packed(lengths: list[int], limit: int) -> tuple[FlatLayout, list[int]]:
     edges = [0, *accumulate(lengths)]
-    return Packed(edges=torch.tensor(edges, dtype=torch.int32, device="cuda"), limit=limit), edges
+    return FlatLayout(edges=torch.tensor(edges, dtype=torch.int32, device="cuda"), limit=limit), edges
 
 
 def check() -> None:
     """Against float64; and ours twice with the same seed."""
     layout, edges = packed([512, 0, 1, 77, 300, 128, 0], 512)
-    for size, sight in product((32, 64, 128), (Sight(), Sight(window=64), Sight(causal=True))):
+    for size, sight in product((32, 64, 128), (AttentionMask(), AttentionMask(window=64), AttentionMask(causal=True))):
         leaf = torch.randn(edges[-1], 3, 2, size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         given = torch.randn(edges[-1], 2, size, device="cuda", dtype=torch.bfloat16)
         wide = leaf.detach().double().requires_grad_()
@@ -92,9 +92,9 @@ def compared(lengths: list[int], limit: int, heads: int, dropout: float) -> tupl
     given = torch.randn(edges[-1], heads, SIZE, device="cuda", dtype=torch.bfloat16)
     ways = {
         "ours": lambda: torch.autograd.grad(attend_fused(leaf, layout, dropout=dropout), leaf, given),
-        "flash": lambda: torch.autograd.grad(flash(leaf, layout, Sight(), dropout=dropout), leaf, given),
+        "flash": lambda: torch.autograd.grad(flash(leaf, layout, AttentionMask(), dropout=dropout), leaf, given),
     }
-    timed = take_turns(ways, device="cuda", seconds=2.0, warm=3)
+    timed = time_in_turns(ways, device="cuda", seconds=2.0, warm=3)
     return 1e3 * timed["ours"].median, 1e3 * timed["flash"].median
 
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--heads", type=int, default=12)
     chosen = parser.parse_args()
-    if not torch.cuda.is_available() or not serves(torch.device("cuda"), SIZE):
+    if not torch.cuda.is_available() or not supports_fused_attention(torch.device("cuda"), SIZE):
         raise SystemExit("this wants a GPU of the Hopper generation, and Triton")
     check()
     for full, dropout in product((True, False), (0.0, 0.1)):

@@ -32,9 +32,9 @@ from scipy.stats import spearmanr
 import larvatus as lv
 from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.onnx_file import run_flat, session_of, write_onnx
+from larvatus.models.bundle.onnx_file import open_session, run_flat, write_onnx
 from larvatus.models.network import Network
-from larvatus.models.nn.cpu import has_bf16
+from larvatus.models.nn.device import has_bf16
 
 BUDGET = 4_096  # tokens of a batch, as ours
 
@@ -96,8 +96,8 @@ def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str
         bare = onnx.load(path)
         del bare.graph.value_info[:]  # of matrices that the quantiser turns
         quantize_dynamic(bare, small, per_channel=True, weight_type=QuantType.QInt8)
-        ways["ONNX Runtime float32"] = onnx_way(session_of(path), plain.tokenizer)
-        ways["ONNX Runtime int8"] = onnx_way(session_of(small), plain.tokenizer)
+        ways["ONNX Runtime float32"] = onnx_way(open_session(path), plain.tokenizer)
+        ways["ONNX Runtime int8"] = onnx_way(open_session(small), plain.tokenizer)
     return ways
 
 

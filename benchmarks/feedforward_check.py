@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.evaluation.speed.timing import take_turns
-from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, serves
+from larvatus.evaluation.speed.timing import time_in_turns
+from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, supports_fused_feedforward
 
 
 def plain(x_ND: Tensor, up: nn.Linear, down: nn.Linear) -> Tensor:
@@ -44,7 +44,7 @@ def off(values: Tensor, truth: Tensor) -> float:
 def check(fused: object, layers: object, x: Tensor, up: nn.Linear, down: nn.Linear) -> None:
     given = torch.randn_like(x)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        if not serves(x, up, down, gated=up.bias is None):
+        if not supports_fused_feedforward(x, up, down, gated=up.bias is None):
             raise SystemExit("this wants a GPU of the Hopper generation, and Triton")
         ours, again = (results(fused, x, up, down, given) for _ in range(2))
         theirs = results(layers, x, up, down, given)
@@ -76,7 +76,7 @@ def main() -> None:
         compiled = torch.compile(layers)
         ways = {name: lambda way=way: results(way, x, up, down, given) for name, way in
                 (("ours", fused), ("torch's", layers), ("torch's, compiled", compiled))}  # fmt: skip
-        timed = take_turns(ways, device="cuda", seconds=2.0, warm=3)
+        timed = time_in_turns(ways, device="cuda", seconds=2.0, warm=3)
     for name, times in timed.items():
         print(f"{name}: {1e3 * times.median:.3f} ms; {times.median / timed['ours'].median:.2f} × ours")
 

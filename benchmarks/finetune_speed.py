@@ -32,7 +32,7 @@ from larvatus.data.text.align import join_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.sentences import split_sentences
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.features import Examples
@@ -65,7 +65,7 @@ def texts(glue: Path | None, count: int) -> list[TextOrPair]:
 
 
 def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
-    config = ClassificationConfig(labels=("no", "yes"), **natural_head(bundle, "classification"))
+    config = ClassificationConfig(labels=("no", "yes"), **default_head_settings(bundle, "classification"))
     sequences = text_sequences(bundle.tokenizer, examples, limit=bundle.model.max_positions)
     labels = stream(0, "labels").integers(0, 2, len(examples))
     theirs = [row | {"labels": int(label)} for row, label in zip(rows(sequences), labels, strict=True)]
@@ -74,7 +74,7 @@ def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Seq
 
 def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
     """Every word of white space has a tag, on all its subwords."""
-    config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_head(bundle, "tagging"))
+    config = TaggingConfig(labels=TAGS, scheme="BIO", **default_head_settings(bundle, "tagging"))
     words = [(one if isinstance(one, str) else " ".join(one)).split() for one in examples]
     joined = [join_words(text) for text in words]
     aligned = bundle.tokenizer.encode_many([text for text, _ in joined], [spans for _, spans in joined])
@@ -103,7 +103,7 @@ def rows(sequences: Sequences) -> list[dict[str, Any]]:
 
 
 def ours(bundle: Bundle, config: Any, data: Examples, batch: int) -> Callable[[], None]:
-    ready, _ = with_head(bundle, config, seed=0)
+    ready, _ = attach_head(bundle, config, seed=0)
     fitting = Fitting(config=FineTuneConfig(epochs=1, batch=batch), runtime=Runtime(), seed=0)
 
     def epoch() -> None:

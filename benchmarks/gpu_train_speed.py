@@ -30,11 +30,11 @@ from larvatus.evaluation.speed.ceiling import matrix_ceiling
 from larvatus.evaluation.speed.training import padded
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.speed import flops_per_token, peak_flops
-from larvatus.training.pretraining.loop import ahead
+from larvatus.training.engine.throughput import flops_per_token, peak_flops
+from larvatus.training.pretraining.loop import prefetch
 from larvatus.training.pretraining.step import Stepper
 
 VOCABULARY, RATE = 30_522, 0.15
@@ -92,7 +92,7 @@ def ours(batches: list[TrainingBatch[Ints]], length: int, tokens: int, repeats: 
     runtime = Runtime(device="cuda", precision="bf16", compile=True, microbatch=tokens)
     stepper = Stepper(model, adamw(model, recipe.optimizer), recipe, runtime=runtime, ranks=Ranks(), seed=0, pad_id=0)
 
-    steps = ahead(stepper.prepare(batch, limit=length) for batch in cycle(batches))
+    steps = prefetch(stepper.prepare(batch, limit=length) for batch in cycle(batches))
 
     def step(number: int) -> None:
         stepper.launch(next(steps), step=number, rate=1e-4)

@@ -41,8 +41,8 @@ def ours(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
     from larvatus.data.corpus.loader import Loader, Reading
     from larvatus.data.corruption import packed_length
     from larvatus.models.recipes import read_recipe
-    from larvatus.training.pretraining.held_out import corruption_of
-    from larvatus.training.pretraining.loop import ahead
+    from larvatus.training.pretraining.evaluation import build_corruption
+    from larvatus.training.pretraining.loop import prefetch
 
     given, shards = read_recipe(recipe), Corpus.open(corpus)
     untold = {"words": False} if "words" in Reading.__dataclass_fields__ else {}
@@ -50,13 +50,13 @@ def ours(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
         shards,
         packing=given.packing,
         length=packed_length(given.corruption, length),
-        corruption=corruption_of(given.corruption, shards.tokenizer, 1, limit=length),
+        corruption=build_corruption(given.corruption, shards.tokenizer, 1, limit=length),
         tokens=STEP_TOKENS,
         seed=1,
         workers=workers,
         reading=Reading(from_text=given.from_text, **untold),
     )
-    steps = ahead(loader.steps(), close=loader.close)
+    steps = prefetch(loader.steps(), close=loader.close)
     try:
         for batch, _ in steps:
             yield batch.tokens.size

@@ -42,11 +42,11 @@ def measure(corpus: Path, size: str, seconds: float, out: Path) -> None:
     from larvatus.data.corpus.loader import Loader, Reading
     from larvatus.models.network import Network
     from larvatus.models.recipes import read_recipe
-    from larvatus.training.engine.distribution import ranks
     from larvatus.training.engine.optimizer import build_optimizer
+    from larvatus.training.engine.ranks import ranks
     from larvatus.training.engine.settings import Runtime
-    from larvatus.training.pretraining.held_out import corruption_of
-    from larvatus.training.pretraining.loop import ahead
+    from larvatus.training.pretraining.evaluation import build_corruption
+    from larvatus.training.pretraining.loop import prefetch
     from larvatus.training.pretraining.step import Stepper
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -59,13 +59,13 @@ def measure(corpus: Path, size: str, seconds: float, out: Path) -> None:
             shards,
             packing=recipe.packing,
             length=128,
-            corruption=corruption_of(recipe.corruption, shards.tokenizer, 1, limit=128),
+            corruption=build_corruption(recipe.corruption, shards.tokenizer, 1, limit=128),
             tokens=STEP,
             seed=1,
             reading=Reading(from_text=recipe.from_text, words=False),
         )
         ready = (stepper.prepare(batch, limit=128) for batch, _ in stepper.read(loader))
-        with closing(ahead(ready, close=loader.close)) as steps:
+        with closing(prefetch(ready, close=loader.close)) as steps:
             for step in range(WARM):
                 stepper.launch(next(steps), step=step, rate=1e-4).check()
             began, tokens, step = time.perf_counter(), 0, WARM

@@ -143,7 +143,7 @@ def _text() -> tuple[float, float]:
     from larvatus.data.text.embedded import embedded_documents
     from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
     from larvatus.models.recipes import read_recipe
-    from larvatus.training.pretraining.held_out import corruption_of
+    from larvatus.training.pretraining.evaluation import build_corruption
 
     documents = list(islice(embedded_documents("train"), 3_000))
     tokenizer = train_vocabulary((document.text for document in documents[:100]), WordPieceConfig(size=4_000))
@@ -153,7 +153,7 @@ def _text() -> tuple[float, float]:
         build = summary.counts.text_bytes / (time.process_time() + _children() - begun)
         corpus = Corpus.open(Path(folder) / "corpus")
         recipe = read_recipe("roberta")
-        corruption = corruption_of(recipe.corruption, corpus.tokenizer, 0, limit=128)
+        corruption = build_corruption(recipe.corruption, corpus.tokenizer, 0, limit=128)
         packing = SingleSegmentConfig()
         loader = Loader(corpus, packing=packing, length=128, corruption=corruption, tokens=65_536, seed=0)
         begun, tokens = time.process_time(), 0

@@ -353,10 +353,10 @@ async def soaked(port: int, pid: int, requests: Sequence[Request], asked: argpar
             memory.append((time.perf_counter() - begun, resident(pid)))
             await asyncio.sleep(5)
 
-    watcher = asyncio.create_task(watch())
+    reporter = asyncio.create_task(watch())
     clients = min(asked.clients, asked.queue)
     seen = await closed_loop(port, requests, clients=clients, seconds=asked.soak * 60)
-    watcher.cancel()
+    reporter.cancel()
     memory.append((time.perf_counter() - begun, resident(pid)))
     third = max(1, len(memory) // 3)
     return {

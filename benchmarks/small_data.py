@@ -34,7 +34,7 @@ import numpy as np
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import read_entities
-from larvatus.evaluation.compare.surface import looked_up
+from larvatus.evaluation.compare.baselines import lookup_f1
 
 Phrases = list[tuple[tuple[str, ...], set[tuple[int, int, str]]]]
 """Sentences: their words, and spans [start, end) with a type."""
@@ -133,7 +133,7 @@ def baselines(bench: Bench, name: str) -> dict[str, float]:
     if task == "classify":
         return text_baselines(bench.train(name), bench.dev(name))
     read: Callable[[Path], Phrases] = spanned if task == "spans" else tagged
-    return {"phrases of training, looked up": looked_up(read(bench.train(name)), read(bench.dev(name)))}
+    return {"phrases of training, looked up": lookup_f1(read(bench.train(name)), read(bench.dev(name)))}
 
 
 def text_baselines(train: Path, dev: Path) -> dict[str, float]:

@@ -24,8 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from larvatus.core.rng import stream
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.span_index import SpanIndex
-from larvatus.models.nn.span_scorer import SpanScorer
+from larvatus.models.nn.span_scorer import SpanIndex, SpanScorer
 
 OUTPUTS = 13
 

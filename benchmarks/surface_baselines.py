@@ -19,8 +19,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import matthews_corrcoef
 
-from larvatus.evaluation.compare.labelled_sets import LabelledSet, labelled_set, sources_of
-from larvatus.evaluation.compare.surface import by_word_form
+from larvatus.evaluation.compare.baselines import word_form_accuracy
+from larvatus.evaluation.compare.labelled_sets import LabelledSet, labelled_set, parse_sets
 
 
 def of_texts(data: LabelledSet) -> tuple[float, float, str]:
@@ -52,7 +52,7 @@ def of_tags(data: LabelledSet) -> tuple[float, float, str]:
     tags = Counter(tag for example in data.train for tag in example.tags)
     common = tags.most_common(1)[0][0]
     scored = [tag for example in data.scored for tag in example.tags]
-    return float(np.mean([tag == common for tag in scored])), by_word_form(data)["word forms"], "accuracy"
+    return float(np.mean([tag == common for tag in scored])), word_form_accuracy(data)["word forms"], "accuracy"
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int)
     given = parser.parse_args()
     print("set       measure    commonest  surface  learnt from  scored")
-    for source in sources_of(given.sets):
+    for source in parse_sets(given.sets):
         data = labelled_set(source, most=given.examples)
         common, surface, metric = of_tags(data) if data.task == "tag" else of_texts(data)
         sizes = f"{len(data.train):11,}  {len(data.scored):6,}"

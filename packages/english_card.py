@@ -27,8 +27,8 @@ from pathlib import Path
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import read_json
 from larvatus.interfaces.api.cards import ModelCard, card
-from larvatus.models.bundle.claims import Claim, claims_in
-from larvatus.models.bundle.rewriting import card_state, write_card
+from larvatus.models.bundle.card_update import card_state, write_card
+from larvatus.models.bundle.claims import Claim, collect_claims
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent / "src" / "larvatus_english" / "model"
@@ -88,7 +88,7 @@ def replaced(older: Iterable[Claim], newer: Iterable[Claim]) -> list[Claim]:
 def write(results: Sequence[Path], place: Path = PLACE) -> ModelCard | None:
     """Card and claims of the packaged model from these results; None where nothing changed."""
     state = card_state(place)
-    newer = [claim for path in results for claim in claims_in(read_json(path, DataError), path)]
+    newer = [claim for path in results for claim in collect_claims(read_json(path, DataError), path)]
     for claim in newer:
         if claim.model != state.manifest.digest:
             raise DataError(f"{claim.label} was measured on other weights than those of {place}; measure again")

@@ -12,10 +12,10 @@ from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 
 pytest_plugins = ("tests.tiny", "tests.made_up")
@@ -52,7 +52,7 @@ def prepared(tmp_path_factory):
     tokenizer = train_vocabulary((d.text for d in documents[:100]), WordPieceConfig(size=1200))
     build_corpus(documents[:100], tokenizer, folder / "train")
     build_corpus(documents[100:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def run_small(prepared, small_recipe, tmp_path):
     """Train the small recipe in this process: run_small("name", steps=5, settings=[…], resume=True)."""
 
     def run(name, *, steps=4, settings=(), runtime=None, seed=0, console=None, **options):
-        job = Job(
+        job = PretrainingJob(
             recipe=small_recipe(*settings),
             out=tmp_path / name,
             runtime=runtime or Runtime(),
@@ -76,6 +76,6 @@ def run_small(prepared, small_recipe, tmp_path):
             seed=seed,
             **options,
         )
-        return train(job, lambda: prepared, Watcher(console))
+        return train(job, lambda: prepared, Reporter(console))
 
     return run

@@ -46,19 +46,19 @@ def test_its_second_recipe_trains_the_same_model_otherwise():
 
 
 def test_newer_results_take_the_place_of_all_older_claims_of_the_same_measurement() -> None:
-    from larvatus.models.bundle.claims import Data, claimed
+    from larvatus.models.bundle.claims import Data, make_claim
 
     replaced = runpy.run_path(str(PACKAGES / "english_card.py"))["replaced"]
     pairs, blanks = ((Data(name=name, sha256=name),) for name in ("pairs", "blanks"))
     older = [
-        claimed("layers", 9, command="model"),
-        claimed("old name", 1.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
-        claimed("gap", 2.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
-        claimed("share", 3.0, command="audit bias", settings={"task": "crows_pairs"}, data=pairs),
+        make_claim("layers", 9, command="model"),
+        make_claim("old name", 1.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
+        make_claim("gap", 2.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
+        make_claim("share", 3.0, command="audit bias", settings={"task": "crows_pairs"}, data=pairs),
     ]
     newer = [
-        claimed("gap", 4.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
-        claimed("found", 5.0, command="audit leaks", data=pairs),
+        make_claim("gap", 4.0, command="audit bias", settings={"task": "winobias"}, data=blanks),
+        make_claim("found", 5.0, command="audit leaks", data=pairs),
     ]
     assert [(claim.metric, claim.value) for claim in replaced(older, newer)] == [
         ("layers", 9),

@@ -32,7 +32,7 @@ FRAME = {
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
     *(f"data/text/vocabularies/{kind}.py" for kind in ("kind", "bpe", "wordpiece", "unigram", "characters")),
 }
-WATCHER = "training/engine/watch.py"
+WATCHER = "training/engine/reporter.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {

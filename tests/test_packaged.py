@@ -12,9 +12,9 @@ import pytest
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.serve.served_models import ServedModels
+from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.bundle.packaged import FOLDER, PACKAGE, packaged_model
+from larvatus.models.bundle.model_names import FOLDER, PACKAGE, packaged_model
 
 
 @pytest.fixture
@@ -50,12 +50,9 @@ def test_load_and_commands_take_it_where_no_model_is_named(installed, capsys, tm
 
 def test_a_server_calls_it_english_and_others_by_their_folder(installed, tmp_path, tiny_model, save_tiny):
     save_tiny(tmp_path / "law", tiny_model())
-    served = ServedModels.of([lv.load(device="cpu"), lv.load(tmp_path / "law", device="cpu")], ServeSettings())
-    try:
-        assert list(served.models) == ["english", "law"]
-        assert [model.describe()["packaged"] for model in served.models.values()] == [True, False]
-    finally:
-        served.close()
+    server = Server.of([lv.load(device="cpu"), lv.load(tmp_path / "law", device="cpu")], ServeSettings())
+    assert list(server.served.models) == ["english", "law"]
+    assert [model.describe()["packaged"] for model in server.served.models.values()] == [True, False]
 
 
 def test_a_stripped_installation_says_how_to_get_it(monkeypatch, capsys):

@@ -17,7 +17,7 @@ from larvatus.core.errors import UsageError
 from larvatus.interfaces.cli.main import app
 from larvatus.models.bundle import onnx_file
 from larvatus.models.heads.classification import ClassificationConfig
-from larvatus.models.nn import cpu
+from larvatus.models.nn import device
 from larvatus.models.nn.int8 import Int8Linear
 from larvatus.training.engine.settings import Runtime
 
@@ -186,12 +186,12 @@ def test_the_extra_names_what_is_looked_for():
 
 def test_bf16_is_for_cpus_that_have_it(directory, monkeypatch):
     model = lv.load(directory, device="cpu")
-    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
+    monkeypatch.setattr(device, "has_bf16", lambda: False)
     with pytest.raises(UsageError, match="a CPU with bf16"):
         model.embed(TEXTS, precision="bf16")
     with pytest.raises(UsageError, match="a CPU with bf16"):
         Runtime(precision="bf16")
-    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
+    monkeypatch.setattr(device, "has_bf16", lambda: True)
     assert Runtime(precision="bf16").precision == "bf16"
     assert cosines(model.embed(TEXTS), model.embed(TEXTS, precision="bf16")).min() > 0.999
 
@@ -206,9 +206,9 @@ def test_bf16_is_for_cpus_that_have_it(directory, monkeypatch):
 )
 def test_what_a_processor_can_do_is_read(line, int8, bf16, monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"processor: 0\n{line}\n")
-    cpu._flags.cache_clear()
-    assert (cpu.has_int8_products(), cpu.has_bf16()) == (int8, bf16)
-    cpu._flags.cache_clear()
+    device._flags.cache_clear()
+    assert (device.has_int8_products(), device.has_bf16()) == (int8, bf16)
+    device._flags.cache_clear()
 
 
 # ---------------------------------------------------------------------------- threads

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from larvatus.interfaces.cli.main import run
+from tests import warm
 from tests.tickets import write_tickets
 
 PAGE = Path(__file__).parents[1] / "docs" / "tickets.md"
@@ -92,7 +93,7 @@ def served(words: list[str]) -> Iterator[str]:
         port = str(free.getsockname()[1])
     words = [port if before == "--port" else word for before, word in zip(["", *words], words, strict=False)]
     command = [sys.executable, "-m", "larvatus", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             assert f"on http://127.0.0.1:{port}" in server.stdout.readline()

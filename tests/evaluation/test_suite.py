@@ -21,25 +21,25 @@ from larvatus.core.errors import DataError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.packing import ContiguousConfig
 from larvatus.data.corruption import MaskingConfig
-from larvatus.evaluation.compare.labelled_sets import labelled_set, sources_of
+from larvatus.evaluation.compare.baselines import baseline_scores
+from larvatus.evaluation.compare.labelled_sets import labelled_set, parse_sets
 from larvatus.evaluation.compare.languages import open_text
-from larvatus.evaluation.compare.pair_files import Pair
-from larvatus.evaluation.compare.surface import shortcut
+from larvatus.evaluation.compare.pair_files import MinimalPair
 from larvatus.evaluation.compare.word_similarity import read_scws
-from larvatus.evaluation.suite.cells import Row
-from larvatus.evaluation.suite.figures import Figure
-from larvatus.evaluation.suite.pairs import MinimalPairs, first_of_each_set
+from larvatus.evaluation.suite.cells import SuiteRow
+from larvatus.evaluation.suite.figures import SuiteFigure
+from larvatus.evaluation.suite.pairs import MinimalPairsPart, first_of_each_set
 from larvatus.evaluation.suite.shown import as_markdown, as_table
-from larvatus.evaluation.suite.suites import suite_named
+from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.senses.evaluate import paired_f1
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.senses.wordnet_archive import unpack_wordnet
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.training.engine.watch import rich_table
-from larvatus.training.pretraining.held_out import held_out_batches
+from larvatus.training.engine.reporter import rich_table
+from larvatus.training.pretraining.evaluation import held_out_batches
 from tests.inference.vectors.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]
@@ -168,8 +168,8 @@ def test_a_resume_measures_only_what_is_missing_and_refuses_what_changed(measure
     value = results.figure("blimp").value
     (out / "model" / "blimp.json").unlink()
     names = []
-    plain = MinimalPairs.measure
-    monkeypatch.setattr(MinimalPairs, "measure", lambda self, work: names.append(self.name) or plain(self, work))
+    plain = MinimalPairsPart.measure
+    monkeypatch.setattr(MinimalPairsPart, "measure", lambda self, work: names.append(self.name) or plain(self, work))
     again = lv.evaluate_suite(models[0], data=data, out=out, resume=True, **settings)
     assert (names, again.figure("blimp").value) == (["blimp"], value)
     assert set(again.records) == {"model", "beside"}  # what others measured stays in the table
@@ -229,15 +229,15 @@ def test_settings_of_a_suite_want_a_suite(models, larvatus):
 
 
 def test_quick_pairs_are_the_first_of_each_set():
-    pairs = [Pair(good=str(n), bad="x", groups={"UID": "ab"[n % 2]}) for n in range(7)]
+    pairs = [MinimalPair(good=str(n), bad="x", groups={"UID": "ab"[n % 2]}) for n in range(7)]
     assert [pair.good for pair in first_of_each_set(pairs, 2)] == ["0", "1", "2", "3"]
 
 
 def test_shortcuts_by_hand(tmp_path):
     (tmp_path / "train.conll").write_text("the DET\nrun NOUN\n\nrun VERB\n\nrun VERB\n\n")
     (tmp_path / "dev.conll").write_text("run VERB\n\na DET\n\nrun NOUN\n\n")
-    (source,) = sources_of(f"tag={tmp_path}")
-    assert shortcut(labelled_set(source), "accuracy") == {"word forms": pytest.approx(1 / 3)}
+    (source,) = parse_sets(f"tag={tmp_path}")
+    assert baseline_scores(labelled_set(source), "accuracy") == {"word forms": pytest.approx(1 / 3)}
 
 
 def test_the_interval_of_a_rank_correlation_covers_what_it_says():
@@ -308,10 +308,10 @@ def test_the_better_is_marked_only_where_intervals_do_not_overlap():
     def row(low, high, better="higher"):
         common = {"id": "a", "name": "a", "measure": "F1", "by": "", "examples": 9, "better": better}
         figures = {
-            "model": Figure(value=0.5, low=0.4, high=0.6, **common),
-            "beside": Figure(value=(low + high) / 2, low=low, high=high, **common),
+            "model": SuiteFigure(value=0.5, low=0.4, high=0.6, **common),
+            "beside": SuiteFigure(value=(low + high) / 2, low=low, high=high, **common),
         }
-        return Row(part="a", title="a", figures=figures, reasons={}).best
+        return SuiteRow(part="a", title="a", figures=figures, reasons={}).best
 
     assert [row(0.59, 0.8), row(0.61, 0.8), row(0.61, 0.8, "lower"), row(0.61, 0.8, None)] == [
         None,
@@ -322,7 +322,7 @@ def test_the_better_is_marked_only_where_intervals_do_not_overlap():
 
 
 def test_every_reference_stands_beside_a_row_of_the_suite():
-    suite = suite_named("english")
+    suite = get_suite("english")
     names = {part.name for part in suite.parts}
     assert {id.partition("/")[0] for id in suite.references} <= names
 
@@ -333,7 +333,7 @@ def test_every_figure_of_the_model_is_a_claim_and_none_of_the_one_beside(measure
     figures = [figure for record in results.records["model"].values() for figure in record.figures]
     defined = [figure for figure in figures if figure.value is not None]
     assert len(claims) == len(results.claims) == len(defined) + sum(f.deviation is not None for f in figures)
-    assert {claim.model for claim in claims.values()} == {digest_of(models[0])}
+    assert {claim.model for claim in claims.values()} == {model_digest(models[0])}
     tuned = claims["wnut17: entity F1 (1 epoch, 2 seeds)"]
     assert (tuned.value, tuned.settings["seeds"]) == (results.figure("wnut17").value, [0, 1])
     assert {data.name for data in tuned.data} == {"ner/wnut17/train.conll", "ner/wnut17/dev.conll"}

@@ -106,13 +106,13 @@ def _interrupt_pretraining(patch: pytest.MonkeyPatch, at: str) -> None:
     from larvatus.training.pretraining import run as pretrain
 
     if at == "vocabulary":
-        after(patch, prepare, "note_vocabulary", 1)
+        after(patch, prepare, "record_vocabulary", 1)
     elif at == "training shards":
         after(patch, prepare, "build_corpus", 1)
     elif at == "shards":
-        after(patch, prepare, "finish", 1)
+        after(patch, prepare, "record_text", 1)
     elif at == "before a checkpoint":
-        after(patch, pretrain.Run, "_begin", 1)
+        after(patch, pretrain.PretrainingRun, "_begin", 1)
     else:
         after(patch, pretrain, "save_checkpoint", 3)
 

@@ -1,8 +1,8 @@
 """Commands as a user gives them, in this process or in their own."""
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,13 @@ import pytest
 
 from larvatus.interfaces.cli.main import run
 from tests import made_up as labelled
+from tests import warm
 from tests.conftest import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked
 from tests.patience import WATCHDOG_S
 
+ROOT = Path(__file__).parents[2]
 TEXT = "The river ran past the bank of the town.\n\nThe bank lent money.\n"
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -51,16 +53,18 @@ def started(tmp_path_factory):
     """Run commands in processes of their own (see `started.py`): started({"words": [...], "stdout": "closed"}, …).
 
     A case may also say stdin, stderr ("gone": a pipe without reader; "closed"; or a path), environment, encoding,
-    limits and folder. All of one call share one start of Python.
+    limits and folder. With `full_end` interpreters end as Python's do, which takes half a second each.
     """
 
-    def call(*cases):
+    def call(*cases, full_end=False):
         for case in cases:
             case.setdefault("folder", str(tmp_path_factory.mktemp("started")))
             case["words"] = [str(word) for word in case["words"]]
         results = tmp_path_factory.mktemp("results") / "codes.json"
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "tests.faults.started", str(results)],
+            env={**os.environ, warm.FULL_END: "1"} if full_end else None,
+            cwd=ROOT,
             input=json.dumps(cases),
             capture_output=True,
             text=True,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ class Done:
 
 class Forked:
     def __enter__(self) -> Self:
-        self._server = subprocess.Popen(
+        self._server = warm.Popen(
             [sys.executable, "-m", "tests.faults.forked"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

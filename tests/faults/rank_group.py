@@ -27,8 +27,8 @@ from larvatus.__main__ import main
 from larvatus.core.errors import DataError
 from larvatus.data.corpus import Corpus
 from larvatus.models.network import Network
-from larvatus.training.engine import rank_pace, rank_watch, spikes
-from larvatus.training.engine.step import Share, Update
+from larvatus.training.engine import loss_spikes, rank_activity, watchdog
+from larvatus.training.engine.step import MicrobatchLoss, Update
 from larvatus.training.pretraining.loop import Pretraining
 from tests.patience import WATCHDOG_S
 
@@ -59,7 +59,7 @@ def misbehave(act: str, at: int) -> None:
     call, forward = Update.__call__, Network.forward
 
     def acting(update: Update, split: Any, share: Any, *, step: int, **more: Any) -> Any:
-        def in_step(micro: Any) -> Share:
+        def in_step(micro: Any) -> MicrobatchLoss:
             if step == at and act in ACTS:
                 ACTS[act]()
             if step >= at and act == "slow":
@@ -97,8 +97,8 @@ def spoil(at: int) -> None:
     Pretraining.step = ruined  # type: ignore[method-assign]
 
 
-def _broken(share: Share) -> Share:
-    return Share(loss=share.loss * float("nan"), figures=share.figures * float("nan"))
+def _broken(share: MicrobatchLoss) -> MicrobatchLoss:
+    return MicrobatchLoss(loss=share.loss * float("nan"), figures=share.figures * float("nan"))
 
 
 def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
@@ -108,8 +108,8 @@ def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
     os.environ.update({name: str(value) for name, value in world.items()})
     for number in (1, 2):
         os.dup2(os.open(f"{number}-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    rank_watch.BEAT_S, rank_watch.GRACE_S, rank_watch.STUCK = 0.2, 0.5, 2
-    rank_pace.EVERY_S, spikes.LEAST = 0.0, 2
+    watchdog.BEAT_S, watchdog.GRACE_S, watchdog.STUCK_FACTOR = 0.2, 0.5, 2
+    rank_activity.EVERY_S, loss_spikes.MIN_STEPS = 0.0, 2
     if case.get("of") in (rank, "both"):
         misbehave(case["act"], case.get("at", 3))
     more = case.get("rank_words", [[], []])[rank]

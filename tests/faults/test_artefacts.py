@@ -26,6 +26,7 @@ import larvatus
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.weights import read_tensors, write_tensors
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
@@ -65,7 +66,7 @@ def refused(directory: Path, *words: str, **options: Any) -> str:
 
 def python(*arguments: str, before: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[str]:
     command = [*before, sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, **options)
+    return warm.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, **options)
 
 
 # ── A. saving

@@ -17,6 +17,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary
+from tests import warm
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
 from tests.patience import WATCHDOG_S
@@ -164,7 +165,7 @@ def test_row_24_a_killed_loader_worker_is_named_and_a_resume_ends_bit_equal(prep
     assert subprocess.run(whole, env=environment(), capture_output=True).returncode == 0
     out = tmp_path / "run"
     run = command(prepared, out, steps=steps, workers=1, extra=["--set", "batch=16"])
-    process = subprocess.Popen(run, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = warm.Popen(run, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     victim = None
     while victim is None and process.poll() is None:
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
@@ -174,7 +175,7 @@ def test_row_24_a_killed_loader_worker_is_named_and_a_resume_ends_bit_equal(prep
     assert process.returncode == 1  # killed as soon as it was there, long before its work was done
     assert f"a loader worker (pid {victim}) was killed (SIGKILL" in said
     assert "--resume" in said
-    resumed = subprocess.run([*run, "--resume"], env=environment(), capture_output=True, text=True)
+    resumed = warm.run([*run, "--resume"], env=environment(), capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
     assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(out))
     assert [line["step"] for line in metrics(out, "train")][-1] == steps

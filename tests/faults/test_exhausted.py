@@ -12,10 +12,10 @@ import torch
 
 from larvatus.core.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.core.files import write_text
-from larvatus.models.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
+from larvatus.models.nn.device import check_fits, explain_out_of_memory, format_bytes, memory_of
 from larvatus.models.recipes import read_recipe, recipe_names
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.size import refuse_what_cannot_fit
+from larvatus.training.pretraining.memory import check_memory
 
 
 @contextmanager
@@ -31,13 +31,16 @@ def limited(kind: int, soft: int) -> Iterator[None]:
 def test_78_memory_that_runs_out_is_one_line_with_what_to_lower() -> None:
     with (
         pytest.raises(LarvatusError, match="memory ran out; lower --microbatch") as caught,
-        saying_what_to_lower("lower --microbatch"),
+        explain_out_of_memory("lower --microbatch"),
     ):
         torch.empty(1 << 50)
     assert caught.value.exit_code == 1  # as docs/commands.md says, whichever command it is
-    with pytest.raises(LarvatusError, match="memory ran out"), saying_what_to_lower("lower it"):
+    with pytest.raises(LarvatusError, match="memory ran out"), explain_out_of_memory("lower it"):
         bytearray(1 << 60)
-    with pytest.raises(RuntimeError, match="shape"), saying_what_to_lower("lower it"):  # no other fault is taken for it
+    with (
+        pytest.raises(RuntimeError, match="shape"),
+        explain_out_of_memory("lower it"),
+    ):  # no other fault is taken for it
         torch.ones(2).view(3)
 
 
@@ -47,7 +50,7 @@ def test_78_an_address_space_that_is_limited_is_all_there_is() -> None:
     with pytest.raises(UsageError, match="a beam needs at least"):
         check_fits(memory_of("cpu") + 1, "cpu", what="a beam", lower="lower --beam")
     check_fits(memory_of("cpu"), "cpu", what="a beam", lower="lower --beam")
-    assert in_words(3 * 10**15) == "3 PB"
+    assert format_bytes(3 * 10**15) == "3 PB"
 
 
 def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
@@ -60,10 +63,10 @@ def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
             model = Network(recipe.model, recipe.objectives, 30_000)
         real = sum(parameter.numel() for parameter in model.parameters())
         assert 0.8 * real < recipe.model.least_weights(30_000) <= real
-        refuse_what_cannot_fit(read_recipe(name, size="tiny"), Runtime(), 30_000)
+        check_memory(read_recipe(name, size="tiny"), Runtime(), 30_000)
     huge = read_recipe("bert", settings=["model.layers=10000", "model.hidden=98304"])
     with pytest.raises(RecipeError, match=r"more than the .* of memory here; lower model.layers"):
-        refuse_what_cannot_fit(huge, Runtime())
+        check_memory(huge, Runtime())
 
 
 def test_78_a_file_that_may_not_grow_leaves_the_old_one(tmp_path: Path) -> None:

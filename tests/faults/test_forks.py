@@ -79,7 +79,7 @@ def test_81_a_server_that_answered_before_a_fork_answers_in_the_child(models: Pa
             return float(answer["results"][0]["fills"][0]["probability"])
 
         assert in_child(ask) == "equal"
-        with server.work._changed, server.served.passes._changed:  # locks that another thread holds at the fork
+        with server.batcher._changed, server.batcher._changed:  # locks that another thread holds at the fork
             assert _in_other_thread(lambda: in_child_without_asking(ask)) == "answered"
     finally:
         server.close()

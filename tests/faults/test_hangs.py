@@ -21,7 +21,8 @@ from larvatus.core.signals import Stopped, handle_signals, resumable
 from larvatus.data.corpus import BuildOptions, build_corpus, processes
 from larvatus.data.corpus.processes import Workers
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.prepare import PreparedCorpus
+from tests import warm
 from tests.faults.test_runs import command, environment
 from tests.faults.worker_tasks import working
 from tests.patience import WATCHDOG_S, watchdog
@@ -35,7 +36,13 @@ def children(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found += map(int, task.read_text().split())
-    return found
+    return [child for child in found if name_of(child) != warm.NAME.decode()]
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def first_child(process: subprocess.Popen[str]) -> int:
@@ -66,7 +73,7 @@ def gone(pid: int, within: float = WATCHDOG_S) -> bool:
 @contextlib.contextmanager
 def started(arguments: list[Any], **more: Any) -> Iterator[subprocess.Popen[str]]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environment()}
-    process = subprocess.Popen(list(map(str, arguments)), **{**pipes, **more})
+    process = warm.Popen(list(map(str, arguments)), **{**pipes, **more})
     try:
         yield process
     finally:
@@ -140,7 +147,7 @@ def test_76_a_worker_whose_parent_died_while_it_started_ends() -> None:
 
 
 def test_76_sigterm_while_a_loader_worker_does_not_answer_saves_and_exits_75(
-    prepared: Prepared, tmp_path: Path
+    prepared: PreparedCorpus, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     with started(command(prepared, out, steps=100_000, workers=1), stdout=subprocess.DEVNULL) as run:
@@ -158,7 +165,7 @@ def test_76_sigterm_while_a_loader_worker_does_not_answer_saves_and_exits_75(
 
 
 @pytest.mark.proof
-def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: Prepared, tmp_path: Path) -> None:
+def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: PreparedCorpus, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with started(command(prepared, out, steps=1_000_000, workers=1), stdout=subprocess.DEVNULL) as run:
         worker = first_child(run)
@@ -187,7 +194,7 @@ def test_76_a_signal_acts_at_once_unless_it_is_noted() -> None:
 
 @pytest.fixture(scope="module")
 def stages(
-    prepared: Prepared, tmp_path_factory: pytest.TempPathFactory, tiny_model: Any, save_tiny: Any
+    prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory, tiny_model: Any, save_tiny: Any
 ) -> dict[str, dict[str, Any]]:
     """Commands that got a SIGTERM in the middle of a stage: see `stopped_stages.py`."""
     folder = tmp_path_factory.mktemp("stages")
@@ -248,7 +255,7 @@ def test_24_workers_killed_at_any_moment_are_named() -> None:
 
 
 def test_24_a_build_whose_worker_was_killed_goes_on_to_the_same_shards(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text("The river was wide and deep, and so on.\n\n" * 2_000)
     tokenizer = Tokenizer.load(prepared.train / "tokenizer")

@@ -158,7 +158,7 @@ def test_38_tensorboard_that_fails_stops_neither_training_nor_metrics(run_small,
     """The package is an extra that tests do not install: a writer whose disk is full stands in for its own."""
     from rich.console import Console
 
-    from larvatus.training.engine import watch
+    from larvatus.training.engine import reporter as watch
 
     class Full:
         def add_scalar(self, *_):

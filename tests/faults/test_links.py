@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.senses.inventory import SenseInventory
+from larvatus.models.bundle import atomic_save as replaced
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle import replaced
 from larvatus.models.bundle.directory import load_bundle
+from tests import warm
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.killed_save import everything
@@ -85,7 +85,7 @@ def test_66_the_attack_as_a_user_meets_it(model: Path, tmp_path: Path) -> None:
     """One process for it alone, as `larvatus` is started."""
     hostile(model, tmp_path / "home")
     command = [sys.executable, "-m", "larvatus", "fill", "The [MASK].", "--model", "m"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
+    done = warm.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert done.returncode == 5, done.stderr
     assert done.stderr.startswith("larvatus: m/.pending")
     assert (tmp_path / "home" / ".bashrc").read_text() == "mine"
@@ -134,7 +134,7 @@ def test_66_settling_puts_in_place_what_was_cut(
     manifest["files"]["unigram_counts.json"] = {"sha256": "0" * 64, "bytes": 2}
     (model / "larvatus.json").write_text(json.dumps(manifest))
     with files.locked(model):
-        replaced.settle(model)
+        replaced.finish_interrupted_save(model)
     assert not (model / files.PENDING).exists()
     assert not (model / "unigram_counts.json").exists()
     assert load_bundle(model).network.encoder.embeddings.words.weight.equal(new.encoder.embeddings.words.weight)
@@ -205,7 +205,7 @@ def test_66_a_folder_that_leads_elsewhere_is_not_settled_into(
     (pending / manifests.NAME).write_text(json.dumps(manifest))
     (model / "generator").symlink_to(home)
     with files.locked(model), pytest.raises(ArtefactError, match="generator is a symbolic link"):
-        replaced.settle(model)
+        replaced.finish_interrupted_save(model)
     assert list(home.iterdir()) == []
 
 

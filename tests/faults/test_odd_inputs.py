@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.compare.pair_files import read_pairs
 from larvatus.evaluation.compare.word_similarity import read_scws, read_wic
 from larvatus.models.recipes import read_recipe
+from tests import warm
 from tests.made_up import asked, classes, nested, tags
 from tests.patience import WATCHDOG_S
 
@@ -85,9 +85,7 @@ def test_79_names_that_are_not_utf_8_are_read_and_written(tiny_model, save_tiny,
     (tmp_path / ODD).write_text("The river ran past the bank.\n")
     out = tmp_path / os.fsdecode(b"\xff.parquet")
     command = ["embed", tmp_path / ODD, "--unit", "word", "--model", model, "--out", out, "--device", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-m", "larvatus", *map(str, command)], capture_output=True, timeout=WATCHDOG_S
-    )
+    done = warm.run([sys.executable, "-m", "larvatus", *map(str, command)], capture_output=True, timeout=WATCHDOG_S)
     assert done.returncode == 0, done.stderr
     with out.open("rb") as file:
         assert pq.read_table(file)["source"][0].as_py() == str(tmp_path / r"caf\xe9.txt")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import warm
 from tests.conftest import SMALL
 from tests.faults.test_runs import environment
 
@@ -64,7 +64,7 @@ def run_cases(cases: dict[str, dict[str, Any]], prepared: Any, folder: Path) -> 
         {**case, "name": name, "words": [*map(str, words), "--microbatch", "128", *case.get("words", [])]}
         for name, case in cases.items()
     ]
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "tests.faults.rank_group", str(folder)],
         input=json.dumps(told),
         text=True,

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import warm
 from tests.faults.test_hangs import alive, children
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights
 from tests.patience import WATCHDOG_S, watchdog
@@ -33,7 +34,14 @@ def torchrun(run: list[str], *options: str) -> list[str]:
 @contextlib.contextmanager
 def started(words: list[str], out: Path) -> Iterator[subprocess.Popen[bytes]]:
     with out.with_suffix(".txt").open("ab") as said:
-        process = subprocess.Popen(words, env=environment(), stdout=said, stderr=said, cwd=ROOT, start_new_session=True)
+        process = warm.Popen(
+            words,
+            env=environment(**{warm.NESTED: "all"}),
+            stdout=said,
+            stderr=said,
+            cwd=ROOT,
+            start_new_session=True,
+        )
         try:
             yield process
         finally:
@@ -104,7 +112,7 @@ def test_row_35_with_a_machine_less_the_run_goes_on_with_fewer_ranks(prepared: A
     extra = ["--microbatch", "128", "--rank-timeout", "15", "--set", "model.dropout=0.0"]
     extra += ["--set", "model.attention_dropout=0.0"]
     alone = command(prepared, tmp_path / "alone", steps=150, extra=extra)
-    assert subprocess.run(alone, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
+    assert warm.run(alone, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
     out = tmp_path / "two"
     words = torchrun(command(prepared, out, steps=150, extra=extra), *meet)
     with started(words, out) as first:

@@ -22,10 +22,11 @@ from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.core.files import locked
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
+from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Metrics
 from larvatus.training.pretraining import checkpoint as checkpoints
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -97,7 +98,7 @@ def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, t
     out = tmp_path / "killed"
     while kills < 10:
         begun = (out / "metrics.jsonl").stat().st_size if (out / "metrics.jsonl").exists() else 0
-        process = subprocess.Popen(
+        process = warm.Popen(
             command(prepared, out, steps=steps, workers=next(workers), extra=["--resume"]),
             env=environment(),
             stdout=subprocess.DEVNULL,
@@ -111,7 +112,7 @@ def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, t
         process.kill()
         assert process.wait() == -signal.SIGKILL  # killed, not done: there are steps enough for ten kills
         kills += 1
-    finished = subprocess.run(command(prepared, out, steps=steps, workers=1, extra=["--resume"]), env=environment())
+    finished = warm.run(command(prepared, out, steps=steps, workers=1, extra=["--resume"]), env=environment())
     assert finished.returncode == 0
     assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(out))
 
@@ -134,7 +135,7 @@ def test_row_12_another_world_size_sees_the_same_batches(prepared, tmp_path):
                 "-m",
                 "larvatus",
             ]
-        assert subprocess.run(run, env=environment(), capture_output=True).returncode == 0
+        assert warm.run(run, env=environment(**{warm.NESTED: "all"}), capture_output=True).returncode == 0
         losses[ranks] = [line["loss"] for line in metrics(out, "train")]
     assert losses[1] == pytest.approx(losses[2], rel=1e-4)
 
@@ -204,14 +205,14 @@ def test_row_4_an_out_that_cannot_be_written_is_refused_before_step_0(run_small,
 
 
 def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_path, monkeypatch):
-    real = snapshot.write_tensors
+    real = checkpoint.write_tensors
 
     def full(path, tensors, metadata=None):
         if "step-00000004" in str(path) and path.name == "optimizer.safetensors":
             raise OSError(28, "No space left on device", str(path))
         real(path, tensors, metadata)
 
-    monkeypatch.setattr(snapshot, "write_tensors", full)
+    monkeypatch.setattr(checkpoint, "write_tensors", full)
     with pytest.raises(ArtefactError, match=r"no space left to write .*step-00000004 \([\d,]+ bytes needed\)"):
         run_small("run", steps=4, save_every=2)
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
@@ -229,7 +230,7 @@ from tests.training.engine.test_step import batch_of, weights
 from larvatus.core.errors import NumericsError
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import ranks
+from larvatus.training.engine.ranks import ranks
 from larvatus.training.engine.optimizer import adamw
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
@@ -272,7 +273,7 @@ def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp
     script = tmp_path / "ranks.py"
     script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), tmp=tmp_path))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=WATCHDOG_S)
+    done = warm.run(launch, env=environment(**{warm.NESTED: "all"}), capture_output=True, text=True, timeout=WATCHDOG_S)
     said = {path.name: path.read_text() for path in tmp_path.glob("*-[01]")}
     names = ["loss-0", "loss-1", "gradient-0", "gradient-1"]
     assert said == dict.fromkeys(names, "stopped, weights kept"), done.stderr
@@ -303,7 +304,7 @@ def test_row_38_a_monitor_that_fails_does_not_stop_training(run_small, tmp_path,
     def broken(self, *args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Metrics, "_append", broken)
+    monkeypatch.setattr(MetricsLog, "_append", broken)
     console = recording()
     run_small("run", steps=3, console=console)
     assert (tmp_path / "run" / "model.safetensors").exists()

@@ -22,9 +22,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
+from tests import warm
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
 from tests.patience import WATCHDOG_S
@@ -46,7 +47,7 @@ def finetuning(base: Path, train: Path, out: Path, *more: Any) -> list[str]:
 
 def stopped(command: list[str], number: signal.Signals, begun: Path) -> str:
     """Start it, give it a signal once it has made some steps, and see it end with 75; what it said."""
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = warm.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (begun.exists() and begun.stat().st_size):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -77,7 +78,7 @@ def test_33_fine_tuning_saves_the_step_it_stopped_at_for_the_signal_alone(
     said = stopped(finetuning(base, train, out), signal.SIGTERM, out / "metrics.jsonl")
     (step,) = re.findall(r"SIGTERM stopped it at step ([\d,]+) of", said)
     (saved,) = (out / "checkpoints").iterdir()
-    assert snapshot.read_snapshot(saved).state["step"] == int(step.replace(",", "")) > 0
+    assert checkpoint.read_snapshot(saved).state["step"] == int(step.replace(",", "")) > 0
 
 
 @pytest.mark.proof
@@ -89,7 +90,7 @@ def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_p
     assert subprocess.run(network(prepared, whole, **common), env=environment()).returncode == 0
     stopped(network(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
     again = network(prepared, parts, "--resume", "--workers", 2, **common)
-    assert subprocess.run(again, env=environment()).returncode == 0
+    assert warm.run(again, env=environment()).returncode == 0
     assert_bit_equal(final_weights(whole), final_weights(parts))
     for name in ("model", "optimizer"):
         ours, theirs = (
@@ -122,7 +123,7 @@ def test_11_killed_at_any_moment_and_always_resumed_ends_bit_equal(tmp_path: Pat
     took = time.monotonic() - began
     draw = random.Random(7)
     for kill in range(11):
-        process = subprocess.Popen(
+        process = warm.Popen(
             command(tmp_path / "killed"), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
@@ -140,14 +141,14 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
     from larvatus.data.corpus import Corpus
     from larvatus.data.corpus.loader import Cursor, Loader, Reading
-    from larvatus.training.pretraining.held_out import corruption_of
+    from larvatus.training.pretraining.evaluation import build_corruption
 
     corpus = Corpus.open(prepared.train)
     for settings in ((), ("mixture.alpha=0.5",)):
         recipe = small_recipe(*settings)
 
         def steps(workers: int, cursor: Cursor, count: int, recipe: Any = recipe) -> list[Any]:
-            corruption = corruption_of(recipe.corruption, corpus.tokenizer, 3, limit=32)
+            corruption = build_corruption(recipe.corruption, corpus.tokenizer, 3, limit=32)
             loader = Loader(
                 corpus,
                 packing=recipe.packing,
@@ -289,7 +290,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
 SECOND = """
 import os, signal, sys, threading
 from larvatus.interfaces.cli.main import run
-from larvatus.training.engine import snapshot
+from larvatus.training.engine import checkpoint
 moment, seen = int(sys.argv.pop(1)), [0]
 def counted(real):
     def operation(*arguments, **options):
@@ -298,7 +299,7 @@ def counted(real):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments, **options)
     return operation
-plain = snapshot.write_snapshot
+plain = checkpoint.write_snapshot
 def write(*arguments, **options):
     for name in ("fsync", "replace", "rename", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))
@@ -317,7 +318,7 @@ def test_34_more_signals_in_the_midst_of_the_save_leave_a_sound_checkpoint(
     out = tmp_path / "run"
     words = network(prepared, out, steps=40)[3:]
     words[words.index("--save-every") + 1] = "3"
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", SECOND, str(moment), *words],
         env=environment(),
         capture_output=True,

@@ -214,6 +214,7 @@ def test_68_commands_that_save_do_so_without_any_stream(started, texts, tiny_mod
         {"words": ["embed", texts / "text.txt", "--model", model, "--out", "v.npy"], "stdout": "/dev/full"},
         {"words": ["isotropy", "fit", "--model", model, "--corpus", texts / "text.txt"], "stdout": "gone"},
         {"words": ["convert", model, "other"], "stdout": "/dev/full"},
+        full_end=True,
     )
     assert [one.code for one in done] == [0] * len(done), [one.err for one in done]
     assert json.loads((done[0].folder / "run" / "config.json").read_text())["hidden_size"] == 32
@@ -240,6 +241,7 @@ def test_68_what_only_prints_ends_when_nobody_reads(started, tiny_model, save_ti
         {"words": ["fill", "-", "--model", model], "stdin": "closed"},
         {"words": ["recipes", "show", "brt"], "stdout": "closed", "stderr": "closed"},
         {"words": ["recipes", "show", "brt"], "stdout": "/dev/full"},
+        full_end=True,
     )
     assert [(one.code, one.err) for one in done[:3]] == [(0, "")] * 3
     for one in done[3:6]:

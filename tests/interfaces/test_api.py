@@ -81,7 +81,7 @@ def test_one_text_or_many(tiny_directory):
 def test_a_loaded_model_imports_no_training():
     code = (
         "import sys, larvatus.inference.model; "
-        "rooms = ('engine', 'pretraining', 'corpus', 'tasks.fit', 'api', 'evaluation'); "
+        "rooms = ('training', 'data.corpus', 'tasks.fit', 'tasks.trainer', 'interfaces', 'evaluation'); "
         "print([m for m in sys.modules for room in rooms if (m + '.').startswith(f'larvatus.{room}.')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -128,7 +128,7 @@ def frame(**columns):
 
 
 def test_finetune_without_a_model_takes_the_packaged_one(tiny_directory, monkeypatch, capsys):
-    monkeypatch.setattr("larvatus.models.bundle.packaged.packaged_model", lambda: tiny_directory)
+    monkeypatch.setattr("larvatus.models.bundle.model_names.packaged_model", lambda: tiny_directory)
     model = lv.finetune("classify", train=EXAMPLES, epochs=1, device="cpu", quiet=True)
     assert model.bundle.lineage == lv.load(tiny_directory).bundle.lineage
     assert capsys.readouterr().out == ""

@@ -19,7 +19,7 @@ from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
-from larvatus.models.heads import AnsweringConfig, ClassificationConfig
+from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (
     Decoding,
@@ -94,7 +94,7 @@ def test_the_best_spans_are_those_of_a_loop_over_all(
     passages: list[str], kind: str, limit: int, overlap: int | None, longest: int, merge: Any
 ) -> None:
     asked = ask(TOKENIZERS[kind], [("wide?", passage * 3) for passage in passages], limit=limit, overlap=overlap)
-    config = AnsweringConfig(longest=longest, temperature=0.7, null=True)
+    config = QuestionAnsweringConfig(longest=longest, temperature=0.7, null=True)
     scores = scores_of(asked)
     firsts = edges(asked.sequences.lengths)
     for number, found in enumerate(decode(asked, scores, config, Decoding(top=3, merge=merge))):
@@ -216,21 +216,21 @@ def test_no_answer_is_given_above_the_threshold(tiny_tokenizer: Tokenizer) -> No
     asked = ask(tiny_tokenizer, [(QUESTION, "the river was wide")], limit=32)
     passage = asked.passages[0]
     found = Found(((2.0, 1, 1),), 2.5, 3.0)
-    config = AnsweringConfig(null=True, threshold=0.5)
+    config = QuestionAnsweringConfig(null=True, threshold=0.5)
     assert null_score(found, config) == 1.0
     assert chosen_text(passage, found, config) == ""
     assert chosen_text(passage, found, config, threshold=1.0) == "river"
-    assert chosen_text(passage, found, AnsweringConfig(null=True, threshold=2.0)) == "river"
-    assert chosen_text(passage, found, AnsweringConfig()) == "river"  # [CLS] says nothing there
+    assert chosen_text(passage, found, QuestionAnsweringConfig(null=True, threshold=2.0)) == "river"
+    assert chosen_text(passage, found, QuestionAnsweringConfig()) == "river"  # [CLS] says nothing there
     nothing = Found((), -np.inf, 1.0)
-    assert chosen_text(passage, nothing, AnsweringConfig()) == ""
+    assert chosen_text(passage, nothing, QuestionAnsweringConfig()) == ""
     assert chosen_text(passage, nothing, config) == ""
 
 
 def test_white_space_at_the_ends_is_no_part_of_an_answer() -> None:
     none = np.empty((0, 2), np.int64)
     passage = Alignment(" a\tb  c", np.arange(2), np.array([[0, 6], [6, 7]]), np.full(2, -1), none, none)
-    (span,) = spans_of(passage, Found(((1.0, 0, 0),), 1.0, 0.0), AnsweringConfig())
+    (span,) = spans_of(passage, Found(((1.0, 0, 0),), 1.0, 0.0), QuestionAnsweringConfig())
     assert (span.text, span.start, span.end, span.score) == ("a\tb", 1, 4, 1.0)
 
 
@@ -240,9 +240,9 @@ def test_random_weights_do_not_cut_words_and_take_no_more_than_them(kind: str) -
     asked = ask(TOKENIZERS[kind], [(QUESTION, passage)] * 40, limit=200)
     scores = scores_of(asked, seed=5)
     cut = 0
-    for found in decode(asked, scores, AnsweringConfig(longest=4)):
-        (raw,) = spans_of(asked.passages[0], found, AnsweringConfig(whole_words=False))
-        (whole,) = spans_of(asked.passages[0], found, AnsweringConfig())
+    for found in decode(asked, scores, QuestionAnsweringConfig(longest=4)):
+        (raw,) = spans_of(asked.passages[0], found, QuestionAnsweringConfig(whole_words=False))
+        (whole,) = spans_of(asked.passages[0], found, QuestionAnsweringConfig())
         cut += raw.text != whole.text
         letters = [(one.start(), one.end()) for one in re.finditer(r"[^\W\d_]+", passage)]
         assert not any(start < border < end for start, end in letters for border in (whole.start, whole.end))
@@ -289,7 +289,7 @@ def test_a_passage_of_100_000_characters_is_read_whole(
     passage = "The river was wide, and deep! " * 3_400
     asked = ask(tiny_tokenizer, [(QUESTION, passage)], limit=32)
     (found,) = answer(
-        tiny_model(objectives=(AnsweringConfig(null=True),), layers=1),
+        tiny_model(objectives=(QuestionAnsweringConfig(null=True),), layers=1),
         [QUESTION],
         asked,
         scoring=Scoring(),
@@ -307,7 +307,7 @@ def test_a_passage_of_100_000_characters_is_read_whole(
 
 def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]) -> None:
     asked = ask(tiny_tokenizer, [(QUESTION, "the river was wide . " * 40)], limit=32, truncate=True)
-    model = tiny_model(objectives=(AnsweringConfig(null=True, threshold=-1e9),))
+    model = tiny_model(objectives=(QuestionAnsweringConfig(null=True, threshold=-1e9),))
     (found,) = answer(model, [QUESTION], asked, scoring=Scoring())
     assert (found.tokens, found.tokens_read, found.windows) == (200, 24, 1)
     assert (found.text, found.start, found.end) == ("", None, None)
@@ -331,5 +331,5 @@ def test_bad_questions_and_models_are_one_clear_line(
     with pytest.raises(UsageError, match="does not answer questions"):
         answer(other, ["river"], ask(tiny_tokenizer, [("river", "wide")], limit=16), scoring=Scoring())
     empty = ask(tiny_tokenizer, [("river", " ")], limit=16)
-    (found,) = answer(tiny_model(objectives=(AnsweringConfig(),)), ["river"], empty, scoring=Scoring())
+    (found,) = answer(tiny_model(objectives=(QuestionAnsweringConfig(),)), ["river"], empty, scoring=Scoring())
     assert (found.text, found.start, found.others) == ("", None, ())

@@ -12,7 +12,7 @@ import scipy.special
 
 from larvatus.core.rng import stream
 from larvatus.metrics.calibration import HOTTEST
-from larvatus.models.heads import AnsweringConfig
+from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.tasks.answers.held_out import _fitted
 from larvatus.tasks.held_out import Calibration, calibration, judged
 
@@ -110,7 +110,7 @@ def test_groups_are_never_on_both_sides() -> None:
 
 
 def test_temperatures_of_answers_are_checked_too() -> None:
-    config = AnsweringConfig(longest=3, null=False)
+    config = QuestionAnsweringConfig(longest=3, null=False)
     random = stream(7, "test calibrated")
     cases = []
     for _ in range(40):

@@ -22,7 +22,7 @@ from larvatus.core.targets import ChoiceTargets
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.choose.encode import ABSENT, Choices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices
@@ -44,7 +44,7 @@ QUICK = ("--epochs", 4, "--batch", 8, "--rate", 0.01, "--device", "cpu")
 
 @pytest.fixture(scope="module")
 def chooser(tuned: Callable[..., Bundle]) -> Bundle:
-    return tuned(ChoosingConfig())
+    return tuned(MultipleChoiceConfig())
 
 
 def examples(count: int, *, longest: int = 8, seed: int = 1) -> list[ChoiceExample]:
@@ -101,7 +101,7 @@ def test_no_microbatch_cuts_an_example_apart(chooser: Bundle, seed: int, budget:
 
 
 def test_the_loss_is_that_of_a_naive_loop(tuned: Callable[..., Bundle]) -> None:
-    bundle = tuned(ChoosingConfig(pool="mean", dropout=0.0), seed=2)
+    bundle = tuned(MultipleChoiceConfig(pool="mean", dropout=0.0), seed=2)
     network = bundle.network.double()
     rows = examples(7)
     data = encoded(bundle, rows)

@@ -16,7 +16,7 @@ from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.metrics.spans import span_f1
-from larvatus.models.heads import AnsweringConfig, ClassificationConfig, SpansConfig
+from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -85,7 +85,7 @@ def test_models_and_data_that_do_not_fit(tuned: Any) -> None:
         evaluate_spans(tuned(SpansConfig(labels=("LOC",), hidden=8)), unknown)
     hidden = Dataset((QuestionExample("x", "which ?", "the river", (), False, None, Place("b", 7)),), "b")
     with pytest.raises(DataError, match="b:7: its answer is not given"):
-        evaluate_answers(tuned(AnsweringConfig()), hidden)
+        evaluate_answers(tuned(QuestionAnsweringConfig()), hidden)
 
 
 def question(number: int, *answers: str) -> QuestionExample:
@@ -121,13 +121,13 @@ def by_hand(golds: Sequence[str], prediction: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("null", [True, False])
 def test_answers_score_by_squads_rules_written_out_again(tuned: Any, null: bool) -> None:
-    bundle = tuned(AnsweringConfig(null=null, threshold=-0.5 if null else 0.0))
+    bundle = tuned(QuestionAnsweringConfig(null=null, threshold=-0.5 if null else 0.0))
     found = evaluate_answers(bundle, ASKED, FEW)
     rows = [by_hand(one.golds, found.predictions[one.id]) for one in ASKED]
     assert (found.metrics["f1"].value, found.metrics["exact-match"].value) == pytest.approx(np.mean(rows, axis=0))
     assert (found.threshold is not None, bool(found.best), len(found.null_scores)) == (null, null, 4 if null else 0)
     answered = Dataset(ASKED.examples[:2], "dev.json")
-    plain = evaluate_answers(tuned(AnsweringConfig(null=False)), answered, FEW)
+    plain = evaluate_answers(tuned(QuestionAnsweringConfig(null=False)), answered, FEW)
     assert (plain.version, set(plain.metrics)) == ("1.1", {"f1", "exact-match"})
     both = [by_hand(own.golds, plain.predictions[own.id]) for own in answered]
     assert (plain.metrics["f1"].value, plain.metrics["exact-match"].value) == pytest.approx(np.mean(both, axis=0))

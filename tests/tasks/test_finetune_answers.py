@@ -13,7 +13,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
 from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions
@@ -82,7 +82,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: Tuned) ->
     own = squad_scores(golds, dict(zip(golds, texts, strict=True)))
     assert (own.f1, own.exact) == pytest.approx((found.scores.values["f1"], found.scores.values["exact-match"]))
     (config,) = found.bundle.objectives
-    assert isinstance(config, AnsweringConfig)
+    assert isinstance(config, QuestionAnsweringConfig)
     fit = found.calibration
     assert fit.fitted != 1.0
     assert config.temperature == (1.0 if fit.refused else fit.fitted)
@@ -118,8 +118,8 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert values["f1"] == pytest.approx(values["best-f1"])  # the threshold is the model's now
     (config,) = found.bundle.objectives
     head = head_of(found.bundle.network)
-    assert isinstance(head, Answering)
-    assert isinstance(config, AnsweringConfig)
+    assert isinstance(head, QuestionAnswering)
+    assert isinstance(config, QuestionAnsweringConfig)
     assert config == head.config
     assert config.null
     assert config.threshold == values["best-threshold"] != 0.0
@@ -142,7 +142,7 @@ def test_the_temperature_gives_right_spans_their_share(learnt: Tuned, monkeypatc
     best = found.calibration.fitted  # used or not: that is for the other half of the questions to say
 
     def surprise(temperature: float) -> float:
-        monkeypatch.setattr(head, "config", AnsweringConfig(temperature=temperature))
+        monkeypatch.setattr(head, "config", QuestionAnsweringConfig(temperature=temperature))
         asked = found.held_out.asked  # type: ignore[union-attr]
         given = answer(model, [one.question for one in found.dev], asked, scoring=Scoring(), decoding=Decoding(top=400))
         losses = []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -22,14 +21,14 @@ from larvatus.data.text.special_tokens import NAMES, add_delimiters, encode_batc
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.fit.left_to_right import loss_with_words, made_ready
-from tests import made_up
+from tests import made_up, warm
 from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
@@ -104,7 +103,7 @@ def test_a_classifier_is_trained_saved_and_predicts_from_its_last_token(gpt, tmp
 def test_the_loss_is_the_task_s_and_half_that_of_the_next_tokens(gpt):
     bundle = made_ready(load_bundle(gpt))
     head_config = ClassificationConfig(labels=("no", "yes"), pool="last", dense="none", bias=False, dropout=0.0)
-    ready, _ = with_head(bundle, head_config, seed=3)
+    ready, _ = attach_head(bundle, head_config, seed=3)
     network, tokens = ready.network.eval(), encode_batch(ready.tokenizer, TEXTS[:4])
     labels = ClassTargets(labels=np.array([0, 1, 0, 1]), weights=np.ones(4, np.float32))
     batch = on_device(
@@ -220,7 +219,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_with_the_language_model_s_loss(gp
 
     def run(*how, out, more=()):
         given = [sys.executable, *how, *map(str, (*words, tmp_path / out, *more))]
-        return subprocess.run(given, capture_output=True, check=False)
+        return warm.run(given, capture_output=True, check=False)
 
     killed = run("-c", KILLED, out="parts")
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

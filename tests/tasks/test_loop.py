@@ -21,7 +21,7 @@ from larvatus.core.rng import stream
 from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
@@ -36,9 +36,8 @@ from larvatus.tasks.held_out import Scores
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.training.engine.checkpoint import Checkpoint
+from larvatus.training.engine.checkpoint import Checkpoint, Provenance, read_snapshot
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.snapshot import Made, read_snapshot
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_tags, finetune_texts
 
@@ -80,7 +79,7 @@ def examples(parent: Bundle, head: str) -> Examples:
 
 
 def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000, **settings: Any) -> FineTuning:
-    ready, _ = with_head(parent, head, seed=3)
+    ready, _ = attach_head(parent, head, seed=3)
     told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
     config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
     return FineTuning(
@@ -129,7 +128,7 @@ def test_memory_that_runs_out_halves_the_microbatch_and_the_checkpoint_remembers
     assert all(torch.equal(tensor, given.trained[name]) for name, tensor in weights(short).items())
     path = Keeper(tmp_path, {}).save(short, seed=5)
     again = start(parent, data, HEADS["classes"], microbatch=160)
-    state = Checkpoint(path, Made.here(Runtime()), msgspec.convert(read_snapshot(path).state, State))
+    state = Checkpoint(path, Provenance.here(Runtime()), msgspec.convert(read_snapshot(path).state, State))
     Keeper(tmp_path, {}, checkpoint=state).restore(again, seed=5)
     assert again.update.microbatch == 80
 

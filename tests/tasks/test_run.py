@@ -22,6 +22,7 @@ from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.finetune import _better
 from larvatus.tasks.held_out import Scores
 from tests import made_up as made
+from tests import warm
 from tests.made_up import QUICK, Call
 
 RUNS: dict[str, tuple[str, tuple[object, ...], int]] = {
@@ -122,7 +123,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, tiny_dire
     def run(*start: str, out: str, more: Sequence[str] = ()) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own: how many threads add up, which other tests may set, changes the last bits."""
         words = ["finetune", "classify", "--model", tiny_directory, *command, "--out", tmp_path / out, *more]
-        return subprocess.run([sys.executable, *start, *map(str, words)], capture_output=True, check=False)
+        return warm.run([sys.executable, *start, *map(str, words)], capture_output=True, check=False)
 
     killed = run("-c", KILLED, out="parts")
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

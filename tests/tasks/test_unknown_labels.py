@@ -20,7 +20,7 @@ from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.heads import ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
 from larvatus.tasks.classify.held_out import HeldOutTexts

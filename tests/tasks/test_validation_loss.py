@@ -15,7 +15,7 @@ from larvatus.data.labelled.records import Place, QuestionExample
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.held_out import HeldOutQuestions
@@ -162,7 +162,7 @@ def span_losses(scores: torch.Tensor, example: SpannedWords) -> tuple[float, flo
 
 
 def test_of_answers_every_window_counts_by_its_weight(tiny_model: Build, tiny_tokenizer: Tokenizer) -> None:
-    config = AnsweringConfig()
+    config = QuestionAnsweringConfig()
     model = tiny_model(objectives=[config])
     passages = [SENTENCES[0], SENTENCES[3]]
     examples = tuple(

@@ -19,9 +19,9 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Place
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
@@ -89,9 +89,9 @@ def write_tsv(path: Path, rows: list[tuple[str, ...]], *header: str) -> Path:
 
 def test_the_loss_is_that_of_transformers_from_the_same_texts(t5: Path) -> None:
     bundle = load_bundle(t5)
-    config = WritingConfig(prefix="text:")
+    config = TextToTextConfig(prefix="text:")
     examples = [WritingExample(text, None, (target,), Place("pairs", n)) for n, (text, target) in enumerate(LABELLED)]
-    ready, taken = with_head(bundle, config, seed=0)
+    ready, taken = attach_head(bundle, config, seed=0)
     pairs = encode_pairs(ready, examples[:6], config, Windows.of(ready))
     assert taken == ()
     assert not list(ready.network.objectives.parameters())
@@ -106,13 +106,13 @@ def test_the_loss_is_that_of_transformers_from_the_same_texts(t5: Path) -> None:
 
 
 def test_both_sides_learn_and_a_head_that_reads_leaves_the_decoder(t5: Path) -> None:
-    ready, _ = with_head(load_bundle(t5), WritingConfig(), seed=0)
+    ready, _ = attach_head(load_bundle(t5), TextToTextConfig(), seed=0)
     trainable(ready.network, TrainedConfig.read("all"), decay=0.0, seed=0)
     assert all(parameter.requires_grad for parameter in ready.network.parameters())
     trainable(ready.network, TrainedConfig.read("last1"), decay=0.0, seed=0)
     learning = {name.split(".")[1] for name, p in ready.network.named_parameters() if p.requires_grad}
     assert learning == {"blocks", "decoder", "final_norm"}
-    reader, _ = with_head(load_bundle(t5), ClassificationConfig(labels=("no", "yes")), seed=0)
+    reader, _ = attach_head(load_bundle(t5), ClassificationConfig(labels=("no", "yes")), seed=0)
     trainable(reader.network, TrainedConfig.read("all"), decay=0.0, seed=0)
     assert not any(parameter.requires_grad for parameter in reader.network.encoder.decoder.parameters())  # type: ignore[union-attr]
 
@@ -180,7 +180,7 @@ def test_pairs_questions_and_lists_are_read_under_the_names_of_their_columns(tmp
     data = read_pairs(pairs)
     assert data.label_names() == ("no", "yes")
     example = data.examples[0]
-    config = WritingConfig(prefix="mnli", parts=example.parts or ())
+    config = TextToTextConfig(prefix="mnli", parts=example.parts or ())
     assert config.read_as(example.text, example.pair) == "mnli premise: a hypothesis: b"
     answers = [{"text": "river", "answer_start": 4}, {"text": "the river", "answer_start": 0}]
     paragraph = {"context": "the river", "qas": [{"id": "q", "question": "what?", "answers": answers}]}

@@ -166,7 +166,7 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
 def standing(directory: Path) -> Path:
     """Where the files of a directory stand, to read them: in it or, after a save that was cut, in `.pending`.
 
-    `.pending` appears whole and goes as a whole (`models/bundle/replaced.py`), so a reader has the old files or the
+    `.pending` appears whole and goes as a whole (`models/bundle/atomic_save.py`), so a reader has the old files or the
     new ones
     and never a mixture. Nothing is written here: the next save finishes the one that was cut.
     """

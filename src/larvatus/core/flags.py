@@ -20,9 +20,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 PANEL_OF_STRUCT = "the panel of the struct"
+PATH, ASSIGNMENTS = "a path", "name=value"
+PathName = Annotated[str, PATH]
+"""A file or directory; Python callers may also pass a `Path`."""
+Assignments = Annotated[tuple[str, ...], ASSIGNMENTS]
+"""``("model.layers=6",)``; Python callers may also pass a mapping, ``{"model.layers": 6}``."""
 
 
 @dataclass(frozen=True)

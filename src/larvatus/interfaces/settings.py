@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Assignments, Flag, PathName
 from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.remote import is_address, mirrored
@@ -25,7 +25,7 @@ from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.inference.vectors.passages import PassageOptions
-from larvatus.models.bundle.packaged import NAME as PACKAGED
+from larvatus.models.bundle.model_names import NAME as PACKAGED
 from larvatus.training.engine.settings import (
     BUDGETS,
     MEMORY,
@@ -160,15 +160,15 @@ class PretrainSettings(Settings):
 
     size: str | None = None
     """tiny (its training fits a laptop too), mini, small, medium, base or large."""
-    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value, such as model.layers=6."""
-    valid: str | None = None
+    valid: PathName | None = None
     """Held-out text; else every 50th document, or passages of few."""
-    start: Annotated[str | None, Flag("--from", metavar="DIR")] = None
+    start: Annotated[PathName | None, Flag("--from", metavar="DIR")] = None
     """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
     add_words: tuple[str, ...] = ()
     """With --from: learn so many new words from the text, or take those of a file; repeatable."""
-    old: str | None = None
+    old: PathName | None = None
     """With --from: text of the old domain, to see what is forgotten; or embedded."""
     seed: Seed = 0
     """All randomness follows from it."""
@@ -193,9 +193,9 @@ class CompareSettings(Settings):
 
     size: str | None = None
     """tiny (its training fits a laptop too), mini, small, medium, base or large."""
-    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value for all, or bert:field=value for one of them."""
-    valid: str | None = None
+    valid: PathName | None = None
     """Held-out text; else every 50th document, or passages of few."""
     seed: Seed = 0
     """All randomness follows from it."""
@@ -205,7 +205,7 @@ class CompareSettings(Settings):
     """Take finished runs as they are, go on with the others."""
     then: Annotated[tuple[str, ...], Flag(metavar="TASK=PATH", panel=THEN)] = ()
     """Fine-tune each on a labelled set: a directory with train.* and dev.*, or TRAIN:DEV; repeatable."""
-    then_settings: Annotated[tuple[str, ...], Flag("--then-set", metavar="NAME=VALUE", panel=THEN)] = ()
+    then_settings: Annotated[Assignments, Flag("--then-set", metavar="NAME=VALUE", panel=THEN)] = ()
     """Of fine-tuning: epochs=3 for all, or for one task, set or recipe: tag:epochs=3; repeatable."""
     then_seeds: Annotated[tuple[Seed, ...], Flag(panel=THEN)] = (0, 1, 2)
     """Each is fine-tuned from each of these."""
@@ -216,15 +216,15 @@ class CompareSettings(Settings):
 class BenchSettings(Settings):
     """What is measured of a machine."""
 
-    recipe: str | None = None
+    recipe: PathName | None = None
     """A recipe's name, or a TOML file (bert; modern with --grow length)."""
     size: str | None = None
     """tiny, mini, small, medium, base or large (base on a GPU, mini on a CPU)."""
-    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value, such as model.layers=6."""
-    model: str | None = None
+    model: PathName | None = None
     """A model directory in place of a recipe."""
-    corpus: str = "embedded"
+    corpus: PathName = "embedded"
     """Text to read: a file, a folder, a glob, a built corpus, or the prose that every Python ships."""
     length: Length | None = None
     """Tokens of the longest sequence; default: as the recipe says."""
@@ -257,30 +257,56 @@ class VocabularySettings(Settings):
     """Replace files that exist; never those that are read."""
 
 
-S = TypeVar("S", bound=Struct)
+A = TypeVar("A", bound=Struct)
+B = TypeVar("B", bound=Struct)
+C = TypeVar("C", bound=Struct)
+D = TypeVar("D", bound=Struct)
 
 
-def structs_of(settings: Mapping[str, Any], *kinds: type[Struct], of: str) -> tuple[Any, ...]:
-    """Keyword arguments as the structs that they belong to; what belongs nowhere is refused, with the nearest."""
+@overload
+def read_settings(keywords: Mapping[str, object], a: type[A], /, *, function: str) -> tuple[A]: ...
+
+
+@overload
+def read_settings(keywords: Mapping[str, object], a: type[A], b: type[B], /, *, function: str) -> tuple[A, B]: ...
+
+
+@overload
+def read_settings(
+    keywords: Mapping[str, object], a: type[A], b: type[B], c: type[C], /, *, function: str
+) -> tuple[A, B, C]: ...
+
+
+@overload
+def read_settings(
+    keywords: Mapping[str, object], a: type[A], b: type[B], c: type[C], d: type[D], /, *, function: str
+) -> tuple[A, B, C, D]: ...
+
+
+def read_settings(keywords: Mapping[str, object], /, *kinds: type[Struct], function: str) -> tuple[Any, ...]:
+    """Keyword arguments of a public function as the structs they belong to; an unknown one is refused with the nearest.
+
+    `tests/interfaces/keyword_types.py` generates the keyword types of the function from the structs of this call.
+    """
     known = [name for kind in kinds for name in kind.__struct_fields__]
-    for name in settings:
+    for name in keywords:
         if name not in known:
-            raise UsageError(f"{of} has no setting {name!r}{did_you_mean(name, known)}")
-    return tuple(_convert(settings, kind, of) for kind in kinds)
+            raise UsageError(f"{function} has no setting {name!r}{did_you_mean(name, known)}")
+    return tuple(_convert(keywords, kind, function) for kind in kinds)
 
 
-def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
-    fields = {name: _plain(settings[name]) for name in kind.__struct_fields__ if name in settings}
+def _convert(keywords: Mapping[str, object], kind: type[A], function: str) -> A:
+    fields = {name: _plain(keywords[name]) for name in kind.__struct_fields__ if name in keywords}
     try:
         return msgspec.convert(fields, kind, dec_hook=_path)
     except msgspec.ValidationError as fault:
         if isinstance(fault.__cause__, UsageError):
             raise fault.__cause__ from None
-        raise UsageError(f"{of}: {fault}") from fault
+        raise UsageError(f"{function}: {fault}") from fault
 
 
 def _plain(value: Any) -> Any:
-    """``{"model.layers": 6}`` as the command line writes it, and a path so that it is no model's name."""
+    """``{"model.layers": 6}`` as the command line writes it, and a path in a form that is no model name."""
     if isinstance(value, Path):
         return f"./{value}" if str(value) == PACKAGED else str(value)
     return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
@@ -290,12 +316,6 @@ def _path(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
     raise NotImplementedError
-
-
-def keywords(*structs: Struct) -> dict[str, Any]:
-    """Structs as keyword arguments, but for fields that are not set: what `structs_of` undoes."""
-    fields = (field for struct in structs for field in msgspec.structs.asdict(struct).items())
-    return {name: value for name, value in fields if value is not msgspec.UNSET}
 
 
 def text_given(corpus: Corpus) -> list[LanguageSource]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.network import FILLING, Network
+from larvatus.models.network import FILL_OBJECTIVES, Network
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.objectives import MaskedLM, PermutationLM
 from larvatus.models.objectives.permutation_lm import HasTwoStreams
@@ -32,7 +32,7 @@ _LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class TokenQueries:
     """Which tokens are asked for: one place may be asked for several."""
 
     sequences: Tensor  # [Q] which sequence
@@ -40,7 +40,7 @@ class Questions:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictor:
+class MaskedPredictor:
     encoder: Encoder
     head: MaskedLM | PermutationLM
     mask_id: int | None = None
@@ -71,7 +71,7 @@ class Predictor:
         z_MD = self.encoder.two_streams(batch, order_N, ascending_M)
         return torch.empty_like(z_MD).index_copy_(0, turn_M, z_MD)
 
-    def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: Questions) -> Tensor:
+    def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: TokenQueries) -> Tensor:
         """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
         exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
         if isinstance(self.head, PermutationLM):
@@ -80,17 +80,17 @@ class Predictor:
 
     def log_probabilities_at(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
         """The same of one token at each of any places, several of a sequence too: [M]."""
-        each = Questions(torch.arange(len(places_M), device=places_M.device), ids_M)
+        each = TokenQueries(torch.arange(len(places_M), device=places_M.device), ids_M)
         if isinstance(self.head, PermutationLM):
             return self._log_probabilities(self._asked(batch, places_M), each)
         return self.of_vectors(self.encoder(batch).index_select(0, places_M), each)
 
-    def of_vectors(self, z_BD: Tensor, asked: Questions) -> Tensor:
+    def of_vectors(self, z_BD: Tensor, asked: TokenQueries) -> Tensor:
         """The same from the last layer's vectors of the places, which questions count; by a masked-lm head."""
         assert isinstance(self.head, MaskedLM)
         return self._log_probabilities(self.head.transform(z_BD), asked)
 
-    def _log_probabilities(self, h_BE: Tensor, asked: Questions) -> Tensor:
+    def _log_probabilities(self, h_BE: Tensor, asked: TokenQueries) -> Tensor:
         rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
@@ -105,7 +105,7 @@ def log_sum_exp_(x_CV: Tensor) -> Tensor:
     return (x_CV.sub_(largest_C1).exp_().sum(-1, keepdim=True).log_() + largest_C1)[:, 0]
 
 
-def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> Predictor | None:
+def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> MaskedPredictor | None:
     """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to.
 
     XLNet wants the `tokenizer`, to know blanks besides those asked about.
@@ -113,14 +113,16 @@ def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> Pred
     filler = network.filler
     if filler is None:
         return None
-    head = next(head for name, head in filler.objectives.items() if name in FILLING)
+    head = next(head for name, head in filler.objectives.items() if name in FILL_OBJECTIVES)
     assert isinstance(head, MaskedLM | PermutationLM)
-    return Predictor(filler.encoder, head, tokenizer.id(tokenizer.special.mask) if tokenizer is not None else None)
+    return MaskedPredictor(
+        filler.encoder, head, tokenizer.id(tokenizer.special.mask) if tokenizer is not None else None
+    )
 
 
-def the_predictor(
+def require_predictor(
     network: Network, tokenizer: Tokenizer | None = None, *, what: str, name: str = "the model"
-) -> Predictor:
+) -> MaskedPredictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
     predictor = find_predictor(network, tokenizer)
     if predictor is None and "causal-lm" in network.heads:

@@ -24,18 +24,21 @@ from torch import Tensor, nn
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.models.heads.head import Head
-from larvatus.models.heads.kinds import AnyHeadConfig
+from larvatus.models.heads.registry import AnyHeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import empty_weights, initialise
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import Loss, ReadsBatch, combine
+from larvatus.models.objectives.loss import CustomForward, Loss, weighted_sum
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
-from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
-from larvatus.models.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
+from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replace_tokens
+from larvatus.models.objectives.sentence_pairs import (
+    NextSentence,
+    NextSentenceConfig,
+    SentenceOrder,
+    SentenceOrderConfig,
+)
 from larvatus.models.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.models.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
@@ -66,7 +69,7 @@ Objective = (
 )  # fmt: skip
 
 
-FILLING = frozenset({"masked-lm", "permutation-lm"})
+FILL_OBJECTIVES = frozenset({"masked-lm", "permutation-lm"})
 """Objectives whose heads can say what stands at a place from the text on both sides of it."""
 
 
@@ -75,7 +78,7 @@ def tag(config: Struct) -> str:
     return str(config.__struct_config__.tag)
 
 
-def generator_of(model: EncoderConfig, objectives: Sequence[ObjectiveConfig]) -> EncoderConfig | None:
+def generator_config(model: EncoderConfig, objectives: Sequence[ObjectiveConfig]) -> EncoderConfig | None:
     """The generator that the objectives ask for; None where they need none."""
     widths = [config.generator for config in objectives if isinstance(config, ReplacedTokensConfig)]
     if not any(widths):
@@ -99,7 +102,7 @@ class Network(nn.Module):
         names = [tag(config) for config in objectives]
         if len(set(names)) < len(names):
             raise RecipeError(f"an objective is named twice: {', '.join(names)}; name each once, with a weight")
-        narrow = generator_of(model, objectives)
+        narrow = generator_config(model, objectives)
         of_encoder = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
         self.encoder = model.build(vocabulary)
         self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in of_encoder})
@@ -118,7 +121,7 @@ class Network(nn.Module):
     @classmethod
     def empty(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
         """On CPU with memory but no values, without a single random draw: for weights that come from elsewhere."""
-        with shells():
+        with empty_weights():
             shell = cls(model, objectives, vocabulary)
         return shell.to_empty(device="cpu")
 
@@ -138,7 +141,7 @@ class Network(nn.Module):
     @property
     def filler(self) -> Network | None:
         """What can fill blanks: the part with the masked-lm head, or with permutation-lm's."""
-        return self if FILLING & self.objectives.keys() else self.generator
+        return self if FILL_OBJECTIVES & self.objectives.keys() else self.generator
 
     def own_state(self) -> dict[str, Tensor]:
         """The weights without the generator's."""
@@ -156,7 +159,7 @@ class Network(nn.Module):
         losses = {}
         if self.generator is not None:
             losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
-            batch = replaced(batch, samples_M)
+            batch = replace_tokens(batch, samples_M)
         for name, (objective, z) in self._read(batch, limit=limit).items():
             losses[name] = objective.loss(z, batch, self.encoder, accuracy=accuracy)
         return losses
@@ -167,14 +170,14 @@ class Network(nn.Module):
         The encoder runs once for all that want its layers, and not at all where none does.
         """
         objectives = cast(Mapping[str, Objective], self.objectives)
-        plain = [objective for objective in objectives.values() if not isinstance(objective, ReadsBatch)]
+        plain = [objective for objective in objectives.values() if not isinstance(objective, CustomForward)]
         mixes = any(getattr(objective, "mix", None) is not None for objective in plain)
         states: Any = None
         if plain:
             states = self.encoder(batch.tokens, layers=range(self.encoder.depth + 1) if mixes else None, limit=limit)
         read: dict[str, tuple[Objective, Tensor]] = {}
         for name, objective in objectives.items():
-            if isinstance(objective, ReadsBatch):
+            if isinstance(objective, CustomForward):
                 z = objective.read(batch, self.encoder, limit=limit)
             elif getattr(objective, "mix", None) is not None:
                 z = torch.stack(states)
@@ -196,4 +199,4 @@ class Network(nn.Module):
     ) -> tuple[Tensor, dict[str, Loss]]:
         """What to call `backward` on for one microbatch, when its whole step makes `counts` predictions."""
         losses = self(batch, limit=limit)
-        return combine(losses, counts), losses
+        return weighted_sum(losses, counts), losses

@@ -22,7 +22,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.bulk.set_aside import sifted
 from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.inputs import Given, Input, PredictOptions
 from larvatus.tasks.registry import task_of
 from larvatus.tasks.results import Prediction
@@ -114,7 +114,7 @@ class Predictor:
 
     def answer(self, block: list[LabelledExample]) -> list[Prediction]:
         """The answers of a block."""
-        with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
+        with explain_out_of_memory("lower --batch-tokens or --length, or take a smaller --model"):
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
 
 

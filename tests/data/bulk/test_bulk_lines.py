@@ -70,7 +70,7 @@ def test_a_run_does_not_go_on_with_other_text(
         assert larvatus(*given)[0] == 75
     rows.write_text(rows.read_text().replace("river", "bank"))
     code, _, complaint = larvatus(*given)
-    assert (code, "was begun with other settings (inputs was" in complaint) == (5, True)
+    assert (code, "was begun with other settings (inputs" in complaint) == (5, True)
 
 
 def test_an_address_is_told_by_its_storage() -> None:

@@ -21,6 +21,7 @@ from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.data.corpus.packing import SingleSegmentConfig
 from larvatus.data.corpus.remote import mirrored
 from larvatus.data.corpus.store import Corpus
+from tests import warm
 from tests.data.bulk.conftest import prose
 
 ADDRESS = "memory://bucket/corpus"
@@ -192,6 +193,6 @@ print(len(fetches))
 
 def test_ranks_of_a_machine_fetch_each_shard_once(local: Path, cache: Path) -> None:
     command = [sys.executable, "-c", READ, str(local)]
-    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    ranks = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     fetches = [int(rank.communicate()[0]) for rank in ranks]
     assert sum(fetches) == len(Corpus.open(local).manifest.shards)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from tests import warm
 from tests.data.corpus.made_up import SMALL, made_up_text
 
 ROOT = Path(__file__).parents[3]
@@ -100,11 +100,11 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(
 ) -> None:
     """SIGKILL at random moments; the last time with other workers, in this process."""
     out = tmp_path / "corpus"
-    command = [sys.executable, str(ROOT / "tests" / "corpus" / "killed_build.py"), str(text_file), str(out)]
+    command = [sys.executable, str(Path(__file__).with_name("killed_build.py")), str(text_file), str(out)]
     environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     stood: list[int] = []
     for attempt in range(2):
-        process = subprocess.Popen(command, env=environment)
+        process = warm.Popen(command, env=environment)
         journal = out / "journal.jsonl"
         while process.poll() is None and (lines_of(journal) < attempt + 2):
             time.sleep(0.005)

@@ -30,7 +30,7 @@ from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_gr
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.training.pretraining.card import datasheet_of
+from larvatus.training.pretraining.saving import build_datasheet
 from tests.data.corpus.made_up import SMALL
 from tests.data.corpus.test_build import contents
 from tests.data.corpus.test_personal import PERSONAL
@@ -203,7 +203,7 @@ def test_a_filtered_build_holds_what_a_build_of_the_rest_holds(
     both = [corpus.block(range(len(corpus.chunks))) for corpus in (mine, other)]
     assert np.array_equal(both[0].ids, both[1].ids)
     assert mine.manifest.hygiene["personal"] == {"handling": "tag", "counts": {"email": 1}}  # type: ignore[index]
-    sheet = datasheet_of(mine)
+    sheet = build_datasheet(mine)
     assert sheet.skipped == 0  # what was left out on purpose could be read
     assert list(sheet.treatment) == [
         (

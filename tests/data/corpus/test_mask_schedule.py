@@ -20,7 +20,7 @@ from larvatus.data.corpus.store import Corpus
 from larvatus.data.corruption import Course, MaskingConfig, SpansConfig, WholeWordConfig
 from larvatus.data.corruption.course import share_at
 from larvatus.models.recipes import read_recipe, recipe_table
-from larvatus.training.pretraining.held_out import corruption_of, held_out_batches
+from larvatus.training.pretraining.evaluation import build_corruption, held_out_batches
 from tests.data.corpus.test_loader import loader, same
 
 STEPS, TOKENS = 90, 2048
@@ -42,7 +42,7 @@ def scheduled(
     workers: int = 0,
 ) -> Loader:
     course = Course(first=first, steps=STEPS, tokens=TOKENS)
-    corruption = corruption_of(config, corpus.tokenizer, 3, limit=48, course=course)
+    corruption = build_corruption(config, corpus.tokenizer, 3, limit=48, course=course)
     return loader(corpus, packing, corruption=corruption, tokens=TOKENS, workers=workers)
 
 
@@ -92,7 +92,7 @@ def test_neither_workers_nor_a_resume_change_a_mask(corpus: Corpus) -> None:
 
 def test_a_stretch_of_a_block_has_the_masks_that_it_has_in_the_whole(corpus: Corpus) -> None:
     course = Course(first=0, steps=7, tokens=333).after(501)
-    corruption = corruption_of(DOWN, corpus.tokenizer, 3, limit=48, course=course)
+    corruption = build_corruption(DOWN, corpus.tokenizer, 3, limit=48, course=course)
     assert corruption is not None
     block, _ = next(loader(corpus, FullSentencesConfig(), corruption=None, tokens=TOKENS).steps())
     whole = corruption(block, 1, 5 << 32)
@@ -109,7 +109,7 @@ def test_held_out_text_has_the_last_share_at_any_time_and_without_a_schedule_not
         for config in (MaskingConfig(rate=0.15, **UNIFORM), DOWN)
     )
     assert all(same(one, other) for one, other in zip(constant, down, strict=True))
-    plain = corruption_of(MaskingConfig(**UNIFORM), corpus.tokenizer, 3, limit=48)
+    plain = build_corruption(MaskingConfig(**UNIFORM), corpus.tokenizer, 3, limit=48)
     for (one, _), (other, _) in zip(
         islice(scheduled(corpus, MaskingConfig(**UNIFORM)).steps(), 20),
         islice(loader(corpus, FullSentencesConfig(), corruption=plain, tokens=TOKENS).steps(), 20),

@@ -12,8 +12,8 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.claims import claimed, claims_in
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.bundle.claims import collect_claims, make_claim
 
 PAIRS = """sent_more,sent_less,stereo_antistereo,bias_type
 the river was wide,the bank was wide,stereo,water
@@ -99,7 +99,7 @@ def test_bias_is_added_by_category_verified_and_a_changed_figure_is_named(
     code, said = larvatus("audit", "bias", "--model", model, *sets, "--samples", 20, "--json", "--device", "cpu")
     assert code == 0
     result.write_text(said)
-    claims = claims_in(json.loads(said), "it")
+    claims = collect_claims(json.loads(said), "it")
     of_pairs = [claim for claim in claims if claim.data[0].name.endswith("pairs.csv")]
     assert {claim.settings["category"] for claim in of_pairs} == {"water", "work", "all"}
     assert {len(claim.data) for claim in claims if claim.settings["task"] == "winobias"} == {2}
@@ -149,7 +149,7 @@ def test_what_a_card_says_of_an_audit_is_not_believed(made: Path) -> None:
 
 
 def made_elsewhere(model: Path, metric: str, command: str, **settings: Any) -> dict[str, Any]:
-    return {"claims": [claimed(metric, 0.5, command=command, settings=settings, model=digest_of(model))]}
+    return {"claims": [make_claim(metric, 0.5, command=command, settings=settings, model=model_digest(model))]}
 
 
 def verdicts(model: Path, data: Path, command: str) -> dict[str, str]:

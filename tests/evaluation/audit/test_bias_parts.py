@@ -30,7 +30,7 @@ from larvatus.inference.cloze.slots import Slot, slot_scores
 from larvatus.inference.cloze.unmasked import unmasked_scores
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.association import permutation_p
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.nn.device import on_device
 
 WORDS = {
@@ -57,7 +57,7 @@ def model(tmp_path_factory: Any, tiny_model: Any, save_tiny: Any) -> lv.Model:
 
 def naive(model: lv.Model, ids: list[int], place: int) -> Any:
     """log p of every token at a place."""
-    predictor = the_predictor(model.network, model.tokenizer, what="test")
+    predictor = require_predictor(model.network, model.tokenizer, what="test")
     row = np.array(ids)
     batch = on_device(wrap_batch(model.tokenizer, [[(row, row * 0)]]), "cpu")
     with torch.no_grad():
@@ -80,7 +80,7 @@ def chain(model: lv.Model, text: str, word: str, hide: str = "") -> float:
 
 
 def test_words_in_slots_and_unmasked_tokens_equal_a_naive_loop_in_texts_of_any_length(model: lv.Model) -> None:
-    predictor = the_predictor(model.network, model.tokenizer, what="test")
+    predictor = require_predictor(model.network, model.tokenizer, what="test")
     long = "the turninged river was wide . " * 9  # longer than the model's 32 positions
     texts = ["the turninged river was wide.", "a bank", long]
     slots = [Slot(text, (text.rindex(word), text.rindex(word) + len(word))) for text, word in

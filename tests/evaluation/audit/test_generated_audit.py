@@ -21,12 +21,12 @@ from larvatus.core.rng import stream
 from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.special_tokens import sentinel_name
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.generation.blank_prompts import BlankPrompts
-from larvatus.models.generation.generator import the_generator
+from larvatus.models.generation.generator import require_generator
+from larvatus.models.generation.prompts import InfillPrompts
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
@@ -82,7 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, spelling: Tokenizer) -> Calla
 
 
 def learn(network: Network, spelling: Tokenizer, places: list[Place], steps: int) -> None:
-    generator, asking = the_generator(network), BlankPrompts.of(network, spelling)
+    generator, asking = require_generator(network), InfillPrompts.of(network, spelling)
     ids = [[np.asarray(spelling.encode(part).ids, np.int64) for part in place] for place in places]
     read = [asking.ids(before, after).tolist() for before, _, after in ids]
     ending = [spelling.id(sentinel_name(1))] if asking.closed else []
@@ -149,8 +149,8 @@ def test_a_model_that_knows_its_documents_writes_them_and_a_fresh_one_does_not(p
 
 def test_what_counts_as_verbatim_is_what_generate_writes_greedily(pair_of_models, spelling):
     for model in pair_of_models:
-        asking = BlankPrompts.of(model.network, spelling)
-        generator = the_generator(model.network)
+        asking = InfillPrompts.of(model.network, spelling)
+        generator = require_generator(model.network)
         places, loops = [], []
         for text in documents(12, "members")[:4] + documents(12, "others")[:2]:
             ids = np.asarray(spelling.encode(text).ids, np.int64)
@@ -168,7 +168,7 @@ def test_what_counts_as_verbatim_is_what_generate_writes_greedily(pair_of_models
                 written = list(model.generate(split(text, 2)[0], max_tokens=8)[0].ids)
             same = [wrote == wanted for wrote, wanted in zip(written, ids[4:12].tolist(), strict=False)]
             loops.append((*same, False).index(False))
-        assert written_verbatim(model, places).tolist() == loops
+        assert count_verbatim_tokens(model, places).tolist() == loops
 
 
 def test_planted_secrets_are_written_where_the_model_knows_them(pair_of_models, texts):

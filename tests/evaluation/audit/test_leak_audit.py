@@ -24,14 +24,14 @@ from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.documents import Document
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.drawn import drawn_texts
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.leaks.blind import blind
+from larvatus.evaluation.audit.leaks.blind import blind_baselines
 from larvatus.evaluation.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures
 from larvatus.evaluation.audit.leaks.membership import membership
 from larvatus.evaluation.audit.leaks.restoration import restoration
 from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, energies, first_words, hidden_words
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, first_words, hidden_words, text_losses
+from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.metrics.roc import caught, curve
@@ -161,7 +161,7 @@ def test_hidden_spans_and_energies_equal_loops_over_single_sequences(fresh, spel
         assert np.allclose(answers.log_probabilities, loops * 2, atol=1e-4)
         assert answers.restored.tolist() == (firsts * 2 if choose else [False] * 6)
 
-    options = EnergyOptions(masks=3)
+    options = MaskedLossOptions(masks=3)
     sums, counts = 0.0, 0
     alignment = spelling.encode(texts[0])
     for words in hidden_words(texts[0], options):
@@ -170,9 +170,11 @@ def test_hidden_spans_and_energies_equal_loops_over_single_sequences(fresh, spel
         masked[places] = spelling.mask_id
         sums -= sum(float(log_probability(masked, place)[alignment.ids[place]]) for place in places)
         counts += len(words)
-    measured = energies(fresh, texts, options)
+    measured = text_losses(fresh, texts, options)
     assert math.isclose(measured.losses[0], sums / counts, rel_tol=1e-4)
-    assert energies(fresh, texts[::-1], options).losses[-1] == pytest.approx(measured.losses[0])  # whatever the order
+    assert text_losses(fresh, texts[::-1], options).losses[-1] == pytest.approx(
+        measured.losses[0]
+    )  # whatever the order
     assert first_words("too few words", 50) is None
 
 
@@ -191,10 +193,10 @@ def test_a_fresh_model_exposes_no_canary_and_sampling_agrees_with_the_whole_spac
 
 def test_sets_that_differ_in_words_are_told_apart_without_a_model():
     same = sentences(120, "blind")
-    halves = blind(same[:60], same[60:])
+    halves = blind_baselines(same[:60], same[60:])
     assert not halves["words"].tells
     other = [text.replace(text.split()[3], "boda") for text in same[60:]]
-    assert blind(same[:60], other)["words"].area.low > 0.7
+    assert blind_baselines(same[:60], other)["words"].area.low > 0.7
 
 
 @pytest.mark.proof
@@ -224,12 +226,12 @@ def test_exposure_rises_with_repeats_and_only_an_overtrained_model_knows_its_tex
 
 def test_several_samples_are_disjoint_and_each_has_its_own_figures(made, fresh):
     texts = sentences(60, "samples")
-    drawn = drawn_texts([Document(text, "made") for text in texts], most=30, words=100, seed=3)
+    drawn = sample_texts([Document(text, "made") for text in texts], most=30, words=100, seed=3)
     samples = drawn.split(3)
     assert np.bincount(samples).tolist() == [10, 10, 10]
     inside, outside = list(drawn.texts), [text for text in texts if text not in drawn.texts]
-    measured = membership(fresh, inside, outside, EnergyOptions(masks=2), draws=samples)
-    losses = energies(fresh, [*inside, *outside], EnergyOptions(masks=2))
+    measured = membership(fresh, inside, outside, MaskedLossOptions(masks=2), draws=samples)
+    losses = text_losses(fresh, [*inside, *outside], MaskedLossOptions(masks=2))
     for number, area in enumerate(measured.by_draw["loss"]):
         scores = np.concatenate([losses.losses[:30][samples == number], losses.losses[30:]])
         assert area == pytest.approx(roc_auc_score([1] * 10 + [0] * 30, -scores))

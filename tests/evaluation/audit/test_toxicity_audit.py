@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.evaluation.audit.toxicity.judges import WordList
+from larvatus.evaluation.audit.toxicity.judges import WordListJudge
 from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, read_prompts
 from larvatus.interfaces.cli.main import run
@@ -39,7 +39,7 @@ def tried(tmp_path_factory, tiny_model, save_tiny) -> Path:
 def test_shares_are_those_counted_by_hand_and_groups_differ_template_by_template(tried):
     model = lv.load(tried / "before", device="cpu")
     report = toxicity(
-        model, read_prompts(tried / "prompts.tsv"), WordList.read(tried / "list.txt"), ToxicityOptions(top=5)
+        model, read_prompts(tried / "prompts.tsv"), WordListJudge.read(tried / "list.txt"), ToxicityOptions(top=5)
     )
     plain, weighted = [], []
     for line in PROMPTS.splitlines()[1:]:

@@ -116,11 +116,11 @@ def test_a_directory_with_something_else_is_not_touched(larvatus, given, tmp_pat
 @pytest.mark.parametrize("name", ablation_names())
 def test_every_ablation_is_made_of_valid_recipes_that_differ(name):
     ablation = read_ablation(name)
-    found = ablation.contestants(size="tiny")
-    tables = [recipe_table(contestant.recipe) for contestant in found]
+    found = ablation.candidates(size="tiny")
+    tables = [recipe_table(candidate.recipe) for candidate in found]
     made = [(table, each.share, each.tuning) for table, each in zip(tables, found, strict=True)]
     assert len(found) >= 2
-    assert len({contestant.folder for contestant in found}) == len(found)
+    assert len({candidate.folder for candidate in found}) == len(found)
     assert all(a != b for k, a in enumerate(made) for b in made[:k])
     assert len({(table["model"]["hidden"]) for table in tables}) == 1 or name == "sizes"
     if name != "multilingual-vocabulary":  # which varies it; all others share vocabulary and shards
@@ -163,6 +163,6 @@ def test_an_ablation_that_cannot_be_is_one_line(larvatus, given):
     assert code == 2
     assert "wants text and a place: --corpus my_texts/ --out runs/masking" in err
     with pytest.raises(UsageError, match="--set makes the variants 15% and 20% the same"):
-        read_ablation("masking-rate").contestants(settings=["corruption.rate=0.3"])
+        read_ablation("masking-rate").candidates(settings=["corruption.rate=0.3"])
     with pytest.raises(RecipeError, match="'brt'; did you mean bert"):
-        read_ablation("masking").contestants(recipe="brt")
+        read_ablation("masking").candidates(recipe="brt")

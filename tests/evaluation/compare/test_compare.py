@@ -12,21 +12,21 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, Preempted
+from larvatus.evaluation.compare.candidates import read_candidates
 from larvatus.evaluation.compare.compare import Comparison, as_dict, compare
-from larvatus.evaluation.compare.contestants import contestants_of
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, steps_of_phases
+from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher, rich_table
-from larvatus.training.pretraining.budget import steps_wanted
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.budget import known_steps
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.monitor import Monitor
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
 from tests.evaluation.conftest import BERT, SMALL
 
-QUIET = Watcher()
+QUIET = Reporter()
 STEPS = 4
 
 
@@ -37,9 +37,9 @@ def plan(texts, tmp_path_factory):
 
     def make(out, **more):
         names = f"bert,roberta,{texts / 'more.toml'}"
-        contestants = contestants_of(names, settings=[*SMALL, *BERT, "more:phases.1.length=48"])
+        candidates = read_candidates(names, settings=[*SMALL, *BERT, "more:phases.1.length=48"])
         given = {"corpus": [str(texts / "train.txt")], "valid": str(texts / "valid.txt"), "budget": Budget(steps=STEPS)}
-        return Comparison(contestants=contestants, out=out, **{**given, **more})
+        return Comparison(candidates=candidates, out=out, **{**given, **more})
 
     return make
 
@@ -62,20 +62,20 @@ def timeless(results):
 
 def test_a_run_of_a_comparison_equals_pretraining_alone_bit_for_bit(compared, plan, texts, tmp_path):
     out, results = compared
-    for contestant in plan(out).contestants[:2]:
-        alone = tmp_path / contestant.label
-        job = Job(recipe=contestant.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
+    for candidate in plan(out).candidates[:2]:
+        alone = tmp_path / candidate.label
+        job = PretrainingJob(recipe=candidate.recipe, out=alone, budget=Budget(steps=STEPS), seed=0)
 
-        def build(recipe=contestant.recipe, alone=alone):
+        def build(recipe=candidate.recipe, alone=alone):
             corpus, valid = [str(texts / "train.txt")], str(texts / "valid.txt")
-            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), watcher=QUIET)
+            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), reporter=QUIET)
 
         held_out = train(job, build, QUIET)
-        ours, theirs = weights(out / contestant.label), weights(alone)
+        ours, theirs = weights(out / candidate.label), weights(alone)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-        result = next(run for run in results.runs if run.label == contestant.label)
-        last = held_out[contestant.recipe.phases[-1].length]
+        result = next(run for run in results.runs if run.label == candidate.label)
+        last = held_out[candidate.recipe.phases[-1].length]
         assert {name: score.loss for name, score in result.objectives.items()} == {
             name: score.loss for name, score in last.scores.items()
         }
@@ -101,9 +101,9 @@ def test_the_table_has_every_measure_of_every_recipe(compared):
     assert lines["steps"] == ["4", "4", "4"]
     assert lines["next-sentence right"][1] == "–"
     assert lines["masked-lm loss"] == [f"{run.objectives['masked-lm'].loss:.3f}" for run in results.runs]
-    assert lines["words right"] == [f"{run.yardstick.accuracy:.1%}" for run in results.runs]
-    assert lines["bits a character"] == [f"{run.yardstick.bits:.3f}" for run in results.runs]
-    assert len({run.yardstick.words for run in results.runs}) == 1
+    assert lines["words right"] == [f"{run.word_nll.accuracy:.1%}" for run in results.runs]
+    assert lines["bits a character"] == [f"{run.word_nll.bits:.3f}" for run in results.runs]
+    assert len({run.word_nll.words for run in results.runs}) == 1
     assert "note: vocabularies differ" in said
     assert "note: bert, more: lower-cased" in said
     assert "note: bert, roberta, more: only 4 steps" in said
@@ -151,7 +151,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_results(compared, plan, tmp_pa
 
 def test_a_finished_run_is_checked_before_it_is_taken(compared, plan, tmp_path):
     out = tmp_path / "out"
-    one = {"contestants": plan(out).contestants[:1]}
+    one = {"candidates": plan(out).candidates[:1]}
     given = plan(out)
     small = Comparison(**{**vars(given), **one, "budget": Budget(steps=1)})
     compare(small, QUIET)
@@ -167,7 +167,7 @@ def test_a_finished_run_is_checked_before_it_is_taken(compared, plan, tmp_path):
 
 def test_without_held_out_text_there_are_dashes_and_a_note_but_no_curve(plan, texts, tmp_path):
     built = plan(tmp_path / "first", budget=Budget(steps=1))
-    one = Comparison(**{**vars(built), "contestants": built.contestants[:1], "seeds": (1, 2)})
+    one = Comparison(**{**vars(built), "candidates": built.candidates[:1], "seeds": (1, 2)})
     compare(one, QUIET)
     (shards,) = (tmp_path / "first" / "texts").iterdir()
     shards = shards / "corpus" / "train"
@@ -184,7 +184,7 @@ def test_without_held_out_text_there_are_dashes_and_a_note_but_no_curve(plan, te
 @pytest.mark.parametrize("name", ["bert", "roberta", "spanbert", "modern"])
 def test_a_budget_of_tokens_is_kept_to_within_a_step(name, tokens):
     recipe = read_recipe(name, settings=["batch=8", "phases.0.length=64"])
-    steps = steps_wanted(recipe, Budget(tokens=tokens), 10**9)
+    steps = known_steps(recipe, Budget(tokens=tokens), 10**9)
     counts = steps_of_phases(recipe.phases, steps)
     seen = sum(n * recipe.batch * phase.length for n, phase in zip(counts, recipe.phases, strict=True))
     assert abs(seen - tokens) <= recipe.batch * max(phase.length for phase in recipe.phases) / 2

@@ -14,22 +14,22 @@ from rich.console import Console
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, Preempted, UsageError
 from larvatus.evaluation.compare import downstream as tuning
-from larvatus.evaluation.compare.compare import Comparison, as_dict, compare, shared
-from larvatus.evaluation.compare.contestants import Contestant, contestants_of
+from larvatus.evaluation.compare.candidates import Candidate, read_candidates
+from larvatus.evaluation.compare.compare import Comparison, as_dict, compare, share_of_budget
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.labelled_sets import labelled_set, name_of, sources_of
+from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SetFacts, fine_tuned_rows
+from larvatus.evaluation.compare.labelled_sets import labelled_set, parse_sets, set_name
 from larvatus.evaluation.compare.plot import draw
-from larvatus.evaluation.compare.results import Results
-from larvatus.evaluation.compare.table import as_table, tuned_table
-from larvatus.evaluation.compare.tuned import SetFacts, TunedResult, tuned_rows
-from larvatus.evaluation.compare.values import Value
+from larvatus.evaluation.compare.results import ComparisonResults
+from larvatus.evaluation.compare.table import as_table, fine_tuned_table
+from larvatus.evaluation.compare.values import SeedMean
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.fit.loop import FineTuning
+from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher, rich_table
 from tests.evaluation.conftest import BERT, SMALL
 
-QUIET = Watcher()
+QUIET = Reporter()
 WORDS = {"pos": ("good", "fine", "great"), "neg": ("bad", "poor", "awful")}
 SENTENCES = [
     (f"the film was {word} and {other}", label)
@@ -63,9 +63,9 @@ def plan(texts):
     """A function that makes a comparison of bert and gpt, one step each."""
 
     def make(out, downstream, **more):
-        contestants = contestants_of("bert,gpt", settings=[*SMALL, *BERT])
+        candidates = read_candidates("bert,gpt", settings=[*SMALL, *BERT])
         given = {"corpus": [str(texts / "train.txt")], "valid": str(texts / "valid.txt"), "budget": Budget(steps=1)}
-        return Comparison(contestants=contestants, out=out, downstream=downstream, **{**given, **more})
+        return Comparison(candidates=candidates, out=out, downstream=downstream, **{**given, **more})
 
     return make
 
@@ -87,14 +87,14 @@ def compared(plan, asked, tmp_path_factory):
 
 def test_words_name_tasks_sets_and_files():
     words = ["classify=glue/SST-2,glue/RTE,tag:POS=a.conll:b.conll", "answer=x=y.json:z.json"]
-    assert [(source.task, source.name, source.given) for source in sources_of(words)] == [
+    assert [(source.task, source.name, source.given) for source in parse_sets(words)] == [
         ("classify", None, "glue/SST-2"),
         ("classify", None, "glue/RTE"),
         ("tag", "POS", "a.conll:b.conll"),
         ("answer", None, "x=y.json:z.json"),
     ]
     given = {"tag": {"a": ("x", "y")}, "classify": ["one/", "two/"]}
-    assert [(source.name, source.given) for source in sources_of(given)] == [
+    assert [(source.name, source.given) for source in parse_sets(given)] == [
         ("a", ("x", "y")),
         (None, "one/"),
         (None, "two/"),
@@ -103,7 +103,7 @@ def test_words_name_tasks_sets_and_files():
 
 def test_sets_are_read_from_directories_files_memory_and_glue_by_name(sets):
     def read(word, **more):
-        (source,) = sources_of(word)
+        (source,) = parse_sets(word)
         return labelled_set(source, **more)
 
     folder = read(f"classify={sets / 'reviews'}")
@@ -118,7 +118,7 @@ def test_sets_are_read_from_directories_files_memory_and_glue_by_name(sets):
     alone = read(f"classify:mine={files[0]}")
     assert (alone.name, len(alone.train) + len(alone.dev)) == ("mine", 18)
     assert len(read(f"classify={sets / 'reviews'}", most=6).train) == 6
-    memory = labelled_set(sources_of({"classify": {"made": (SENTENCES, SENTENCES[::2])}})[0])
+    memory = labelled_set(parse_sets({"classify": {"made": (SENTENCES, SENTENCES[::2])}})[0])
     assert memory.identity == {**folder.identity}
 
 
@@ -135,7 +135,7 @@ def test_sets_are_read_from_directories_files_memory_and_glue_by_name(sets):
         (["classify={sets}/reviews"], ["epochs"], "--then-set epochs is not name=value"),
         (["classify={sets}/reviews"], ["seeds=3"], "--then-set seeds=3: that is said by --then-seeds"),
         (["classify={sets}/reviews"], ["crf=true"], "--then-set: crf belongs to finetune tag, not classify"),
-        (["classify={sets}/reviews"], ["review:epochs=3"], "'review' is no task, set or contestant here; did you"),
+        (["classify={sets}/reviews"], ["review:epochs=3"], "'review' is no task, set or candidate here; did you"),
         ([], ["epochs=3"], "go with --then TASK=PATH"),
     ],
 )
@@ -155,7 +155,7 @@ def test_the_command_refuses_on_one_line_and_writes_nothing(sets, texts, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_settings_are_for_all_for_a_task_a_set_or_a_contestant_the_narrower_the_stronger(sets):
+def test_settings_are_for_all_for_a_task_a_set_or_a_candidate_the_narrower_the_stronger(sets):
     words = ["epochs=1", "reviews:epochs=3", "classify:epochs=2", "classify:rate=1e-4", "gpt:rate=2e-4"]
     asked = Downstream.read(f"classify={sets / 'reviews'}", words, labels=["bert", "gpt"])
     (data,) = asked.sets
@@ -188,9 +188,9 @@ def test_scores_are_those_of_fine_tuning_alone(compared, sets):
 def test_the_table_the_plot_and_the_file_have_them(compared, tmp_path):
     out, results = compared
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(rich_table(tuned_table(results)))
+    console.print(rich_table(fine_tuned_table(results)))
     said = console.export_text()
-    rows = {row.name: row for row in results.tuned_rows()}
+    rows = {row.name: row for row in results.fine_tuned_rows()}
     assert list(rows) == ["reviews accuracy", "tags accuracy", "average"]
     mean = sum(r.value for r in results.tuned if (r.label, r.set) == ("bert", "reviews")) / 2
     assert rows["reviews accuracy"].values["bert"].mean == pytest.approx(mean)
@@ -206,7 +206,9 @@ def test_the_table_the_plot_and_the_file_have_them(compared, tmp_path):
     assert {row["name"] for row in kept["rows"]} >= set(rows)
     assert draw(results, tmp_path / "plot.png")
     runs = tuple(msgspec.structs.replace(run, curve=()) for run in results.runs)
-    assert draw(Results(runs=runs, budget="", sets=results.sets, tuned=results.tuned), tmp_path / "scores.png")
+    assert draw(
+        ComparisonResults(runs=runs, budget="", sets=results.sets, tuned=results.tuned), tmp_path / "scores.png"
+    )
 
 
 def test_equal_steps_are_not_equal_text_and_the_table_says_how_much(compared):
@@ -247,7 +249,7 @@ def test_a_finished_comparison_is_taken_as_it_is_and_sets_may_be_added(compared,
 def test_a_fine_tuning_that_is_stopped_goes_on_to_the_same_scores(compared, plan, asked, tmp_path, monkeypatch):
     """Stopped in the second of three steps of a tagger: what is done is taken as it is, the tagger goes on."""
     given = plan(tmp_path / "out", asked)
-    given = dataclasses.replace(given, contestants=given.contestants[:1])
+    given = dataclasses.replace(given, candidates=given.candidates[:1])
     steps, step = [], FineTuning.step
 
     def stopping(self):
@@ -286,10 +288,10 @@ def test_a_model_that_refuses_a_task_has_a_dash_and_a_note(compared, plan, asked
     one = dataclasses.replace(asked, seeds=(7, 8))
     results = compare(plan(out, one, resume=True), QUIET)
     assert [(each.label, each.set) for each in results.refusals] == [("gpt", "tags")]
-    rows = {row.name: row.values for row in results.tuned_rows()}
+    rows = {row.name: row.values for row in results.fine_tuned_rows()}
     assert rows["tags accuracy"]["gpt"] is None is rows["average"]["gpt"]
     assert rows["tags accuracy"]["bert"] is not None
-    note = tuned_table(results).notes[-1].text
+    note = fine_tuned_table(results).notes[-1].text
     assert note == "note: gpt was not fine-tuned on tags: its vocabulary keeps no track of words"
 
 
@@ -307,15 +309,15 @@ def test_models_that_fill_no_blanks_have_dashes_and_a_note(compared):
 
 
 def test_variants_that_differ_in_fine_tuning_alone_are_pretrained_once(plan, asked, tmp_path):
-    recipe = contestants_of("bert", settings=[*SMALL, *BERT])[0].recipe
-    contestants = (
-        Contestant("all", recipe),
-        Contestant("head", recipe, tuning=("trained=head",)),
-        Contestant("crf", recipe, tuning=("crf=true",)),
-        Contestant("half", recipe, share=0.5),
+    recipe = read_candidates("bert", settings=[*SMALL, *BERT])[0].recipe
+    candidates = (
+        Candidate("all", recipe),
+        Candidate("head", recipe, tuning=("trained=head",)),
+        Candidate("crf", recipe, tuning=("crf=true",)),
+        Candidate("half", recipe, share=0.5),
     )
     one = dataclasses.replace(asked, seeds=(0,))
-    made = dataclasses.replace(plan(tmp_path / "out", one), contestants=contestants, budget=Budget(steps=2))
+    made = dataclasses.replace(plan(tmp_path / "out", one), candidates=candidates, budget=Budget(steps=2))
     results = compare(made, QUIET)
     models = sorted(path.parent.name for path in (tmp_path / "out").glob("*/model.safetensors"))
     assert models == ["all", "half"]
@@ -328,21 +330,23 @@ def test_variants_that_differ_in_fine_tuning_alone_are_pretrained_once(plan, ask
 
 
 def test_a_share_of_a_budget():
-    assert shared(Budget(steps=10), 0.25) == Budget(steps=2)
-    assert shared(Budget(epochs=2.0), 0.25) == Budget(epochs=0.5)
-    assert shared(Budget(tokens=1), 0.1) == Budget(tokens=1)
+    assert share_of_budget(Budget(steps=10), 0.25) == Budget(steps=2)
+    assert share_of_budget(Budget(epochs=2.0), 0.25) == Budget(epochs=0.5)
+    assert share_of_budget(Budget(tokens=1), 0.1) == Budget(tokens=1)
 
 
 def test_every_set_has_a_name_without_being_read():
     given = ["classify=glue/RTE/train.tsv:x.tsv", "answer=a/tydiqa.goldp.json:b.json", "tag:mine=x"]
-    assert [name_of(source) for source in sources_of(given)] == ["RTE", "tydiqa", "mine"]
+    assert [set_name(source) for source in parse_sets(given)] == ["RTE", "tydiqa", "mine"]
 
 
 def test_a_score_that_is_not_defined_is_a_dash():
-    one = TunedResult(
+    one = FineTuneScore(
         label="a", seed=0, set="s", task="classify", tuning_seed=0, metric="spearman", value=None, low=None, high=None,
         steps=1, trained=1, training_seconds=0.0, seconds=0.0,
     )  # fmt: skip
     known = msgspec.structs.replace(one, label="b", value=0.5)
-    (row,) = tuned_rows([one, known], [SetFacts(name="s", task="classify", train=1, scored=1, source="x")], ["a", "b"])
-    assert row.values == {"a": None, "b": Value(mean=0.5)}
+    (row,) = fine_tuned_rows(
+        [one, known], [SetFacts(name="s", task="classify", train=1, scored=1, source="x")], ["a", "b"]
+    )
+    assert row.values == {"a": None, "b": SeedMean(mean=0.5)}

@@ -10,12 +10,12 @@ from larvatus.core.errors import RecipeError, UsageError
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.languages import LanguagePath, first_languages
 from larvatus.evaluation.compare.ablations import read_ablation
-from larvatus.evaluation.compare.compare import Comparison, Contestant, compare
-from larvatus.evaluation.compare.results import Results
+from larvatus.evaluation.compare.compare import Candidate, Comparison, compare
+from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.evaluation.compare.table import as_table
 from larvatus.models.recipes import read_recipe, recipe_table
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
 from tests.evaluation.compare.test_languages import SMALL, paragraphs
 
 
@@ -25,7 +25,7 @@ def test_variants_are_of_xlm_r_and_vary_one_thing() -> None:
         ("languages", "mixture", "languages", [1, 2, 4, 8]),
         ("multilingual-vocabulary", "tokenizer", "size", [4_000, 8_000, 16_000, 32_000]),
     ):
-        tables = [recipe_table(contestant.recipe) for contestant in read_ablation(name).contestants(size="tiny")]
+        tables = [recipe_table(candidate.recipe) for candidate in read_ablation(name).candidates(size="tiny")]
         assert [table[part].pop(field) for table in tables] == values
         assert all(table == tables[0] for table in tables)
         assert tables[0]["name"] == "xlm-r"
@@ -47,22 +47,21 @@ def test_too_few_languages_and_none_are_one_line() -> None:
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ComparisonResults]:
     """One language, and two, of the made-up ones."""
     folder = tmp_path_factory.mktemp("ablated")
     for number, (language, count) in enumerate({"low": 110, "big": 110}.items()):
         (folder / f"{language}.txt").write_text(paragraphs(language, count, 5 + number))
-    contestants = tuple(
-        Contestant(f"{count}", read_recipe("xlm-r", settings=[*SMALL, f"mixture.languages={count}"]))
-        for count in (1, 2)
+    candidates = tuple(
+        Candidate(f"{count}", read_recipe("xlm-r", settings=[*SMALL, f"mixture.languages={count}"])) for count in (1, 2)
     )
     given = [LanguagePath(name, str(folder / f"{name}.txt")) for name in ("low", "big")]
-    plan = Comparison(contestants=contestants, corpus=given, out=folder / "out", budget=Budget(steps=2))
-    return folder / "out", compare(plan, Watcher())
+    plan = Comparison(candidates=candidates, corpus=given, out=folder / "out", budget=Budget(steps=2))
+    return folder / "out", compare(plan, Reporter())
 
 
 @pytest.mark.proof
-def test_the_first_languages_alone_are_read_for_as_many_steps(compared: tuple[Path, Results]) -> None:
+def test_the_first_languages_alone_are_read_for_as_many_steps(compared: tuple[Path, ComparisonResults]) -> None:
     out, results = compared
     corpora = [Corpus.open(path) for path in sorted(out.glob("texts/*/corpus/*")) if path.is_dir()]
     assert sorted(corpus.languages for corpus in corpora) == [("big", "low"), ("big", "low"), ("low",), ("low",)]
@@ -71,12 +70,12 @@ def test_the_first_languages_alone_are_read_for_as_many_steps(compared: tuple[Pa
     assert len(splits) == 1  # what is held out is the same for all
 
 
-def test_results_are_shown_language_by_language(compared: tuple[Path, Results]) -> None:
+def test_results_are_shown_language_by_language(compared: tuple[Path, ComparisonResults]) -> None:
     _, results = compared
     few, all_of_them = results.runs
     assert (set(few.languages), set(all_of_them.languages)) == ({"low"}, {"big", "low"})
     for run in results.runs:
-        score = run.yardstick
+        score = run.word_nll
         assert score is not None
         assert set(score.languages) == {"big", "low"}
         assert sum(part.words for part in score.languages.values()) == score.words

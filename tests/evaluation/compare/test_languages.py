@@ -19,10 +19,9 @@ from larvatus.evaluation.compare.languages import _frequencies, evaluate_text, o
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, Score, together
-from larvatus.training.pretraining.held_out import HELD_OUT_SEED
+from larvatus.training.pretraining.evaluation import HELD_OUT_SEED, HeldOutScores, ObjectiveScore, merge_languages
 from tests.data.text.test_languages import prose
 
 SMALL = (
@@ -152,7 +151,7 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
     bundle = load_bundle(model)
     corpus = open_text([LanguagePath(n, str(texts / "held" / n)) for n in ("big", "low")], bundle.tokenizer, tmp_path)
     result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=10**6).languages["low"]
-    recipe, known = recipe_of(bundle.recipe or {}, where="x"), bundle.tokenizer
+    recipe, known = parse_recipe(bundle.recipe or {}, where="x"), bundle.tokenizer
     vocabulary = MaskVocabulary(
         mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
     )
@@ -180,14 +179,14 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
 
 
 def test_results_together_are_means_over_predictions() -> None:
-    def one(loss: float, count: int) -> HeldOut:
-        score = Score(loss=loss, accuracy=loss / 10, count=count)
-        return HeldOut(scores={"masked-lm": score}, tokens=10 * count, guess_accuracy=0.1, guess_loss=2 * loss)
+    def one(loss: float, count: int) -> HeldOutScores:
+        score = ObjectiveScore(loss=loss, accuracy=loss / 10, count=count)
+        return HeldOutScores(scores={"masked-lm": score}, tokens=10 * count, guess_accuracy=0.1, guess_loss=2 * loss)
 
-    all_of_it = together({"a": one(1.0, 10), "b": one(3.0, 30)})
-    assert all_of_it.scores["masked-lm"] == Score(loss=2.5, accuracy=0.25, count=40)
+    all_of_it = merge_languages({"a": one(1.0, 10), "b": one(3.0, 30)})
+    assert all_of_it.scores["masked-lm"] == ObjectiveScore(loss=2.5, accuracy=0.25, count=40)
     assert (all_of_it.tokens, all_of_it.guess_loss) == (400, 5.0)
-    assert together({"a": HeldOut(scores={}, tokens=3)}).guess_loss is None
+    assert merge_languages({"a": HeldOutScores(scores={}, tokens=3)}).guess_loss is None
 
 
 def test_a_directory_without_a_recipe_is_evaluated_as_its_heads_need(save_tiny, tiny_model, texts, tmp_path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.evaluation.compare import minimal_pairs
 from larvatus.evaluation.compare.minimal_pairs import PairRun
-from larvatus.evaluation.compare.pair_files import Pair, read_pairs
+from larvatus.evaluation.compare.pair_files import MinimalPair, read_pairs
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import app
@@ -63,7 +63,7 @@ def test_accuracy_is_how_often_the_good_sentence_scores_higher(directory: Path, 
 
 def test_sentences_that_a_vocabulary_cannot_tell_apart_are_ties(directory: Path) -> None:
     model = load(directory, device="cpu")
-    pairs = [Pair(good="The River", bad="the river"), Pair(good="the cat", bad="the dog")]
+    pairs = [MinimalPair(good="The River", bad="the river"), MinimalPair(good="the cat", bad="the dog")]
     found = PairRun(model.network, model.tokenizer, pairs).finish()
     assert (found.overall.right, found.ties) == (0, 2)
 

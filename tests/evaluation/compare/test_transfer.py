@@ -13,7 +13,7 @@ import pytest
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.languages import language_of
-from larvatus.evaluation.compare.transfer import files_by_language, source_of
+from larvatus.evaluation.compare.transfer import files_by_language, source_language
 from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from tests.tasks.conftest import TAGS, draw, sentences, texts
@@ -133,11 +133,11 @@ def test_a_tagger_is_held_by_entities_and_the_prefix_of_wikiann_is_reported(
 
 
 def test_the_source_is_read_from_the_names_of_the_training_files() -> None:
-    assert source_of({"train": {"source": "xnli/train-en.tsv"}}) == "en"
-    assert source_of({"train": {"source": "a/en/train.conll, b/en/more.conll"}}) == "en"
-    assert source_of({"train": {"source": "train-en.tsv, train-de.tsv"}}) is None
-    assert source_of({"train": {"source": "pos/ewt/train.conllu"}}) is None
-    assert source_of({}) is None
+    assert source_language({"train": {"source": "xnli/train-en.tsv"}}) == "en"
+    assert source_language({"train": {"source": "a/en/train.conll, b/en/more.conll"}}) == "en"
+    assert source_language({"train": {"source": "train-en.tsv, train-de.tsv"}}) is None
+    assert source_language({"train": {"source": "pos/ewt/train.conllu"}}) is None
+    assert source_language({}) is None
 
 
 @pytest.mark.parametrize(

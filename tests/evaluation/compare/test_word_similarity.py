@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError
 from larvatus.data.text.inflections import english_forms
-from larvatus.evaluation.compare.word_similarity import Pair, read_scws, read_wic
+from larvatus.evaluation.compare.word_similarity import WordPair, read_scws, read_wic
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import run
 
@@ -127,7 +127,7 @@ def test_words_of_wic_are_found_in_their_forms_and_by_given_characters(tmp_path)
 
 def test_contexts_of_scws_lose_their_tags(scws):
     first = next(read_scws(scws))
-    assert isinstance(first, Pair)
+    assert isinstance(first, WordPair)
     assert "<b>" not in first.a.text
     assert first.a.word in WORDS
 

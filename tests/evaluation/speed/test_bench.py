@@ -17,13 +17,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
-from larvatus.evaluation.speed.growth import Growth, Point, growth_of, table
-from larvatus.evaluation.speed.measure import no_peer, peers_silent
+from larvatus.evaluation.speed.measure import silence_peers, why_no_training_peer
+from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import Benchmark, lines, tables
-from larvatus.evaluation.speed.subject import Subject, of_recipe
-from larvatus.evaluation.speed.timing import peak_bytes, process_peak, take_turns
-from larvatus.evaluation.speed.training import OurTraining, TheirTraining, flops_of
+from larvatus.evaluation.speed.scaling import ScalingPoint, ScalingResult, scaling_result, table
+from larvatus.evaluation.speed.timing import peak_bytes, process_peak, time_in_turns
+from larvatus.evaluation.speed.training import LarvatusTraining, TransformersTraining, flops_of
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.main import app
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
@@ -31,9 +31,9 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentenceConfig
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.speed import flops_per_token
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.throughput import flops_per_token
 from tests.conftest import SMALL
 
 MACHINE = MachineSettings(device="cpu", workers=0)
@@ -41,17 +41,17 @@ PNG = b"\x89PNG"
 
 
 @pytest.fixture(scope="module")
-def subject(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def subject(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkModel:
     recipe = read_recipe(
         "bert", settings=[*SMALL, "tokenizer.size=1200", "model.dropout=0.0", "model.attention_dropout=0.0"]
     )
     folder = tmp_path_factory.mktemp("bench")
-    return of_recipe(recipe, corpus=str(prepared.train), folder=folder, watcher=Watcher())
+    return model_of_recipe(recipe, corpus=str(prepared.train), folder=folder, reporter=Reporter())
 
 
 @pytest.fixture(scope="module")
 def silence() -> Iterator[None]:
-    with peers_silent():
+    with silence_peers():
         yield
 
 
@@ -70,7 +70,7 @@ def settings_of(prepared: Any, **more: Any) -> BenchSettings:
 
 @pytest.mark.proof
 def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -> None:
-    result = run_bench(settings_of(prepared), MACHINE, Watcher())
+    result = run_bench(settings_of(prepared), MACHINE, Reporter())
     assert isinstance(result, Benchmark)
     assert [each.peer for each in result.measured] == ["transformers", "transformers", "sentence-transformers"]
     for each in result.measured:
@@ -97,12 +97,12 @@ def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -
     assert (tmp_path / "bench.png").read_bytes().startswith(PNG)
 
 
-def test_the_peer_does_the_same_work(subject: Subject, silence: None) -> None:
+def test_the_peer_does_the_same_work(subject: BenchmarkModel, silence: None) -> None:
     """From the directory that ours was saved in: the same masked-lm loss on the same rows."""
     runtime = Runtime()
     for make in (subject.full_rows, subject.ragged_rows):
         batches = make(length=48, tokens=480)
-        theirs = TheirTraining(subject.directory, runtime, batches, length=48)
+        theirs = TransformersTraining(subject.directory, runtime, batches, length=48)
         with torch.no_grad():
             ours = subject.network.eval()(on_device(batches[0], "cpu"), limit=48)["masked-lm"].mean
             loss = theirs.model(**theirs.padded[0]).loss
@@ -112,7 +112,7 @@ def test_the_peer_does_the_same_work(subject: Subject, silence: None) -> None:
         assert any(not torch.equal(a, b) for a, b in zip(before, theirs.model.parameters(), strict=True))
 
 
-def test_rows_are_full_or_of_many_lengths(subject: Subject) -> None:
+def test_rows_are_full_or_of_many_lengths(subject: BenchmarkModel) -> None:
     full = subject.full_rows(length=48, tokens=480)
     ragged = subject.ragged_rows(length=48, tokens=480)
     assert all(batch.tokens.lengths.min() >= 0.9 * 48 for batch in full)
@@ -122,7 +122,7 @@ def test_rows_are_full_or_of_many_lengths(subject: Subject) -> None:
     assert all(240 < batch.tokens.size <= 480 for batch in (*full, *ragged))
 
 
-def test_operations_count_each_row_by_its_length(subject: Subject) -> None:
+def test_operations_count_each_row_by_its_length(subject: BenchmarkModel) -> None:
     (batch, *_) = subject.ragged_rows(length=48, tokens=480)
     each = [length * flops_per_token(subject.network, subject.recipe, length) for length in batch.tokens.lengths]
     assert flops_of(subject.network, subject.recipe, [batch]) == pytest.approx(sum(each) / batch.tokens.size)
@@ -135,12 +135,12 @@ def test_memory_is_what_tensors_take() -> None:
     assert taken is None or taken > 50e6
 
 
-def test_recomputed_layers_take_less_memory(subject: Subject) -> None:
+def test_recomputed_layers_take_less_memory(subject: BenchmarkModel) -> None:
     batches = subject.full_rows(length=48, tokens=480)
     taken = {}
     for word in ("never", "always"):
         runtime = Runtime(activation_checkpointing=word)  # type: ignore[arg-type]
-        training = OurTraining(subject, runtime, batches, length=48)
+        training = LarvatusTraining(subject, runtime, batches, length=48)
         training.step()
         taken[word] = peak_bytes(training.step, "cpu")
     assert taken["always"] < taken["never"]
@@ -149,16 +149,16 @@ def test_recomputed_layers_take_less_memory(subject: Subject) -> None:
 def test_contenders_take_turns_and_the_first_rounds_do_not_count() -> None:
     calls: list[str] = []
     works = {name: lambda name=name: calls.append(name) for name in ("a", "b")}
-    times = take_turns(works, device="cpu", seconds=0.0, warm=1)
+    times = time_in_turns(works, device="cpu", seconds=0.0, warm=1)
     assert calls == [*"ab", *"ab", *"ba", *"ab"]
     assert times["a"].rounds == 3
 
 
-def test_who_has_no_peer_says_why(subject: Subject) -> None:
-    assert no_peer(subject) == ""
+def test_who_has_no_peer_says_why(subject: BenchmarkModel) -> None:
+    assert why_no_training_peer(subject) == ""
     pairs = Network.build(subject.recipe.model, [NextSentenceConfig()], vocabulary=1200, seed=1)
     recipe = msgspec.structs.replace(subject.recipe, objectives=(NextSentenceConfig(),))
-    assert "masked words" in no_peer(dataclasses.replace(subject, network=pairs, recipe=recipe))
+    assert "masked words" in why_no_training_peer(dataclasses.replace(subject, network=pairs, recipe=recipe))
 
 
 @pytest.mark.proof
@@ -168,8 +168,8 @@ def test_growth_has_a_point_for_each_doubling(prepared: Any, tmp_path: Path, of:
     chosen = settings_of(prepared, grow=of, largest=sizes[-1], length=24 if of != "length" else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("larvatus.interfaces.api.benchmarking.SHORTEST", 12)
-        growth = run_bench(chosen, MACHINE, Watcher())
-    assert isinstance(growth, Growth)
+        growth = run_bench(chosen, MACHINE, Reporter())
+    assert isinstance(growth, ScalingResult)
     assert [point.size for point in growth.points] == sizes
     held = [point.bytes for point in growth.points]
     assert held == sorted(held, key=lambda value: value or 0)  # more needs more
@@ -179,8 +179,8 @@ def test_growth_has_a_point_for_each_doubling(prepared: Any, tmp_path: Path, of:
 
 
 def test_a_power_is_found_and_shown() -> None:
-    points = [Point(size=2**n, seconds=1e-3 * 8**n, bytes=1000 * 2**n) for n in range(6)]
-    growth = growth_of("length", points, each="one sequence", runtime=Runtime(), model="made up")
+    points = [ScalingPoint(size=2**n, seconds=1e-3 * 8**n, bytes=1000 * 2**n) for n in range(6)]
+    growth = scaling_result("length", points, each="one sequence", runtime=Runtime(), model="made up")
     assert growth.exponents == {"seconds": pytest.approx(3), "bytes": pytest.approx(1)}
     shown = StringIO()
     Console(file=shown, width=80).print(table(growth))
@@ -191,8 +191,8 @@ def test_a_power_is_found_and_shown() -> None:
 @pytest.mark.proof
 def test_a_corpus_three_times_as_long_is_prepared() -> None:
     small = BenchSettings(grow="corpus", size="tiny", largest=3)
-    growth = run_bench(small, MACHINE, Watcher())
-    assert isinstance(growth, Growth)
+    growth = run_bench(small, MACHINE, Reporter())
+    assert isinstance(growth, ScalingResult)
     assert growth.points[1].size == pytest.approx(3 * growth.points[0].size, rel=0.1)
     assert set(growth.exponents) >= {"seconds", "plan_seconds", "plan_bytes"}
 

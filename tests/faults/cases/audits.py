@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core.files import sha256
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
 from tests.faults.cases import Case, Place
 from tests.faults.cases.made import own
 
@@ -60,7 +60,7 @@ def measured_on(**data: str) -> Callable[[Place], list[object]]:
 
 def signed(place: Place, **values: Any) -> Path:
     """With the checksum of the model, so that the claim is worked out again."""
-    return claim(place, lambda path, made: made.update(model=digest_of(path), **values))
+    return claim(place, lambda path, made: made.update(model=model_digest(path), **values))
 
 
 def pipe(place: Place) -> list[object]:

@@ -16,7 +16,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.inference.cloze.whole_words import abbreviations, allowed_tokens, needs_period, without_periods
 from larvatus.interfaces.cli.main import run
-from larvatus.training.pretraining.adapt import ModelsVocabulary
+from larvatus.training.pretraining.adapt import ParentVocabulary
 
 TEXT = ["Er sagte, daß sie in St. Paul und nicht in Paris wohnt. Mr. Smith isn't here, 中国 ist weit."] * 20
 
@@ -95,10 +95,10 @@ def test_tokens_are_readable(byte_level: Tokenizer, tmp_path: Path, capsys: pyte
 
 def test_added_words_are_said_as_they_are_written(byte_level: Tokenizer) -> None:
     said: list[str] = []
-    watcher: Any = SimpleNamespace(say=said.append)
+    reporter: Any = SimpleNamespace(say=said.append)
     nobody: Any = None
     words = count_words(["genießen daß genießen Straße genießen Straße"], byte_level.library)
-    extension = ModelsVocabulary(nobody, ["5"])._extended(byte_level, words, watcher)
+    extension = ParentVocabulary(nobody, ["5"])._extended(byte_level, words, reporter)
     assert extension is not None
     assert "genießen" in said[-1]
     assert "Straße" in said[-1]

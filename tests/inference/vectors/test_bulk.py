@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from larvatus.inference.vectors.bulk import bulk
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig
+from tests import warm
 
 COLUMNS = ["document", "source", "line", "unit", "start", "end", "text", "vector"]
 
@@ -127,7 +127,7 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     script = Path(__file__).with_name("killed_embed.py")
     steps = "12,13,4"  # each time further: what stands is not computed again
     command = [sys.executable, script, steps, "embed", *common, "--out", killed, "--resume"]
-    ended = subprocess.run([str(part) for part in command], capture_output=True)
+    ended = warm.run([str(part) for part in command], capture_output=True)
     assert ended.returncode == 0, ended.stderr
     stood = [int(line) for line in ended.stdout.split()]
     assert len(stood) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.interfaces.cli.train.demo_english import _f1, _marks, marked
-from larvatus.training.engine.pace import Deadline
+from larvatus.training.engine.throughput import Deadline
 
 ROOT = Path(__file__).parents[3]
 

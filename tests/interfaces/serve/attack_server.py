@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.draining_server import draining_server
 from larvatus.interfaces.serve.listening import listening_socket
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.uvicorn_server import draining_server
 from larvatus.interfaces.studio.app import build_studio
-from larvatus.interfaces.studio.folders import Folders
-from larvatus.interfaces.studio.guard import TOKEN
+from larvatus.interfaces.studio.middleware import TOKEN
+from larvatus.interfaces.studio.settings import Folders
 from tests.patience import WATCHDOG_S
 
 WAIT_S = 60.0
@@ -236,7 +236,7 @@ def running(models: Sequence[Model], runs: Path) -> Iterator[tuple[int, str]]:
     """A studio around these models: its port and its token."""
     settings = ServeSettings(port=0, **SETTINGS)  # type: ignore[arg-type]
     app = build_studio(models, settings, Folders(runs=runs), device="cpu")
-    server = draining_server(app, drain=app.state.manners.drain, drain_seconds=5)
+    server = draining_server(app, drain=app.state.middleware.drain, drain_seconds=5)
     with listening_socket("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
@@ -267,7 +267,7 @@ def attack_all(models: Sequence[Model], runs: Path, *, seed: int, count: int) ->
 
 def main() -> int:
     from larvatus import load
-    from larvatus.models.bundle.packaged import model_or_packaged
+    from larvatus.models.bundle.model_names import model_or_packaged
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500)

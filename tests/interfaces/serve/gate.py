@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from larvatus.interfaces.serve.passes import Passes
+from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.models.nn.encoder import Encoder
 from tests.patience import WATCHDOG_S
 
 
 @contextmanager
-def held(passes: Passes, encoder: Encoder) -> Iterator[None]:
+def held(batcher: Batcher, encoder: Encoder) -> Iterator[None]:
     """Within it no pass is run."""
     begun, let_go = threading.Event(), threading.Event()
 
@@ -23,7 +23,7 @@ def held(passes: Passes, encoder: Encoder) -> Iterator[None]:
         begun.set()
         let_go.wait(WATCHDOG_S)
 
-    thread = threading.Thread(target=passes.alone, args=(encoder, stand))
+    thread = threading.Thread(target=batcher.run_alone, args=(encoder, stand))
     thread.start()
     assert begun.wait(WATCHDOG_S)
     try:
@@ -41,7 +41,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def at_once(passes: Passes, encoder: Encoder, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def at_once(batcher: Batcher, encoder: Encoder, calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """What calls give whose batches all wait before the first is read; an error is given, not raised."""
 
     def safely(call: Callable[[], Any]) -> Any:
@@ -51,7 +51,7 @@ def at_once(passes: Passes, encoder: Encoder, calls: Sequence[Callable[[], Any]]
             return fault
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        with held(passes, encoder):
+        with held(batcher, encoder):
             futures = [pool.submit(safely, call) for call in calls]
-            until(lambda: passes.waiting >= len(calls))
+            until(lambda: batcher.waiting_batches >= len(calls))
         return [future.result() for future in futures]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from larvatus.models.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
 from larvatus.models.objectives import MaskedLMConfig
 
 HEADS: dict[str, Any] = {
@@ -13,7 +13,7 @@ HEADS: dict[str, Any] = {
     "classify": ClassificationConfig(labels=("dry", "wet")),
     "tag": TaggingConfig(labels=("O", "B-LOC", "I-LOC"), scheme="BIO"),
     "spans": SpansConfig(labels=("LOC", "PER"), longest=4, hidden=8),
-    "answer": AnsweringConfig(null=True),
+    "answer": QuestionAnsweringConfig(null=True),
 }
 
 

@@ -19,12 +19,11 @@ from typing import Any, Self
 
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
-from larvatus.interfaces.serve.draining_server import DrainingServer, draining_server
+from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.listening import listening_socket
-from larvatus.interfaces.serve.manners import Manners
-from larvatus.interfaces.serve.passes import Passes
+from larvatus.interfaces.serve.middleware.stack import MiddlewareState
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.serve.work import Work
+from larvatus.interfaces.serve.uvicorn_server import DrainingServer, draining_server
 from tests.patience import WATCHDOG_S
 
 
@@ -54,10 +53,10 @@ class Running:
     def __init__(self, models: Sequence[Model], *, drain_seconds: float = WATCHDOG_S, **settings: Any) -> None:
         self.settings = ServeSettings(port=0, **settings)
         self.app = build_app(models, self.settings)
-        self.manners: Manners = self.app.state.manners
+        self.middleware: MiddlewareState = self.app.state.middleware
         self.server: DrainingServer = draining_server(
             self.app,
-            drain=self.manners.drain,
+            drain=self.middleware.drain,
             drain_seconds=drain_seconds,
             connections=self.settings.connections,
         )
@@ -68,14 +67,9 @@ class Running:
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
 
     @property
-    def passes(self) -> Passes:
-        passes: Passes = self.app.state.server.served.passes
-        return passes
-
-    @property
-    def work(self) -> Work:
-        work: Work = self.app.state.server.work
-        return work
+    def batcher(self) -> Batcher:
+        batcher: Batcher = self.app.state.server.batcher
+        return batcher
 
     def __enter__(self) -> Self:
         self.thread.start()
@@ -148,7 +142,7 @@ class Running:
             begun.set()
             ended.wait(WATCHDOG_S)
 
-        holder = threading.Thread(target=lambda: self.passes.alone(None, hold), daemon=True)  # type: ignore[arg-type]
+        holder = threading.Thread(target=lambda: self.batcher.run_alone(None, hold), daemon=True)  # type: ignore[arg-type]
         holder.start()
         assert begun.wait(WATCHDOG_S)
         try:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.interfaces.serve.cost import Limits, RequestCost
-from larvatus.interfaces.serve.cost_check import total_cost
+from larvatus.interfaces.serve.batcher import Batcher
+from larvatus.interfaces.serve.cost import RequestCost, RequestLimits
 from larvatus.interfaces.serve.operations.operation import Operation, TextsBody, token_lengths
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
-from larvatus.interfaces.serve.work import Call, Work
+from larvatus.interfaces.serve.requests import OperationRequest
+from larvatus.interfaces.serve.server import total_cost
 from tests.interfaces.serve.models import save_models
 from tests.interfaces.serve.running import Running
 from tests.patience import WATCHDOG_S
@@ -51,13 +52,13 @@ COSTLY: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", COSTLY)
 def test_83_what_costs_too_much_is_refused_before_it_runs_with_what_would_fit(server: Running, name: str) -> None:
     route, body, flag = COSTLY[name]
-    before = server.passes.counts.passes
+    before = server.batcher.counts.passes
     reply = server.post(f"/v1/{route}", body)
     assert reply.status == 422, reply.body
     assert reply.error["type"] == "OverLimit"
     assert flag in reply.error["message"]
     assert re.search(r"would fit|lower what is asked", reply.error["message"])
-    assert server.passes.counts.passes == before
+    assert server.batcher.counts.passes == before
 
 
 def test_83_what_is_said_to_fit_fits(server: Running) -> None:
@@ -86,11 +87,11 @@ def test_83_the_estimate_is_what_is_computed(server: Running, route: str, body: 
     operation = OPERATIONS[route]
     subject = server.app.state.server.served.choose(route, None)
     asked = msgspec_body(operation, body)
-    call = Call(operation, subject, operation.options(asked), operation.items(asked))
-    estimate = total_cost(call, [token_lengths(subject.model, item) for item in call.items]).tokens
-    before = server.passes.counts.tokens
+    request = OperationRequest(operation, subject, operation.options(asked), operation.items(asked))
+    estimate = total_cost(request, [token_lengths(subject.model, item) for item in request.items]).tokens
+    before = server.batcher.counts.tokens
     assert server.post(f"/v1/{route}", body).status == 200
-    computed = server.passes.counts.tokens - before
+    computed = server.batcher.counts.tokens - before
     assert 0.5 * estimate <= computed <= 1.6 * estimate, (estimate, computed)  # special tokens are not estimated
 
 
@@ -104,7 +105,7 @@ def test_83_what_the_machine_cannot_compute_in_time_is_refused_at_once(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow machine: 60 seconds, the timeout, are enough for 100 tokens."""
-    monkeypatch.setattr(server.passes, "seconds_for", lambda tokens: tokens * 0.6)
+    monkeypatch.setattr(server.batcher, "seconds_for", lambda tokens: tokens * 0.6)
     reply = server.post("/v1/embed", {"texts": TEXT * 20})
     assert reply.status == 422
     assert "computes about 100 in the 60 seconds" in reply.error["message"]
@@ -113,14 +114,14 @@ def test_83_what_the_machine_cannot_compute_in_time_is_refused_at_once(
 
 def test_83_the_pace_is_that_of_full_passes(server: Running) -> None:
     server.post("/v1/embed", {"texts": [TEXT * 3] * 12})  # passes of 16 tokens or more, a quarter of the budget
-    pace = server.passes.pace
+    pace = server.batcher.token_rate
     assert pace.tokens >= 16
     server.post("/v1/embed", {"texts": "the river"})
     with server.held():  # neither a small pass nor one without tokens says anything
         pass
-    assert server.passes.pace == pace
-    assert server.passes.seconds_for(1_000) == 1_000 * pace.seconds / pace.tokens
-    assert Limits(10, 10).allow(RequestCost(10, 10))
+    assert server.batcher.token_rate == pace
+    assert server.batcher.seconds_for(1_000) == 1_000 * pace.seconds / pace.tokens
+    assert RequestLimits(10, 10).allow(RequestCost(10, 10))
 
 
 # ---------------------------------------------------------------------------------------------------- turns
@@ -147,11 +148,11 @@ class Noted(Operation[TextsBody]):
 
 
 def test_83_requests_take_turns_whatever_number_of_items_they_have() -> None:
-    operation, work = Noted(), Work(threads=1, queue=10)
+    operation, batcher = Noted(), Batcher(threads=1, queue=10, budget=64)
     subject: Any = SimpleNamespace(name="none")
 
     def submit(*texts: str) -> Any:
-        return work.submit(Call(operation, subject, TextsBody(texts=()), texts))
+        return batcher.submit(OperationRequest(operation, subject, TextsBody(texts=()), texts))
 
     try:
         many = submit(*(f"many {number}" for number in range(9)))
@@ -163,16 +164,18 @@ def test_83_requests_take_turns_whatever_number_of_items_they_have() -> None:
         assert operation.order[:3] == ["many 0", "one", "two 1"]
         assert operation.order.index("two 2") < operation.order.index("many 2")
     finally:
-        work.close()
+        batcher.close()
 
 
 def test_83_no_request_holds_more_than_half_of_the_threads() -> None:
-    operation, work = Noted(), Work(threads=4, queue=10)
+    operation, batcher = Noted(), Batcher(threads=4, queue=10, budget=64)
     subject: Any = SimpleNamespace(name="none")
     try:
-        many = work.submit(Call(operation, subject, TextsBody(texts=()), [f"many {n}" for n in range(9)]))
+        many = batcher.submit(
+            OperationRequest(operation, subject, TextsBody(texts=()), [f"many {n}" for n in range(9)])
+        )
         assert operation.begun.wait(WATCHDOG_S)
-        one = work.submit(Call(operation, subject, TextsBody(texts=()), ["one"]))
+        one = batcher.submit(OperationRequest(operation, subject, TextsBody(texts=()), ["one"]))
         while "one" not in operation.order:  # a thread is free for it, though nothing was let go
             time.sleep(0.005)
         assert len(operation.order) <= 3
@@ -181,4 +184,4 @@ def test_83_no_request_holds_more_than_half_of_the_threads() -> None:
         assert one.result(WATCHDOG_S)
     finally:
         operation.let_go.set()
-        work.close()
+        batcher.close()

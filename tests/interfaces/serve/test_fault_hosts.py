@@ -16,10 +16,10 @@ from starlette.applications import Starlette
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.interfaces.serve import listening
-from larvatus.interfaces.serve.drain import Drain
-from larvatus.interfaces.serve.draining_server import run_until_stopped
 from larvatus.interfaces.serve.listening import listening_socket
+from larvatus.interfaces.serve.middleware.drain import Drain
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.uvicorn_server import run_until_stopped
 from larvatus.interfaces.studio.settings import StudioSettings
 from tests.interfaces.serve.running import Running, reply_of
 from tests.interfaces.serve.test_fault_server import KEYS, Started
@@ -86,7 +86,7 @@ def test_85_an_allowed_name_is_a_name(name: str) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is cut because its headers are late."""
-    monkeypatch.setattr("larvatus.interfaces.serve.draining_server.Impatient.header_seconds", 300.0)
+    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 300.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -112,7 +112,7 @@ def test_52_a_connection_at_work_is_not_cut_for_a_new_one(server: Running) -> No
     server.until(lambda: not server.server.server_state.connections)
     with server.held():
         working = [server.send("/v1/embed", {"texts": "the river"}) for _ in range(6)]
-        server.until(lambda: server.work.requests == 6)
+        server.until(lambda: server.batcher.requests == 6)
         with server.connect() as late, pytest.raises(ConnectionResetError):
             assert late.recv(1) == b""
             raise ConnectionResetError

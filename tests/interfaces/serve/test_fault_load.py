@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.interfaces.serve.pace import Pace
-from larvatus.interfaces.serve.shared_encoder import whole
-from larvatus.interfaces.serve.work import Work
+from larvatus.interfaces.serve.batcher import Batcher
+from larvatus.interfaces.serve.requests import ResponseRate
 from tests.interfaces.serve.running import Reply, Running, reply_of
 
 PORTION = 160
@@ -43,8 +42,7 @@ def hasty(tiny_directory: Path) -> Iterator[Running]:
 @contextmanager
 def encoder_that(server: Running, fails_at: Callable[[Any], bool]) -> Iterator[None]:
     """The encoder raises at batches for which `fails_at(ids)`, with the ids in its message."""
-    (shared,) = server.app.state.server.served.encoders.values()
-    encoder = whole(shared)
+    (encoder,) = server.app.state.server.served.encoders.values()
     forward = encoder.forward
 
     def failing(batch: Any, **settings: Any) -> Any:
@@ -72,7 +70,7 @@ def test_52_a_slow_body_is_given_up(hasty: Running) -> None:
 
 
 def test_52_a_connection_that_says_nothing_is_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.interfaces.serve.draining_server.Impatient.header_seconds", 0.2)
+    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 0.2)
     with server.connect() as silent, server.connect() as begun:
         begun.sendall(b"POST /v1/fill HT")
         for connection in (silent, begun):
@@ -106,27 +104,27 @@ def test_52_who_does_not_read_its_answer_is_cut_and_who_reads_slowly_is_not(tiny
 def test_52_who_goes_while_queued_is_never_computed(server: Running) -> None:
     gone_before = server.metric("larvatus_clients_gone_total")
     with server.held():
-        before = server.passes.counts.passes
+        before = server.batcher.counts.passes
         connections = [server.send("/v1/fill", {"texts": "the [MASK]"}) for _ in range(3)]
         stays = server.meanwhile("/v1/embed", {"texts": "the river"})
-        server.until(lambda: server.work.requests == 4)
+        server.until(lambda: server.batcher.requests == 4)
         for connection in connections:
             connection.close()
-        server.until(lambda: server.work.requests == 1)
+        server.until(lambda: server.batcher.requests == 1)
     assert stays.reply.status == 200
-    server.until(lambda: server.passes.waiting == 0)
-    assert server.passes.counts.passes == before + 2  # what held the thread, and the one who stayed
+    server.until(lambda: server.batcher.waiting_batches == 0)
+    assert server.batcher.counts.passes == before + 2  # what held the thread, and the one who stayed
     assert server.metric("larvatus_clients_gone_total") == gone_before + 3
 
 
 def test_52_what_takes_longer_than_the_timeout_is_given_up_and_never_computed(hasty: Running) -> None:
     with hasty.held():
-        before = hasty.passes.counts.passes
+        before = hasty.batcher.counts.passes
         reply = hasty.post("/v1/fill", {"texts": "the [MASK]"})
         assert reply.status == 503
         assert reply.error["type"] == "TimedOut"
-    hasty.until(lambda: hasty.passes.waiting == 0)
-    assert hasty.passes.counts.passes == before + 1
+    hasty.until(lambda: hasty.batcher.waiting_batches == 0)
+    assert hasty.batcher.counts.passes == before + 1
 
 
 # ------------------------------------------------------------------------------------------------ overload
@@ -135,7 +133,7 @@ def test_52_what_takes_longer_than_the_timeout_is_given_up_and_never_computed(ha
 def test_53_a_full_queue_is_429_with_an_estimate(server: Running) -> None:
     with server.held():
         waiting = [server.meanwhile("/v1/embed", {"texts": "the river"}) for _ in range(40)]
-        server.until(lambda: server.work.requests == 40)
+        server.until(lambda: server.batcher.requests == 40)
         refused = server.post("/v1/embed", {"texts": "the bank"})
         assert refused.status == 429
         assert 1 <= int(refused.headers["retry-after"]) <= 120
@@ -147,12 +145,12 @@ def test_53_a_full_queue_is_429_with_an_estimate(server: Running) -> None:
 
 def test_53_the_estimate_follows_the_pace_of_answers() -> None:
     times = iter([0.0, 2.0, 4.0, 500.0, 502.0])  # a pause says nothing
-    pace = Pace(clock=lambda: next(times))
-    assert pace.seconds_for(1_000) == 1  # nothing is known yet
+    rate = ResponseRate(clock=lambda: next(times))
+    assert rate.seconds_for(1_000) == 1  # nothing is known yet
     for _ in range(5):
-        pace.left()
-    assert pace.seconds_for(7) == 14
-    assert pace.seconds_for(10_000) == 120
+        rate.response_sent()
+    assert rate.seconds_for(7) == 14
+    assert rate.seconds_for(10_000) == 120
 
 
 @pytest.mark.proof
@@ -165,7 +163,7 @@ def test_53_ten_times_overload_leaves_the_accepted_in_bounded_time(
     """
     body = {"texts": ["the river bank was wide and deep and wide"] * 8, "unit": "word"}
     with Running([lv.load(tiny_directory)], queue=8) as server:
-        depths, overtaken = _watched(server.work, monkeypatch)
+        depths, overtaken = _watched(server.batcher, monkeypatch)
         assert set(_flood(server, body, clients=8, requests=20)) == {200}
         flood = _flood(server, body, clients=80, requests=40)
         assert set(flood) == {200, 429}
@@ -175,20 +173,20 @@ def test_53_ten_times_overload_leaves_the_accepted_in_bounded_time(
         assert server.get("/healthz").status == 200
 
 
-def _watched(work: Work, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
+def _watched(batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     """For each request that is let in: how many there are then, and how many others are answered before it."""
     depths: list[int] = []
     overtaken: list[int] = []
-    submit = work.submit
+    submit = batcher.submit
 
     def counted(call: Any) -> Any:
         ticket = submit(call)
-        depths.append(work.requests)
+        depths.append(batcher.requests)
         before = len(overtaken)
         ticket.add_done_callback(lambda done: overtaken.append(len(overtaken) - before))
         return ticket
 
-    monkeypatch.setattr(work, "submit", counted)
+    monkeypatch.setattr(batcher, "submit", counted)
     return depths, overtaken
 
 
@@ -238,7 +236,7 @@ def test_56_of_32_clients_only_the_poisoned_fails(server: Running, tiny_tokenize
     with encoder_that(server, lambda ids: bool((ids == poison).any())):
         with server.held():
             answers = [server.meanwhile("/v1/embed", {"texts": text}) for text in texts]
-            server.until(lambda: server.work.requests == 32)
+            server.until(lambda: server.batcher.requests == 32)
         replies: list[Reply] = [answer.reply for answer in answers]
     assert [reply.status for reply in replies] == [200] * 31 + [500]
     for text, reply in zip(texts[:31], replies, strict=False):

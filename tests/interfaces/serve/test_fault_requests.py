@@ -1,6 +1,6 @@
 """Rows 47 to 51, 54, 59 and 62 of the list of faults: bad requests, against a server that runs.
 
-The list of rows and tests is in docs/serve_manners.md.
+The list of rows and tests is in docs/serve_operations.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def server(tiny_directory: Path) -> Iterator[Running]:
 
 def refused(server: Running, path: str, body: Any, status: int) -> str:
     """The line that a body is refused with, before the encoder has read anything."""
-    before = server.passes.counts.passes
+    before = server.batcher.counts.passes
     reply = server.post(path, body)
     assert reply.status == status, reply.body
-    assert server.passes.counts.passes == before
+    assert server.batcher.counts.passes == before
     return reply.error["message"]
 
 
@@ -63,14 +63,14 @@ def test_48_what_must_be_read_at_once_is_refused_where_it_is_too_long(server: Ru
 
 
 def test_49_a_body_over_the_limit_is_413_before_it_is_sent(server: Running) -> None:
-    before = server.passes.counts.passes
+    before = server.batcher.counts.passes
     with server.connect() as connection:
         head = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 99999999999\r\n\r\n{{".encode())
         status, body = reply_of(connection)  # none of the 100 GB came
     assert status == 413
     assert "--max-body" in json.loads(body)["error"]["message"]
-    assert server.passes.counts.passes == before
+    assert server.batcher.counts.passes == before
 
 
 def test_49_a_chunked_body_over_the_limit_is_413_while_it_is_sent(server: Running) -> None:
@@ -219,7 +219,7 @@ def test_62_a_text_gets_the_same_numbers_alone_and_in_any_company(server: Runnin
     with server.held():  # so that all are read by the same passes
         others = [server.meanwhile("/v1/embed", {"texts": ["run " * n, text]}) for n in range(1, 16)]
         fills = [server.meanwhile("/v1/fill", {"texts": ["the [MASK] was wide"]}) for _ in range(4)]
-        server.until(lambda: server.work.requests == 19)
+        server.until(lambda: server.batcher.requests == 19)
     for other in others:
         vector = other.reply.json["results"][1]["units"][0]["vector"]
         np.testing.assert_allclose(vector, alone, rtol=1e-5, atol=1e-6)

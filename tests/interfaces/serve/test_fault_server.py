@@ -6,7 +6,6 @@ import hmac
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import OtherLanguageWarning, UsageError
-from larvatus.interfaces.serve.binding import check_binding
-from larvatus.interfaces.serve.keys import KeyRing
+from larvatus.interfaces.serve.middleware.keys import KeyRing
+from larvatus.interfaces.serve.settings import check_binding
+from tests import warm
 from tests.interfaces.serve.running import Running
 from tests.patience import WATCHDOG_S
 
@@ -41,7 +41,7 @@ def test_57_what_is_in_flight_is_finished_and_new_requests_are_503(tiny_director
     with Running([lv.load(tiny_directory)]) as server:
         with server.held():
             flying = server.meanwhile("/v1/embed", {"texts": "the river"})
-            server.until(lambda: server.work.requests == 1)
+            server.until(lambda: server.batcher.requests == 1)
             server.server.stop()
             late = server.post("/v1/embed", {"texts": "the bank"})
             assert late.status == 503
@@ -60,7 +60,7 @@ def test_57_what_is_in_flight_is_finished_and_new_requests_are_503(tiny_director
 def test_57_what_hangs_does_not_keep_the_server_from_ending(tiny_directory: Path) -> None:
     with Running([lv.load(tiny_directory)], drain_seconds=0.3) as server, server.held():
         flying = server.meanwhile("/v1/embed", {"texts": "the river"})
-        server.until(lambda: server.work.requests == 1)
+        server.until(lambda: server.batcher.requests == 1)
         server.server.stop()
         assert flying.reply.status == 503
         assert flying.reply.error["type"] == "Closing"
@@ -68,7 +68,7 @@ def test_57_what_hangs_does_not_keep_the_server_from_ending(tiny_directory: Path
 
 def test_57_a_second_signal_ends_it_at_once(tiny_directory: Path) -> None:
     with Running([lv.load(tiny_directory)]) as server, server.held(), server.send("/v1/embed", {"texts": "the river"}):
-        server.until(lambda: server.work.requests == 1)
+        server.until(lambda: server.batcher.requests == 1)
         server.server.handle_exit(signal.SIGINT, None)
         time.sleep(0.3)
         assert server.thread.is_alive()  # it waits for the one in flight
@@ -211,13 +211,13 @@ def test_60_inputs_stand_in_no_log(
 ) -> None:
     caplog.set_level("DEBUG")
     secret_requests(keyless.post)
-    work = type(keyless.work)
+    batcher = type(keyless.batcher)
     with pytest.MonkeyPatch.context() as patched:  # a fault that nobody foresaw, whose words are the input
 
         def failing(self: object, call: object) -> None:
             raise ValueError(f"cannot read {SECRET}")
 
-        patched.setattr(work, "submit", failing)
+        patched.setattr(batcher, "submit", failing)
         reply = keyless.post("/v1/fill", {"texts": f"the {SECRET} [MASK]"})
     assert reply.status == 500
     assert SECRET not in reply.body.decode()
@@ -232,7 +232,7 @@ def test_60_warnings_and_faults_of_threads_are_told_without_their_words(
     import threading
     import warnings
 
-    from larvatus.interfaces.serve.quiet_logs import quiet_logs
+    from larvatus.interfaces.serve.logs import quiet_logs
 
     def fail() -> None:
         raise ValueError(SECRET)
@@ -258,9 +258,7 @@ class Started:
         generous = ("--max-tokens", "1000000", "--timeout", "600")  # a busy machine refuses nothing either
         command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--port", "0", *generous]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-            )
+            self.process = warm.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
     def __enter__(self):
         latest = time.monotonic() + WATCHDOG_S

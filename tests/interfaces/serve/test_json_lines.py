@@ -21,6 +21,7 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.serve.json_lines import serve_lines
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
+from tests import warm
 from tests.patience import WATCHDOG_S, waiting, watchdog
 
 
@@ -61,10 +62,10 @@ def test_answers_are_those_of_the_model_in_the_order_of_the_lines(server: Server
 
 
 def test_lines_are_put_together_in_passes(server: Server) -> None:
-    before = server.served.passes.counts.passes
+    before = server.batcher.counts.passes
     lines = [{"route": "embed", "texts": "the river"}] * 60
     assert all("results" in answer for answer in answers(server, *lines))
-    assert server.served.passes.counts.passes - before < 40
+    assert server.batcher.counts.passes - before < 40
 
 
 def test_bad_lines_are_answered_with_an_error_and_the_next_is_read(server: Server) -> None:
@@ -118,7 +119,7 @@ def test_an_answer_comes_before_the_next_line_is_written(server: Server) -> None
 @pytest.mark.proof
 def test_the_command_answers_what_it_has_read_when_it_is_told_to_stop(directory: Path) -> None:
     command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--json", "--device", "cpu"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -138,7 +139,7 @@ def test_the_command_answers_what_it_has_read_when_it_is_told_to_stop(directory:
     assert json.loads(out)["id"] == 2
     assert process.returncode == 143
     assert b"Traceback" not in err
-    done = subprocess.run(command, input=b'{"route": "models"}\n', capture_output=True, timeout=WATCHDOG_S)
+    done = warm.run(command, input=b'{"route": "models"}\n', capture_output=True, timeout=WATCHDOG_S)
     assert done.returncode == 0
     assert json.loads(done.stdout)["models"][0]["name"] == "mine"
     assert done.stderr == b""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.serve.memory import OF_THE_USER, keep_little_memory
+from larvatus.interfaces.serve.memory import USER_VARIABLES, keep_little_memory
 from tests.patience import WATCHDOG_S
 
 ARENAS = """
@@ -41,7 +41,7 @@ library.fclose(stream)
 
 
 def arenas(settings, path):
-    environment = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
+    environment = {name: value for name, value in os.environ.items() if name not in USER_VARIABLES}
     subprocess.run([sys.executable, "-c", ARENAS, settings, str(path)], check=True, timeout=WATCHDOG_S, env=environment)
     return path.read_text(encoding="utf-8").count("<heap nr=")
 
@@ -68,7 +68,7 @@ def test_what_the_user_set_is_left_as_it_is(monkeypatch):
 
 
 def test_another_allocator_is_left_alone(monkeypatch):
-    for name in OF_THE_USER:
+    for name in USER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not keep_little_memory()

@@ -76,10 +76,10 @@ def test_two_replicas_answer_behind_one_address(tmp_path: Path, tiny_model: Any,
     [
         ({"models": ""}, "no model to serve"),
         ({"models": "a", "replicas": "0"}, "would serve nothing"),
-        ({"models": "a", "replicas": "two"}, "is no number"),
+        ({"models": "a", "replicas": "two"}, "is not a number"),
         ({"models": "a", "max_item": "3"}, "did you mean max_items?"),
         ({"models": "a", "max_items": "-3"}, "max_items"),
-        ({"models": "a", "port": "80"}, "port is no setting"),
+        ({"models": "a", "port": "80"}, "port is not a setting"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_a_replica_starts(arguments: dict[str, str], said: str) -> None:

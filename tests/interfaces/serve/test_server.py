@@ -16,14 +16,15 @@ from fastapi.testclient import TestClient
 import larvatus as lv
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
-from larvatus.interfaces.serve.bodies import read_body
-from larvatus.interfaces.serve.openapi import openapi
+from larvatus.interfaces.serve.batcher import Batcher
+from larvatus.interfaces.serve.errors import QueueFull
+from larvatus.interfaces.serve.operations.operation import read_body
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
-from larvatus.interfaces.serve.refusals import QueueFull
+from larvatus.interfaces.serve.requests import OperationRequest
+from larvatus.interfaces.serve.routes.openapi import openapi
 from larvatus.interfaces.serve.served_models import ServedModels, encoder_hash
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.serve.work import Call
 from tests.interfaces.serve.gate import at_once, held, until
 from tests.interfaces.serve.models import save_models
 from tests.patience import WATCHDOG_S
@@ -105,16 +106,16 @@ def test_a_text_gets_the_same_numbers_alone_and_among_31_others_of_all_kinds(ser
     asked = requests()
     assert len(asked) == 32
     alone = [ask(*each) for each in asked]
-    passes, encoder = server.served.passes, next(iter(server.served.encoders.values()))
-    before, parts = passes.counts.passes, passes.counts.parts
+    batcher, encoder = server.batcher, next(iter(server.served.encoders.values()))
+    before, parts = batcher.counts.passes, batcher.counts.parts
     with ThreadPoolExecutor(32) as pool:
-        with held(passes, encoder):
+        with held(batcher, encoder):
             futures = [pool.submit(ask, *each) for each in asked]
-            until(lambda: passes.waiting >= 8)  # at least one call of each kind: equal requests are put together before
+            until(lambda: batcher.waiting_batches >= 8)  # at least one call of each kind: equal requests share a call
         together = [future.result() for future in futures]
     assert_near(together, alone)
-    joined = passes.counts.passes - before - 1
-    assert passes.counts.parts - parts - 1 > 1.5 * joined  # passes were shared indeed
+    joined = batcher.counts.passes - before - 1
+    assert batcher.counts.parts - parts - 1 > 1.5 * joined  # passes were shared indeed
 
 
 def test_answers_are_those_of_the_model_itself(ask: Any, models: dict[str, Model]) -> None:
@@ -191,14 +192,16 @@ def test_vectors_for_clients_of_openai_have_length_1_in_both_encodings(ask: Any,
 
 def test_models_with_equal_encoder_weights_share_it_and_its_passes(server: Server, ask: Any, models: Any) -> None:
     assert len(server.served.encoders) == 1
-    assert len({id(model.model.encoder) for model in server.served.models.values()}) == 1
+    assert len({id(model.model.encoder.word_vectors) for model in server.served.models.values()}) == 1
     assert models["tag"].encoder is not models["classify"].encoder  # what was loaded stays as it was
-    passes, encoder = server.served.passes, next(iter(server.served.encoders.values()))
-    before = passes.counts.passes
+    batcher, encoder = server.batcher, next(iter(server.served.encoders.values()))
+    before = batcher.counts.passes
     at_once(
-        passes, encoder, [lambda: ask("tag", {"texts": "the river"}), lambda: ask("classify", {"texts": "a wide bank"})]
+        batcher,
+        encoder,
+        [lambda: ask("tag", {"texts": "the river"}), lambda: ask("classify", {"texts": "a wide bank"})],
     )
-    assert passes.counts.passes - before == 2  # the gate, and one for both
+    assert batcher.counts.passes - before == 2  # the gate, and one for both
 
 
 def test_other_weights_are_another_encoder(tiny_model: Any) -> None:
@@ -320,45 +323,47 @@ def test_brackets_within_texts_are_not_deep(ask: Any) -> None:
 
 def test_a_full_queue_refuses_and_equal_requests_are_put_together(models: dict[str, Model]) -> None:
     served = Server.of([models["plain"]], ServeSettings(threads=4, queue=12))
-    work, passes = served.work, served.served.passes
+    batcher = served.batcher
     encoder = next(iter(served.served.encoders.values()))
     try:
         subject, operation = served.served.choose("embed", None), OPERATIONS["embed"]
         options = operation.options(read_body(b'{"texts": "a"}', operation.Body))
-        with held(passes, encoder):
-            tickets = [work.submit(Call(operation, subject, options, [TEXTS[n % 4]])) for n in range(12)]
+        with held(batcher, encoder):
+            tickets = [batcher.submit(OperationRequest(operation, subject, options, [TEXTS[n % 4]])) for n in range(12)]
             with pytest.raises(QueueFull):
-                work.submit(Call(operation, subject, options, ["a"]))
+                batcher.submit(OperationRequest(operation, subject, options, ["a"]))
             tickets[5].cancel()
-            until(lambda: passes.waiting >= 1)  # at most two calls are under way, the others gather
-            before = passes.counts.parts
+            until(lambda: batcher.waiting_batches >= 1)  # at most two calls are under way, the others gather
+            before = batcher.counts.parts
         results = [ticket.result(WATCHDOG_S)[0] for ticket in tickets if not ticket.cancelled()]
         assert len(results) == 11
-        assert passes.counts.parts - before <= 1 + 4
+        assert batcher.counts.parts - before <= 1 + 4
         direct = [
             each.to_dict()
             for each in models["plain"].vectors([TEXTS[n % 4] for n in range(12) if n != 5], unit="sentence")
         ]
         for ours, theirs in zip(results, direct, strict=True):
             assert_near(ours["units"], theirs["units"])  # type: ignore[index]
-        until(lambda: work.requests == 0)
+        until(lambda: batcher.requests == 0)
     finally:
         served.close()
 
 
 def test_a_cancelled_request_is_not_computed(server: Server) -> None:
-    passes, encoder = server.served.passes, next(iter(server.served.encoders.values()))
+    batcher, encoder = server.batcher, next(iter(server.served.encoders.values()))
     operation = OPERATIONS["score"]
     options = operation.options(read_body(b'{"texts": "a"}', operation.Body))
-    before = passes.counts.tokens
-    with held(passes, encoder):
-        ticket = server.work.submit(Call(operation, server.served.choose("score", None), options, [TEXTS[0]]))
-        until(lambda: passes.waiting == 1)
+    before = batcher.counts.tokens
+    with held(batcher, encoder):
+        ticket = server.batcher.submit(
+            OperationRequest(operation, server.served.choose("score", None), options, [TEXTS[0]])
+        )
+        until(lambda: batcher.waiting_batches == 1)
         ticket.cancel()
-    until(lambda: passes.waiting == 0)
-    assert passes.counts.tokens == before
-    assert ticket.gone
-    until(lambda: server.work.requests == 0)
+    until(lambda: batcher.waiting_batches == 0)
+    assert batcher.counts.tokens == before
+    assert ticket.abandoned
+    until(lambda: server.batcher.requests == 0)
 
 
 def test_every_operation_is_described_with_examples_that_it_takes(client: TestClient) -> None:
@@ -389,7 +394,8 @@ def test_the_page_of_the_documentation_needs_no_network(client: TestClient) -> N
 
 
 def test_names_of_directories_that_are_alike_are_told_apart(models: dict[str, Model]) -> None:
-    served = ServedModels.of([models["plain"], models["plain"]], ServeSettings())
-    served.close()
+    served = ServedModels.of(
+        [models["plain"], models["plain"]], ServeSettings(), Batcher(threads=1, queue=1, budget=64)
+    )
     assert list(served.models) == ["plain", "plain-2"]
     assert Path(models["plain"].bundle.path).name == "plain"

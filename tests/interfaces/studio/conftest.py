@@ -10,10 +10,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from larvatus.interfaces.serve.refusals import NoSuchModel
+from larvatus.interfaces.serve.errors import NoSuchModel
 from larvatus.interfaces.studio.app import add_studio
-from larvatus.interfaces.studio.folders import Folders
-from larvatus.interfaces.studio.guard import TOKEN
+from larvatus.interfaces.studio.middleware import TOKEN
+from larvatus.interfaces.studio.settings import Folders
 
 
 class Shelf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larvatus.interfaces.api import card
-from larvatus.interfaces.studio.cards import card_of
+from larvatus.interfaces.studio.routes import card_of
 
 
 def test_the_card_of_a_served_model(studio):

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from larvatus.core.errors import ArtefactError
-from larvatus.interfaces.serve.paths import without_paths
-from larvatus.interfaces.serve.refusals import error_of
-from larvatus.interfaces.studio.folders import Folders
+from larvatus.interfaces.serve.errors import error_body, without_paths
 from larvatus.interfaces.studio.learn import Learner
-from larvatus.interfaces.studio.learn_order import LearnOrder
+from larvatus.interfaces.studio.learn_request import LearnJob
 from larvatus.interfaces.studio.run_metrics import NoSuchRun, read_records, run_named
+from larvatus.interfaces.studio.settings import Folders
 from tests.patience import WATCHDOG_S
 
 FILES = {
@@ -95,7 +94,7 @@ def test_84_numbers_of_hundreds_of_digits_in_metrics_are_left_out(studio):
 )
 def test_84_messages_name_files_without_their_folders(message, plain):
     assert without_paths(message) == plain
-    assert error_of(ArtefactError(message))["error"]["message"] == plain
+    assert error_body(ArtefactError(message))["error"]["message"] == plain
     assert len(without_paths("x" * 10_000)) == 2_000
 
 
@@ -104,7 +103,7 @@ def test_84_a_training_that_fails_names_no_folder(tmp_path):
     script = f"import sys; sys.stdin.readline(); print({said!r}); sys.exit(5)"
     learner = Learner(Folders(runs=tmp_path / "runs"), str, command=[sys.executable, "-S", "-c", script])
     learner.keep_file("rivers", "rivers.csv", "text,label\n")
-    learner.start(LearnOrder(task="classify", model="m", train="t", out=str(tmp_path / "out")), name="rivers")
+    learner.start(LearnJob(task="classify", model="m", train="t", out=str(tmp_path / "out")), name="rivers")
     assert learner._thread is not None
     learner._thread.join(WATCHDOG_S)
     assert learner.state()["error"] == "model.safetensors is cut off"

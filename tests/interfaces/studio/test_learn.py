@@ -1,4 +1,4 @@
-"""Learn: a small file is recognised by the house's own readers, learnt in a process, and what was learnt is served."""
+"""Learn: a small file is recognised by the readers of fine-tuning, trained on in a process, and the model is served."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
-from larvatus.interfaces.studio.folders import Folders
 from larvatus.interfaces.studio.learn import Busy, Learner
-from larvatus.interfaces.studio.learn_child import carry_out
-from larvatus.interfaces.studio.learn_order import Choices, LearnOrder
-from larvatus.interfaces.studio.replies import reply
+from larvatus.interfaces.studio.learn_process import train
+from larvatus.interfaces.studio.learn_request import LearnJob, LearnOptions
+from larvatus.interfaces.studio.responses import json_reply
 from larvatus.interfaces.studio.run_metrics import read_records
+from larvatus.interfaces.studio.settings import Folders
 from tests.patience import WATCHDOG_S
 
 ROWS = [
@@ -80,18 +80,18 @@ def test_rows_without_text_or_label_are_skipped_on_request(studio):
 def test_training_skips_what_was_to_be_skipped(order, tmp_path):
     (tmp_path / "rivers.csv").write_text(CSV + ",wet\nthe deep river,\n")
     with pytest.raises(DataError, match="2 rows cannot be used"):
-        carry_out(order, lambda **values: None)
-    carry_out(msgspec.structs.replace(order, errors="skip"), lambda **values: None)
+        train(order, lambda **values: None)
+    train(msgspec.structs.replace(order, errors="skip"), lambda **values: None)
     assert (tmp_path / "out" / "README.md").is_file()
 
 
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"text": ""}, 422, "nothing in it"),
+        ({"text": ""}, 422, "the file is empty"),
         ({"text": "a,b\n", "name": "model.parquet"}, 422, "model.parquet"),
-        ({"text": "a,b\n", "name": "/etc/passwd"}, 422, "'passwd' cannot be learnt from"),
-        ({"text": CSV, "name": "a.csv", "task": "write"}, 422, "cannot be learnt here"),
+        ({"text": "a,b\n", "name": "/etc/passwd"}, 422, "'passwd' cannot be used here"),
+        ({"text": CSV, "name": "a.csv", "task": "write"}, 422, "cannot be trained here"),
         ({"text": 3}, 422, "str"),
         ({"text": CSV, "unknown": 1}, 422, "unknown"),
         ({"text": "x" * 2_000_001}, 422, "2,000,001 bytes are too many"),
@@ -116,19 +116,19 @@ def test_a_body_that_is_no_json_or_too_large_is_refused(studio):
 @pytest.fixture
 def order(studio, tmp_path):
     (tmp_path / "rivers.csv").write_text(CSV)
-    return LearnOrder(
+    return LearnJob(
         task="classify",
         model=str(studio.shelf.models["tiny"]),
         train=str(tmp_path / "rivers.csv"),
         out=str(tmp_path / "out"),
-        choices=Choices(epochs=2, rate=0.01, batch=4),
+        choices=LearnOptions(epochs=2, rate=0.01, batch=4),
         device="cpu",
     )
 
 
 def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp_path):
     told: list[dict] = []
-    carry_out(order, lambda **values: told.append(values))
+    train(order, lambda **values: told.append(values))
     assert any("24 examples" in line or "held out" in line for line in (each.get("said", "") for each in told))
     steps = [each["step"] for each in told if "step" in each]
     assert steps
@@ -179,26 +179,26 @@ def test_what_was_learnt_is_served_when_the_process_has_ended_well(taught):
     assert (state["phase"], state["model"], state["lines"], state["step"]) == (
         "ready", "out served", ["head: 2 classes"], 3,
     )  # fmt: skip
-    assert b"null" in reply(state).body  # a loss that is no number
+    assert b"null" in json_reply(state).body  # a loss that is no number
     assert not state["busy"]
 
 
 def test_a_model_that_cannot_be_loaded_is_said_to_be_saved(taught):
     def refuse(directory):
-        raise UsageError("no room")
+        raise UsageError("no memory")
 
     state = follow(taught("done", refuse), "ready", "failed")
-    assert (state["phase"], state["error"]) == ("failed", "it is saved, but cannot be served: no room")
+    assert (state["phase"], state["error"]) == ("failed", "the model is saved, but cannot be served: no memory")
 
 
 def test_one_at_a_time_and_stopping_saves(taught, order):
     learner = taught("stopped")
-    with pytest.raises(Busy, match="rivers is being learnt"):
+    with pytest.raises(Busy, match="rivers is being trained"):
         learner.start(order, name="other")
     assert learner.stop()["phase"] == "stopping"
     state = follow(learner, "stopped", "failed")
     assert (state["phase"], state["resumable"]) == ("stopped", True)
-    with pytest.raises(UsageError, match="no training is under way"):
+    with pytest.raises(UsageError, match="no training is running"):
         learner.stop()
     assert learner.resume()["phase"] == "training"
 

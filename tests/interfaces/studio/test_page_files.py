@@ -12,7 +12,7 @@ import pytest
 import larvatus
 from tests.patience import WATCHDOG_S
 
-PAGE = Path(larvatus.__file__).parent / "studio" / "page"
+PAGE = Path(larvatus.__file__).parent / "interfaces" / "studio" / "page"
 SCRIPTS = sorted(PAGE.rglob("*.js"))
 STYLES = sorted(PAGE.rglob("*.css"))
 FILES = [*SCRIPTS, *STYLES, *sorted(PAGE.rglob("*.html"))]

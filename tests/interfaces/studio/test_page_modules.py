@@ -17,7 +17,7 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.search.marks import read_mark
 from tests.patience import WATCHDOG_S
 
-PAGE = Path(larvatus.__file__).parent / "studio" / "page"
+PAGE = Path(larvatus.__file__).parent / "interfaces" / "studio" / "page"
 HOSTILE = [
     "",
     "the river",

@@ -13,7 +13,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, save_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
@@ -95,10 +95,12 @@ def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
     """With a new head as the family has it, and weights that all differ from their defaults."""
     config: ClassificationConfig | TaggingConfig
     if head == "classification":
-        config = ClassificationConfig(**{"labels": LABELS, **natural_head(parent, "classification"), **settings})
+        config = ClassificationConfig(
+            **{"labels": LABELS, **default_head_settings(parent, "classification"), **settings}
+        )
     else:
-        config = TaggingConfig(**{"labels": LABELS, **natural_head(parent, "tagging"), **settings})
-    ready, _ = with_head(parent, config, seed=1)
+        config = TaggingConfig(**{"labels": LABELS, **default_head_settings(parent, "tagging"), **settings})
+    ready, _ = attach_head(parent, config, seed=1)
     scramble(ready.network)
     return ready
 

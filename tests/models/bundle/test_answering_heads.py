@@ -14,8 +14,8 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
-from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.bundle.new_heads import attach_head, default_head_settings
+from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.nn.device import on_device
 from tests.models.bundle.families import FAMILIES, Make, save
 from tests.models.bundle.test_task_heads import edit
@@ -28,7 +28,7 @@ OURS: dict[str, Any] = {"dropout": 0.25, "temperature": 1.5, "null": True, "thre
 def equal(bundle: Bundle, model: Any) -> None:
     batch = encode_batch(bundle.tokenizer, TEXTS)
     (head,) = bundle.network.heads.values()
-    assert isinstance(head, Answering)
+    assert isinstance(head, QuestionAnswering)
     tokens = on_device(batch, "cpu")
     ours = head.logits(bundle.network.encoder(tokens), TrainingBatch(tokens=tokens, targets={}))
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
@@ -45,7 +45,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(theirs: Make, family:
     directory, model = theirs(family, "ForQuestionAnswering")
     bundle = load_bundle(directory)
     (config,) = bundle.objectives
-    assert isinstance(config, AnsweringConfig)
+    assert isinstance(config, QuestionAnsweringConfig)
     assert (bundle.family, bundle.unused) == (family, ())
     assert config.dropout == {"distilbert": 0.1}.get(family, 0.0)
     equal(bundle, model)
@@ -54,7 +54,9 @@ def test_what_transformers_saves_we_load_with_equal_logits(theirs: Make, family:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, theirs: Make, family: str) -> None:
     parent = load_bundle(theirs(family, "Model")[0])
-    bundle, _ = with_head(parent, AnsweringConfig(**natural_head(parent, "answering"), **OURS), seed=1)
+    bundle, _ = attach_head(
+        parent, QuestionAnsweringConfig(**default_head_settings(parent, "answering"), **OURS), seed=1
+    )
     scramble(bundle.network)
     directory = save(tmp_path / "ours", bundle)
     auto = transformers.AutoModelForQuestionAnswering
@@ -71,7 +73,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, their
 
 
 def test_a_mix_of_layers_is_written_in_our_own_layout(tmp_path: Path, theirs: Make) -> None:
-    bundle, _ = with_head(load_bundle(theirs("bert", "Model")[0]), AnsweringConfig(mix=True), seed=1)
+    bundle, _ = attach_head(load_bundle(theirs("bert", "Model")[0]), QuestionAnsweringConfig(mix=True), seed=1)
     directory = save(tmp_path / "ours", bundle)
     assert json.loads((directory / "config.json").read_text())["model_type"] == "larvatus"
     assert load_bundle(directory).objectives == bundle.objectives
@@ -79,12 +81,14 @@ def test_a_mix_of_layers_is_written_in_our_own_layout(tmp_path: Path, theirs: Ma
 
 def test_a_head_that_answers_is_taken_over_whole(theirs: Make) -> None:
     parent = load_bundle(theirs("bert", "ForQuestionAnswering")[0])
-    ready, taken = with_head(parent, AnsweringConfig(null=True, longest=5), seed=3)
+    ready, taken = attach_head(parent, QuestionAnsweringConfig(null=True, longest=5), seed=3)
     assert taken == ("objectives.answering.classifier.bias", "objectives.answering.classifier.weight")
     equal_tensors(ready.network, parent.network)
-    fresh, nothing = with_head(load_bundle(theirs("bert", "ForTokenClassification")[0]), AnsweringConfig(), seed=3)
+    fresh, nothing = attach_head(
+        load_bundle(theirs("bert", "ForTokenClassification")[0]), QuestionAnsweringConfig(), seed=3
+    )
     assert nothing == ()
-    assert fresh.objectives == (AnsweringConfig(),)
+    assert fresh.objectives == (QuestionAnsweringConfig(),)
 
 
 @pytest.mark.parametrize(

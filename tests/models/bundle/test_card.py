@@ -2,28 +2,30 @@
 
 import yaml
 
-from larvatus.models.bundle.card import Card, Datasheet, Source, model_card
-from larvatus.models.bundle.claims import claimed
+from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource, model_card
+from larvatus.models.bundle.claims import make_claim
 
 FULL = Card(
     name="runs/law",
     recipe="bert",
     about="Masked words and next sentences (Devlin et al. 2019)",
     claims=[
-        *(claimed(name, size, command="model") for name, size in {"parameters": 28_763_648, "layers": 4}.items()),
-        claimed("vocabulary", 30_522, command="model"),
-        claimed("steps", 9600, command="pretrain"),
-        claimed("tokens", 1_258_291_200, command="pretrain"),
-        claimed("hardware", "1 × H200", command="pretrain"),
-        claimed("masked loss", 2.6412345, command="held-out text"),
-        claimed("masked words right", "47.8%", command="held-out text"),
+        *(make_claim(name, size, command="model") for name, size in {"parameters": 28_763_648, "layers": 4}.items()),
+        make_claim("vocabulary", 30_522, command="model"),
+        make_claim("steps", 9600, command="pretrain"),
+        make_claim("tokens", 1_258_291_200, command="pretrain"),
+        make_claim("hardware", "1 × H200", command="pretrain"),
+        make_claim("masked loss", 2.6412345, command="held-out text"),
+        make_claim("masked words right", "47.8%", command="held-out text"),
     ],
     corpus=Datasheet(
         documents=81_204,
         sentences=3_100_000,
         tokens=90_000_000,
         languages={"en": 80_000, "no": 1_204},
-        sources=[Source(name="judgments|2020.jsonl", documents=81_204, bytes=123, sha256="5f2c" * 16, license="CC0")],
+        sources=[
+            DatasheetSource(name="judgments|2020.jsonl", documents=81_204, bytes=123, sha256="5f2c" * 16, license="CC0")
+        ],
         sha256="91ab" * 16,
         license="CC0-1.0",
         skipped=3,

@@ -12,8 +12,8 @@ import torch
 
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
-from larvatus.models.heads.choosing import ChoosingConfig
+from larvatus.models.bundle.new_heads import attach_head, default_head_settings
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.tasks.choose.encode import encode_choices, ending_scores
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.registry import TASKS, task_of
@@ -49,7 +49,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, famil
     directory = their_model(tmp_path, family, "ForMultipleChoice")
     bundle = load_bundle(directory)
     (config,) = bundle.objectives
-    assert isinstance(config, ChoosingConfig)
+    assert isinstance(config, MultipleChoiceConfig)
     assert (bundle.family, bundle.unused, task_of(bundle).name) == (family, (), "choose")
     assert config.dropout == {"distilbert": 0.2, "modernbert": 0.0}.get(family, 0.1)
     model = transformers.AutoModelForMultipleChoice.from_pretrained(directory)
@@ -60,8 +60,8 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, famil
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, family: str) -> None:
     parent = load_bundle(their_model(tmp_path / "parent", family, "Model"))
     pooling = {"pool": "mean"} if family == "modernbert" else {}
-    config = ChoosingConfig(**{**natural_head(parent, "choosing"), **OURS, **pooling})
-    bundle, taken = with_head(parent, config, seed=1)
+    config = MultipleChoiceConfig(**{**default_head_settings(parent, "choosing"), **OURS, **pooling})
+    bundle, taken = attach_head(parent, config, seed=1)
     assert bool(taken) == (family in ("bert", "roberta", "xlm-roberta", "albert", "mpnet"))  # their pooler is ours
     with torch.no_grad():
         for parameter in bundle.network.objectives.parameters():

@@ -13,11 +13,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
-from larvatus.models.bundle.claims import COMMANDS, Claim, Data, claimed, claims_in, merged
+from larvatus.models.bundle.claim_data import DataFinder, MissingData
+from larvatus.models.bundle.claims import COMMANDS, Claim, Data, collect_claims, make_claim, merge_claims
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.energy import Draw, power
-from larvatus.models.bundle.figures import BEGIN, END, figures_of, rendered, with_figures, without_marks
-from larvatus.models.bundle.shelf import MissingData, Shelf
+from larvatus.models.bundle.energy import PowerDraw, device_power
+from larvatus.models.bundle.figures import BEGIN, END, figures_section, render_figures, with_figures, without_marks
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]
@@ -112,10 +112,10 @@ def test_86_figures_that_only_look_recorded_and_intervals_that_nothing_gives_are
 
 def test_86_a_result_must_say_of_which_weights_it_is(tuned: Path) -> None:
     digest = lv.card(tuned / "model").claims[0].model
-    unsigned = claimed("accuracy", 0.9, command="evaluate")
+    unsigned = make_claim("accuracy", 0.9, command="evaluate")
     with pytest.raises(DataError, match="does not say of which model it is"):
         lv.card(tuned / "model", add=[{"claims": [unsigned]}])
-    lv.card(tuned / "model", add=[{"claims": [claimed("accuracy", 0.9, command="evaluate", model=digest)]}])
+    lv.card(tuned / "model", add=[{"claims": [make_claim("accuracy", 0.9, command="evaluate", model=digest)]}])
 
 
 def test_data_that_are_missing_are_named_and_those_that_changed_are_said(tuned: Path, larvatus: Call) -> None:
@@ -200,25 +200,25 @@ def test_text_that_was_evaluated_is_added_too_and_an_old_directory_gets_a_card(
 
 
 def test_figures_are_a_function_of_claims_and_cannot_break_out_of_their_marks() -> None:
-    nasty = claimed(f"loss | {END}\n# not mine", 0.5, command="pretrain")
+    nasty = make_claim(f"loss | {END}\n# not mine", 0.5, command="pretrain")
     text = with_figures("# mine\n\n## Limitations\n", [nasty])
     assert text.count(END) == 1
     assert "\n# not mine" not in text
-    assert figures_of(with_figures(text, ())) == rendered(())
+    assert figures_section(with_figures(text, ())) == render_figures(())
     assert BEGIN not in without_marks(text)
     spread = [
-        claimed("f1", 0.5, command="evaluate"),
-        claimed("f1", 0.4, command="finetune", settings={"statistic": "mean of seeds"}),
-        claimed("f1", 0.1, command="finetune", settings={"statistic": "deviation"}),
+        make_claim("f1", 0.5, command="evaluate"),
+        make_claim("f1", 0.4, command="finetune", settings={"statistic": "mean of seeds"}),
+        make_claim("f1", 0.1, command="finetune", settings={"statistic": "deviation"}),
     ]
-    assert "| f1 | 0.5000 | 0.4000 | 0.1000 |" in rendered(spread)
-    assert len(merged(spread, [claimed("f1", 0.6, command="evaluate")])) == 3
+    assert "| f1 | 0.5000 | 0.4000 | 0.1000 |" in render_figures(spread)
+    assert len(merge_claims(spread, [make_claim("f1", 0.6, command="evaluate")])) == 3
 
 
 def test_energy_is_watts_by_time_and_co2_by_intensity(tuned: Path) -> None:
-    draw = Draw(watts=700, devices=8, seconds=3_600, overhead=1.5, intensity=100)
+    draw = PowerDraw(watts=700, devices=8, seconds=3_600, overhead=1.5, intensity=100)
     assert (draw.kwh, draw.kg) == (pytest.approx(8.4), pytest.approx(0.84))
-    assert [power(name, threads=2)[0] for name in ("NVIDIA H200", "NVIDIA A100-PCIE-40GB", "what", "")] == [
+    assert [device_power(name, threads=2)[0] for name in ("NVIDIA H200", "NVIDIA A100-PCIE-40GB", "what", "")] == [
         700,
         250,
         200,
@@ -311,7 +311,7 @@ def test_what_is_no_model_or_no_result_is_refused(tuned: Path, larvatus: Call) -
 def test_nothing_that_a_card_names_is_read_from_outside_of_what_was_given(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "secret").write_text("x")
-    shelf = Shelf([tmp_path / "in"])
+    shelf = DataFinder([tmp_path / "in"])
     for name in (str(tmp_path / "secret"), "../secret", "a/../../secret", "", "\0", "..", ".", "./"):
         with pytest.raises(MissingData):
             shelf.paths(Data(name=name, sha256="0" * 64))
@@ -353,16 +353,16 @@ def test_data_that_are_a_pipe_are_missing_and_not_waited_for(tuned: Path) -> Non
     os.mkfifo(tuned / "data" / "pipe")
     for kind in ("file", "files", "examples", "corpus"):
         with pytest.raises(MissingData):
-            Shelf([tuned / "data"]).paths(Data(name="pipe", sha256="0" * 64, kind=kind))
+            DataFinder([tuned / "data"]).paths(Data(name="pipe", sha256="0" * 64, kind=kind))
     with pytest.raises(UsageError, match="pipe is neither a file nor a directory"):
         lv.verify_card(tuned / "model", data=[tuned / "data" / "pipe"])
 
 
 def test_claims_are_collected_wherever_a_result_carries_them() -> None:
     claim = {"metric": "effect", "value": 0.3, "low": 0.1, "high": 0.5, "command": "audit bias"}
-    assert claims_in({"rows": [{"x": 1, "claims": [claim]}], "claims": []}, "x.json") == (Claim(**claim),)
+    assert collect_claims({"rows": [{"x": 1, "claims": [claim]}], "claims": []}, "x.json") == (Claim(**claim),)
     with pytest.raises(DataError, match=r"x.json holds no claims"):
-        claims_in({"accuracy": 1}, "x.json")
+        collect_claims({"accuracy": 1}, "x.json")
     assert all(isinstance(title, str) for title in COMMANDS.values())
     with pytest.raises(LarvatusError, match="no figure"):
-        claimed("x", float("nan"), command="model")
+        make_claim("x", float("nan"), command="model")

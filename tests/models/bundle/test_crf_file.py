@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.convert import convert_bundle
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads import TaggingConfig
 from tests.models.bundle.families import Make, equal, headed, save, theirs_of
 from tests.models.bundle.theirs import equal_tensors
@@ -29,9 +29,9 @@ def test_a_crf_stands_beside_and_comes_back(tmp_path: Path, theirs: Make) -> Non
     equal_tensors(back.network, bundle.network)
     (config,) = back.objectives
     assert isinstance(config, TaggingConfig)
-    _, taken = with_head(back, config, seed=1)
+    _, taken = attach_head(back, config, seed=1)
     assert "objectives.tagging.crf.transitions" in taken
-    _, taken = with_head(back, TaggingConfig(labels=("x", "y", "z"), crf=True), seed=1)
+    _, taken = attach_head(back, TaggingConfig(labels=("x", "y", "z"), crf=True), seed=1)
     assert taken == ()
 
 

@@ -17,7 +17,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle import replaced
+from larvatus.models.bundle import atomic_save as replaced
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network

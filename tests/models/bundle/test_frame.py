@@ -26,7 +26,7 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.answers.passages import ask
 from larvatus.tasks.read.sequences import text_sequences
-from larvatus.training.pretraining.held_out import corruption_of
+from larvatus.training.pretraining.evaluation import build_corruption
 from tests.models.bundle.families import FAMILIES, save
 from tests.models.bundle.their_tokenizers import prose, their_model, their_tokenizer
 from tests.models.bundle.theirs import their_directory, transformers
@@ -210,12 +210,12 @@ def test_a_vocabulary_without_special_tokens_dresses_texts_in_nothing(tmp_path: 
 def test_what_hides_tokens_behind_a_mask_is_refused_where_the_vocabulary_has_none(tmp_path: Path) -> None:
     ours = Tokenizer.load(gpt_like(tmp_path))
     with pytest.raises(RecipeError, match='corruption "tokens" needs a mask token, but the vocabulary has none'):
-        corruption_of(MaskingConfig(), ours, 1, limit=64)
-    noise = corruption_of(NoiseConfig(mask=0.0, reorder=1.0, units="tokens"), ours, 1, limit=64)
+        build_corruption(MaskingConfig(), ours, 1, limit=64)
+    noise = build_corruption(NoiseConfig(mask=0.0, reorder=1.0, units="tokens"), ours, 1, limit=64)
     assert noise is not None
     noisy = noise(TrainingBatch(tokens=encode_batch(ours, ["the thin man"]), targets={}), 0, 0)
     assert sorted(noisy.tokens.ids.tolist()) == sorted(ours.encode("the thin man").ids.tolist())
-    assert corruption_of(None, ours, 1, limit=64) is None
+    assert build_corruption(None, ours, 1, limit=64) is None
 
 
 def test_an_encoder_whose_tokenizer_encloses_no_text_is_refused(tmp_path: Path) -> None:

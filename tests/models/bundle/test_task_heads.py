@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.heads import natural_head
 from larvatus.models.bundle.huggingface import LAYOUTS
 from larvatus.models.bundle.huggingface.task_heads import TaskSettings
+from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
-from larvatus.models.heads.classification import THEIR_KINDS
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.classification import PROBLEM_TYPES
+from larvatus.models.heads.registry import HEAD_TYPES
 from tests.models.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
 from tests.models.bundle.theirs import equal_tensors
 
@@ -73,7 +73,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
 def test_the_kind_of_labels_is_their_problem_type(
     tmp_path: Path, theirs: Make, problem: str, labels: tuple[str, ...]
 ) -> None:
-    kind = next(kind for kind, name in THEIR_KINDS.items() if name == problem)
+    kind = next(kind for kind, name in PROBLEM_TYPES.items() if name == problem)
     bundle = headed(load_bundle(theirs("bert", "Model")[0]), "classification", kind=kind, labels=labels)
     model = theirs_of(save(tmp_path / "ours", bundle), "classification")
     assert (model.config.problem_type, model.config.num_labels) == (problem, len(labels))
@@ -86,7 +86,7 @@ def test_where_no_problem_type_is_said_it_is_as_transformers_takes_it(
 ) -> None:
     (config,) = load_bundle(theirs("bert", "ForSequenceClassification", labels)[0]).objectives
     assert isinstance(config, ClassificationConfig)
-    assert (THEIR_KINDS[config.kind], config.labels) == (problem, labels)
+    assert (PROBLEM_TYPES[config.kind], config.labels) == (problem, labels)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_modernbert_pools_as_its_config_says(tmp_path: Path, theirs: Make, pool:
     directory, model = theirs("modernbert", "ForSequenceClassification", classifier_pooling=pool)
     bundle = load_bundle(directory)
     equal(bundle, model)
-    assert natural_head(bundle, "classification") == {"pool": pool, "dense": "gelu", "dense_norm": True}
+    assert default_head_settings(bundle, "classification") == {"pool": pool, "dense": "gelu", "dense_norm": True}
     assert theirs_of(save(tmp_path / "ours", bundle), "classification").config.classifier_pooling == pool
 
 
@@ -227,7 +227,7 @@ NAMES = [*TaskSettings.__struct_fields__, *(f"classifier_{name}" for name in ("d
     fields=st.dictionaries(st.sampled_from([*NAMES, "seq_classif_dropout"]), VALUES, max_size=4),
 )
 def test_no_config_whatever_ends_in_another_error(layout: Any, head: str, fields: dict[str, Any]) -> None:
-    name = f"{layout.tasks.family}{KINDS[head].suffix}"
+    name = f"{layout.tasks.family}{HEAD_TYPES[head].suffix}"
     config = {"model_type": layout.model_type, "type_vocab_size": 1, "architectures": [name], **fields}
     try:
         architecture = layout.architecture(config, source=Path("config.json"), names=frozenset())

@@ -19,9 +19,9 @@ from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.bundle.heads import natural_head, with_head
+from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
@@ -166,7 +166,7 @@ def test_a_blank_is_predicted_as_by_the_documented_call_of_transformers(tmp_path
     hides, mapping = torch.zeros(1, len(ids), len(ids)), torch.zeros(1, 1, len(ids))
     hides[:, :, place], mapping[:, :, place] = 1, 1
     answer = theirs(**encoded, perm_mask=hides, target_mapping=mapping).logits[0]
-    predictor = the_predictor(bundle.network, bundle.tokenizer, what="fill blanks")
+    predictor = require_predictor(bundle.network, bundle.tokenizer, what="fill blanks")
     segments = encoded["token_type_ids"].tolist()
     batch = TokenBatch.of([ids.tolist()], segments=segments).map(torch.from_numpy)
     assert_close(predictor.logits(batch, torch.tensor([place])), answer, rtol=1e-4, atol=1e-4)
@@ -185,9 +185,9 @@ def test_heads_of_fine_tuned_models_agree_both_ways(kind: str, tmp_path: Path, t
     base, _ = their_directory(tmp_path / "base", tokenizer, "XLNetModel", **SMALL)
     bundle = load_bundle(base)
     config = {"classification": ClassificationConfig, "tagging": TaggingConfig}[kind](
-        labels=labels, **natural_head(bundle, kind)
+        labels=labels, **default_head_settings(bundle, kind)
     )
-    ready, _ = with_head(bundle, config, seed=1)
+    ready, _ = attach_head(bundle, config, seed=1)
     back = saved(tmp_path / "back", scramble(ready.network), ready.objectives, tokenizer)
     check_head(back, getattr(transformers, f"XLNet{suffix}").from_pretrained(back))
 

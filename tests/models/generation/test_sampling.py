@@ -8,10 +8,8 @@ import torch
 from transformers.generation import logits_process as process
 
 from larvatus.core.errors import UsageError
-from larvatus.models.generation.sampling import Draws, Sampling
+from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
 from larvatus.models.generation.settings import GenerateSettings
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
 from tests.models.generation.toy import Table
 
 
@@ -33,7 +31,7 @@ def test_a_nucleus_holds_at_least_the_likeliest_token() -> None:
 
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log().expand(20_000, -1)
-    draws = Draws(Sampling(1.0), 3, np.arange(20_000), np.zeros(20_000, np.int64))
+    draws = SampledChoice(Sampling(1.0), 3, np.arange(20_000), np.zeros(20_000, np.int64))
     counts = np.bincount(draws(logits, np.arange(20_000), 0).numpy(), minlength=3)
     assert np.abs(counts / 20_000 - [0.5, 0.25, 0.25]).max() < 0.015  # 4 standard deviations
 
@@ -43,9 +41,9 @@ def test_a_prompt_is_gone_on_with_in_the_same_way_whatever_it_is_batched_with() 
 
     def written(prompts: list[int], samples: list[int]) -> list[tuple[int, ...]]:
         numbers, most = np.array(prompts), np.full(len(prompts), 8)
-        draws = Draws(Sampling(1.0), 11, numbers, np.array(samples))
+        draws = SampledChoice(Sampling(1.0), 11, numbers, np.array(samples))
         starts = [[number % 5] for number in prompts]
-        rows = unroll(Table(table, starts), choose=draws, most=most, stopping=Stopping(ends=frozenset({8})))
+        rows = decode(Table(table, starts), choose=draws, most=most, stopping=Stopping(ends=frozenset({8})))
         return [row.ids for row in rows]
 
     together = written([0, 1, 2, 2, 7], [0, 0, 0, 1, 0])

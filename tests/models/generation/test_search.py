@@ -10,10 +10,8 @@ import pytest
 import torch
 import transformers
 
-from larvatus.models.generation.beam_search import Search, beam_search
-from larvatus.models.generation.sampling import greedy
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
+from larvatus.models.generation.beam_search import BeamSettings, beam_search
+from larvatus.models.generation.decoding import Stopping, decode, greedy
 from tests.models.generation.toy import Table, Theirs
 
 END = 3
@@ -38,7 +36,7 @@ def theirs(model: Any, prompt: list[int], **settings: Any) -> list[list[int]]:
 
 def test_greedy_adds_the_tokens_that_transformers_adds(gpt2: Any) -> None:
     most = np.array([12, 12, 12, 12])
-    ours = unroll(Theirs(gpt2, PROMPTS), choose=greedy, most=most, stopping=Stopping(ends=frozenset({END})))
+    ours = decode(Theirs(gpt2, PROMPTS), choose=greedy, most=most, stopping=Stopping(ends=frozenset({END})))
     assert [list(each.ids) for each in ours] == [theirs(gpt2, p, max_new_tokens=12)[0] for p in PROMPTS]
 
 
@@ -48,7 +46,7 @@ def test_greedy_adds_the_tokens_that_transformers_adds(gpt2: Any) -> None:
 def test_beams_of_ragged_prompts_are_those_of_transformers_alone(
     gpt2: Any, beams: int, penalty: float, early: bool
 ) -> None:
-    search = Search(beams, length_penalty=penalty, early_stopping=early)
+    search = BeamSettings(beams, length_penalty=penalty, early_stopping=early)
     stopping = Stopping(ends=frozenset({END}))
     ours = beam_search(Theirs(gpt2, PROMPTS), search, most=np.full(4, 10), stopping=stopping)
     for prompt, continuations in zip(PROMPTS, ours, strict=True):
@@ -59,7 +57,7 @@ def test_beams_of_ragged_prompts_are_those_of_transformers_alone(
 
 def test_a_beam_as_wide_as_the_tree_finds_what_exhaustive_search_finds() -> None:
     table = (2 * torch.randn(4, 4, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
-    search = Search(beams=64, length_penalty=0.0)
+    search = BeamSettings(beams=64, length_penalty=0.0)
     found = beam_search(Table(table, [[0]]), search, most=np.array([4]), stopping=Stopping(ends=frozenset({END})))[0]
 
     def likelihood(ids: tuple[int, ...]) -> float:
@@ -75,7 +73,7 @@ def test_a_beam_as_wide_as_the_tree_finds_what_exhaustive_search_finds() -> None
 
 def test_prompts_have_limits_of_their_own_and_leave_when_they_are_done(gpt2: Any) -> None:
     most = np.array([3, 9, 1, 6])
-    ours = beam_search(Theirs(gpt2, PROMPTS), Search(3), most=most, stopping=Stopping())
+    ours = beam_search(Theirs(gpt2, PROMPTS), BeamSettings(3), most=most, stopping=Stopping())
     for prompt, limit, continuations in zip(PROMPTS, most.tolist(), ours, strict=True):
         expected = theirs(gpt2, prompt, num_beams=3, max_new_tokens=limit, eos_token_id=None)
         assert list(continuations[0].ids)[: len(expected[0])] == expected[0]

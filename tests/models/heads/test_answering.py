@@ -16,7 +16,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import AnswerSpans
 from larvatus.models.bundle.huggingface import Architecture, layout_named, to_theirs
-from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
@@ -45,7 +45,7 @@ def model(**settings: Any) -> Network:
     shape = TransformerConfig(
         layers=2, hidden=16, heads=2, max_positions=16, init=0.3, dropout=0.0, attention_dropout=0.0
     )
-    return Network.build(shape, [AnsweringConfig(**settings)], 40, seed=1)
+    return Network.build(shape, [QuestionAnsweringConfig(**settings)], 40, seed=1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,7 +80,7 @@ def test_loss_and_gradients_equal_those_of_transformers() -> None:
     )
     layout = layout_named("bert")
     tensors = to_theirs(layout, ours.own_state())
-    own = Architecture(model=ours.encoder.config, objectives=(AnsweringConfig(),), vocabulary=40)
+    own = Architecture(model=ours.encoder.config, objectives=(QuestionAnsweringConfig(),), vocabulary=40)
     assert layout.refusal(own) is None
     missing = theirs.load_state_dict(tensors, strict=False)
     assert not missing.unexpected_keys
@@ -99,7 +99,7 @@ def test_loss_and_gradients_equal_those_of_transformers() -> None:
     with torch.no_grad():
         z_ND = ours.encoder(on_device(given_.tokens, "cpu"))
     head = ours.objectives["answering"]
-    assert isinstance(head, Answering)
+    assert isinstance(head, QuestionAnswering)
     logits = torch.stack([answer.start_logits, answer.end_logits], -1)[mask.bool()]
     assert_close(head.logits(z_ND, given_), logits, rtol=1e-4, atol=1e-4)
     # theirs has the padding in its softmax, so the loss is compared over the real tokens of each sequence
@@ -142,7 +142,7 @@ def test_one_sequence_has_the_very_loss_of_transformers(row: int) -> None:
 def test_weights_and_unknown_answers_count_as_said(settings_: dict[str, Any]) -> None:
     whole = model(**settings_).eval()
     head = whole.objectives["answering"]
-    assert isinstance(head, Answering)
+    assert isinstance(head, QuestionAnswering)
     each = [float(whole(on_device(batch().cut(row, row + 1), "cpu"))["answering"].total) for row in range(4)]
     weighted = whole(on_device(batch((1, 0.5, 0, 2)), "cpu"), accuracy=True)["answering"]
     assert float(weighted.total) == pytest.approx(each[0] + 0.5 * each[1] + 2 * each[3], rel=1e-5)
@@ -155,7 +155,7 @@ def test_weights_and_unknown_answers_count_as_said(settings_: dict[str, Any]) ->
 def test_right_is_a_sequence_whose_start_and_end_are() -> None:
     whole = model().eval()
     head = whole.objectives["answering"]
-    assert isinstance(head, Answering)
+    assert isinstance(head, QuestionAnswering)
     given_ = on_device(batch(), "cpu")
     scores = head.scores(whole.encoder(given_.tokens), given_)
     best = segment_argmax(scores, given_.tokens.lengths)
@@ -171,7 +171,7 @@ def test_right_is_a_sequence_whose_start_and_end_are() -> None:
 def test_a_learned_mix_of_layers_answers_too() -> None:
     whole = model(mix=True).eval()
     head = whole.objectives["answering"]
-    assert isinstance(head, Answering)
+    assert isinstance(head, QuestionAnswering)
     given_ = on_device(batch(), "cpu")
     stack = torch.stack(whole.encoder(given_.tokens, layers=range(whole.encoder.depth + 1)))
     assert_close(head.logits(stack, given_), head.classifier(stack.mean(0)))
@@ -202,4 +202,4 @@ def test_microbatches_add_up() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings_: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        AnsweringConfig(**settings_)
+        QuestionAnsweringConfig(**settings_)

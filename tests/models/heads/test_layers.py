@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import larvatus as lv
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.models.heads import AnsweringConfig, ClassificationConfig, TaggingConfig
+from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, TaggingConfig
 from larvatus.models.nn.layer_mix import LayerConcat, LayerMix, read_layers
 
 TEXTS = [("the river was wide and deep", "water"), ("turn your homework in please", "school")] * 4
@@ -57,7 +57,7 @@ def test_a_classifier_with_a_bilstm_equals_a_loop_over_texts(tiny_model: Any, ba
 
 
 def test_answers_over_two_layers_side_by_side_equal_a_loop(tiny_model: Any, batch: TrainingBatch[Any]) -> None:
-    network = tiny_model(objectives=(AnsweringConfig(mix="concat2", lstm=3),))
+    network = tiny_model(objectives=(QuestionAnsweringConfig(mix="concat2", lstm=3),))
     head = network.heads["answering"]
     low, top = network.encoder(batch.tokens, layers=[1, 2])
     parts = torch.cat([low, top], dim=-1).split([5, 3])

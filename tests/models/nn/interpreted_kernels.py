@@ -21,8 +21,8 @@ from torch import Tensor
 
 from larvatus.models.nn import fused_feedforward
 from larvatus.models.nn.attention import fused, fused_kernels
-from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import FlatLayout
 from tests.models.nn.kernel_cases import ATTENTION, FEEDFORWARD, Feed, Heads, hash_inputs
 
 
@@ -42,8 +42,8 @@ def hashes() -> Tensor:
 def attention(case: Heads) -> dict[str, Tensor]:
     """Output and gradients, with the seed that was drawn."""
     qkv, bias, given = case.tensors()
-    layout = Packed(edges=case.edges(), limit=max(case.lengths))
-    sight = Sight(window=case.window, causal=case.causal)
+    layout = FlatLayout(edges=case.edges(), limit=max(case.lengths))
+    sight = AttentionMask(window=case.window, causal=case.causal)
     qkv.requires_grad_()
     bias.requires_grad_()
     torch.manual_seed(case.seed)

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from larvatus.core.rng import stream
 from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.fused import describe_kernel
 from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
-from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.packed import kernel_of
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
 from larvatus.models.nn.initialise import initialise
 
 LENGTHS = [3, 5, 1, 5, 2]
@@ -82,7 +82,7 @@ def test_eq_11_5_one_product_gives_the_queries_keys_and_values_of_all_tokens() -
 def test_eq_11_6_flat_attention_equals_the_loop_over_sequences_heads_and_tokens(lengths: list[int]) -> None:
     attention = layer()
     x_ND = normal(sum(lengths), HIDDEN)
-    layout = Grouped.of(torch.tensor(lengths))
+    layout = GroupedLayout.of(torch.tensor(lengths))
     fast = layout.restore(attention(layout.arrange(x_ND), layout))
     q_k_v = attention.qkv(x_ND).unflatten(-1, (3, HEADS, HIDDEN // HEADS))
     rows, start = [], 0
@@ -99,20 +99,20 @@ def test_eq_11_6_flat_attention_equals_the_loop_over_sequences_heads_and_tokens(
 
 
 def test_gradients_of_flat_attention_are_those_of_finite_differences() -> None:
-    layout = Grouped.of(torch.tensor([2, 3, 2]))
+    layout = GroupedLayout.of(torch.tensor([2, 3, 2]))
     qkv = normal(7, 3, 2, 2).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: attend_grouped(x, layout), (qkv,))
 
 
 def test_the_layout_sorts_by_length_and_back() -> None:
     lengths = torch.tensor([3, 1, 2, 1])
-    layout = Grouped.of(lengths)
+    layout = GroupedLayout.of(lengths)
     flat = torch.arange(7)
     assert layout.groups == ((2, 1), (1, 2), (1, 3))
     assert layout.arrange(flat).tolist() == [3, 6, 4, 5, 0, 1, 2]
     assert layout.restore(layout.arrange(flat)).tolist() == flat.tolist()
-    assert Grouped.of(torch.tensor([2, 2, 3])).order is None  # came sorted: nothing to move
-    packed = Packed.of(lengths, limit=4)
+    assert GroupedLayout.of(torch.tensor([2, 2, 3])).order is None  # came sorted: nothing to move
+    packed = FlatLayout.of(lengths, limit=4)
     assert packed.edges.tolist() == [0, 3, 4, 6, 7]
     assert packed.edges.dtype == torch.int32
 
@@ -131,8 +131,8 @@ def test_attention_dropout_keeps_the_expectation_and_drops_the_stated_share() ->
 
 
 def test_the_doctor_can_name_the_kernel() -> None:
-    assert "flash" in kernel_of("cuda:0", "bf16")
-    assert kernel_of("cuda", "fp32") == kernel_of("cpu", "bf16")
+    assert "flash" in describe_kernel("cuda:0", "bf16")
+    assert describe_kernel("cuda", "fp32") == describe_kernel("cpu", "bf16")
 
 
 def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: p
         ]
         return torch.cat(parts), *[torch.empty(0)] * 4
 
-    import larvatus.models.nn.attention.packed as room
+    import larvatus.models.nn.attention.fused as room
 
     # the module first: when it is imported, it registers the operator that the next line replaces
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *arguments: flash(*arguments)[0])
@@ -156,12 +156,12 @@ def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: p
     attention = layer()
     attention.dropout = 0.25
     x_ND, lengths = normal(sum(LENGTHS), HIDDEN), torch.tensor(LENGTHS)
-    grouped = Grouped.of(lengths)
+    grouped = GroupedLayout.of(lengths)
     expected = grouped.restore(attention(grouped.arrange(x_ND), grouped))
-    assert_close(attention(x_ND, Packed.of(lengths, limit=8)), expected)
+    assert_close(attention(x_ND, FlatLayout.of(lengths, limit=8)), expected)
     assert len(calls[0]) == 7
     attention.train()
-    attention(x_ND, Packed.of(lengths, limit=8))
+    attention(x_ND, FlatLayout.of(lengths, limit=8))
     schema = torch._C._get_schema("aten::_flash_attention_forward", "")
     names = [argument.name for argument in schema.arguments]
     given = dict(zip(names, calls[1], strict=False))

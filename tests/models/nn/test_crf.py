@@ -16,8 +16,8 @@ from torch.testing import assert_close
 from larvatus.core.errors import UsageError
 from larvatus.core.rng import stream
 from larvatus.data.text.tag_schemes import LETTERS, find_illegal, legal_transitions
-from larvatus.models.nn.chains import Steps, forward_backward
-from larvatus.models.nn.crf import CRF, Transitions, constrained_viterbi
+from larvatus.models.nn.crf import CRF, AllowedTransitions, constrained_viterbi
+from larvatus.models.nn.linear_chain import ChainSteps, forward_backward
 
 
 @dataclass
@@ -87,7 +87,7 @@ cases = st.fixed_dictionaries(
 def test_likelihood_viterbi_and_marginals_equal_enumeration_of_all_tag_sequences(case) -> None:
     lengths, tags = case["lengths"], 3
     table = BIO if case["constrained"] else None
-    allowed = None if table is None else Transitions.of(table)
+    allowed = None if table is None else AllowedTransitions.of(table)
     crf = random_crf(tags, case["seed"])
     e = normal(case["seed"], sum(lengths), tags, scale=case["scale"])
     sizes = torch.tensor(lengths, dtype=torch.int64)
@@ -114,7 +114,7 @@ def test_likelihood_viterbi_and_marginals_equal_enumeration_of_all_tag_sequences
 def test_gradients_are_those_of_finite_differences(constrained: bool) -> None:
     crf, lengths = random_crf(3, 1), torch.tensor([4, 1, 0, 2])
     e, tags = normal(1, 7, 3).requires_grad_(), torch.tensor([0, 1, 2, 0, 1, 1, 2])
-    allowed = Transitions.of(BIO) if constrained else None
+    allowed = AllowedTransitions.of(BIO) if constrained else None
 
     def likelihood(e, *parameters):
         names = dict(zip(dict(crf.named_parameters()), parameters, strict=True))
@@ -162,11 +162,11 @@ def test_float32_with_emissions_of_50_equals_autograd_through_the_recursion_in_f
 def test_paths_too_small_for_products_are_counted_by_sums_of_logarithms() -> None:
     """Only the tag that the first token all but excludes may come second."""
     table = Allowed(np.array([True, True]), np.array([[False, True], [True, False]]), np.array([True, True]))
-    allowed, crf = Transitions.of(table), CRF(2)
+    allowed, crf = AllowedTransitions.of(table), CRF(2)
     e = torch.tensor([[0.0, -200.0], [-200.0, 0.0], [0.0, -200.0], [0.0, -200.0]])
     sizes = torch.tensor([4])
     scores = (allowed.transitions, allowed.starts, allowed.ends)
-    sums = forward_backward(e, *scores, steps=Steps.of(sizes, e.device), reachable_2K=allowed.reachable)
+    sums = forward_backward(e, *scores, steps=ChainSteps.of(sizes, e.device), reachable_2K=allowed.reachable)
     assert sums.exact
     _, wanted = enumerate_all(crf, e, table)
     assert_close(sums.log_partition, wanted.logsumexp(0, keepdim=True).double())
@@ -179,7 +179,7 @@ def test_paths_too_small_for_products_are_counted_by_sums_of_logarithms() -> Non
 @settings(max_examples=30)
 @given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_a_ragged_batch_equals_its_sequences_one_by_one(lengths: list[int], seed: int) -> None:
-    crf, allowed = random_crf(3, seed), Transitions.of(BIO)
+    crf, allowed = random_crf(3, seed), AllowedTransitions.of(BIO)
     e = normal(seed, sum(lengths), 3, scale=3)
     tags = crf.viterbi(e, torch.tensor(lengths), allowed=allowed)
     together = (tags, crf.marginals(e, torch.tensor(lengths)), crf(e, tags, torch.tensor(lengths), allowed=allowed))
@@ -199,7 +199,7 @@ def test_a_ragged_batch_equals_its_sequences_one_by_one(lengths: list[int], seed
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 1000))
 def test_without_a_crf_the_best_allowed_tags_are_found(lengths: list[int], seed: int) -> None:
     e = normal(seed, sum(lengths), 3, scale=3).float()
-    found = constrained_viterbi(e, torch.tensor(lengths), Transitions.of(BIO))
+    found = constrained_viterbi(e, torch.tensor(lengths), AllowedTransitions.of(BIO))
     for own, tags in zip(e.split(lengths), found.split(lengths), strict=True):
         paths, scores = enumerate_all(CRF(3), own, BIO)
         assert tuple(tags.tolist()) == paths[int(scores.argmax())]
@@ -209,7 +209,7 @@ def test_without_a_crf_the_best_allowed_tags_are_found(lengths: list[int], seed:
 def test_no_illegal_tags_are_decoded_in_any_scheme(scheme: str) -> None:
     letters = LETTERS[scheme][1:] or "BI"
     labels = ["O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in letters)]
-    allowed = Transitions.of(legal_transitions(labels, scheme))
+    allowed = AllowedTransitions.of(legal_transitions(labels, scheme))
     lengths = [1, 2, 0, 7, 30, 3, 1, 12]
     e = normal(9, sum(lengths), len(labels), scale=5).float()
     crf = random_crf(len(labels), 9, 5).float()
@@ -238,8 +238,8 @@ def test_batches_of_next_to_nothing_have_gradients(lengths: list[int]) -> None:
 def test_tables_that_forbid_everything_and_emissions_that_do_not_fit_are_refused() -> None:
     dead = Allowed(np.array([True, False]), np.zeros((2, 2), np.bool_), np.array([True, True]))
     with pytest.raises(UsageError, match="no sequence of length 2"):
-        Transitions.of(dead)
+        AllowedTransitions.of(dead)
     with pytest.raises(UsageError, match="do not agree"):
-        Transitions.of(Allowed(BIO.starts, BIO.transitions[:2], BIO.ends))
+        AllowedTransitions.of(Allowed(BIO.starts, BIO.transitions[:2], BIO.ends))
     with pytest.raises(UsageError, match=r"wants emissions \[N, 3\], not \[4, 2\]"):
         CRF(3).viterbi(torch.zeros(4, 2), torch.tensor([4]))

@@ -23,7 +23,7 @@ from larvatus.inference.interpret.importance import head_importance
 from larvatus.inference.interpret.prune import zero_heads
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.masked_prediction import Questions, the_predictor
+from larvatus.models.masked_prediction import TokenQueries, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.transformer import TransformerConfig
@@ -104,9 +104,9 @@ def test_it_learns_predicts_and_gives_vectors(network: Network, tiny_tokenizer: 
     total, _ = network.loss(batch, {"masked-lm": 2.0})
     total.backward()
     assert all(p.grad is not None and p.grad.any() for p in network.encoder.parameters())
-    predictor, places = the_predictor(network, what="fill"), torch.tensor([2, 5])
+    predictor, places = require_predictor(network, what="fill"), torch.tensor([2, 5])
     logits = predictor.logits(batch.tokens, places)
-    asked = Questions(sequences=torch.tensor([0, 1]), ids=torch.tensor([8, 9]))
+    asked = TokenQueries(sequences=torch.tensor([0, 1]), ids=torch.tensor([8, 9]))
     found = predictor.log_probabilities(batch.tokens, places, asked)
     assert_close(found, logits.log_softmax(-1)[[0, 1], [8, 9]])
     for options, shape in (({}, (1, 8)), ({"layers": "all"}, (3, 1, 8)), ({"layers": "last2"}, (1, 8))):

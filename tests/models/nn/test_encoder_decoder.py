@@ -10,9 +10,9 @@ from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
+from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.relative import bucket
+from larvatus.models.nn.relative_bias import bucket
 
 V = 50
 READ = [[7, 8, 9, 11, 13, 2, 5, 1], [9, 4, 1], [3, 8, 7, 6, 5, 4, 3, 1], [12, 30, 31, 1]]
@@ -113,21 +113,23 @@ def test_what_is_written_token_by_token_from_the_cache_equals_one_pass(config: E
 def test_the_decoder_sees_no_later_token_and_no_other_sequence() -> None:
     """Bit for bit, and by the gradient: a state of sequence 0 hangs on its own past and its own text alone."""
     model = built(SHAPES[0], dtype=torch.float32)
-    read, ids, lengths = flat(READ), started(flat(WRITTEN).ids, flat(WRITTEN).lengths, 0), flat(WRITTEN).lengths
-    clean = model.decode(ids, lengths, Memory(model(read), read.lengths))
+    read, ids, lengths = flat(READ), shift_right(flat(WRITTEN).ids, flat(WRITTEN).lengths, 0), flat(WRITTEN).lengths
+    clean = model.decode(ids, lengths, EncoderOutput(model(read), read.lengths))
 
     changed = ids.clone()
     changed[3:] = (changed[3:] + 1) % V  # of sequence 0, tokens 3 and 4; and all others
     other = read.ids.clone()
     other[len(READ[0]) :] = (other[len(READ[0]) :] + 5) % V
-    memory = Memory(model(TokenBatch(other, read.lengths, read.positions, read.segments, read.words)), read.lengths)
+    memory = EncoderOutput(
+        model(TokenBatch(other, read.lengths, read.positions, read.segments, read.words)), read.lengths
+    )
     again = model.decode(changed, lengths, memory)
     assert torch.equal(again[:3], clean[:3])
     assert not torch.equal(again[3], clean[3])
 
     states = model(read).detach().requires_grad_()
     x = model.words(ids).detach().requires_grad_()
-    z = model.decoder(x, lengths, Memory(states, read.lengths))
+    z = model.decoder(x, lengths, EncoderOutput(states, read.lengths))
     z[2].square().sum().backward()
     assert x.grad is not None
     assert states.grad is not None

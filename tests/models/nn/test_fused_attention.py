@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from larvatus.models.nn.attention import fused
-from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import FlatLayout
 from larvatus.models.nn.block import post_norm
-from larvatus.models.nn.dropout import hashed, hashed_keep
+from larvatus.models.nn.dropout import hash_integers, hashed_keep
 
 
 class Properties:
@@ -28,14 +28,14 @@ class Properties:
 def test_kernels_serve_where_they_were_measured(monkeypatch, major, size, triton, expected) -> None:
     monkeypatch.setattr(fused, "TRITON", triton)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties(major))
-    assert fused.serves(torch.device("cuda"), size) is expected
-    assert not fused.serves(torch.device("cpu"), size)
+    assert fused.supports_fused_attention(torch.device("cuda"), size) is expected
+    assert not fused.supports_fused_attention(torch.device("cpu"), size)
 
 
-@pytest.mark.parametrize("sight", [Sight(), Sight(window=2), Sight(causal=True)])
+@pytest.mark.parametrize("sight", [AttentionMask(), AttentionMask(window=2), AttentionMask(causal=True)])
 def test_a_compiler_is_told_the_right_shapes(sight) -> None:
     qkv = torch.empty(7, 3, 2, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
-    layout = Packed(edges=torch.empty(3, dtype=torch.int32, device="meta"), limit=4)
+    layout = FlatLayout(edges=torch.empty(3, dtype=torch.int32, device="meta"), limit=4)
     out = fused.attend_fused(qkv, layout, sight, dropout=0.1)
     (gradient,) = torch.autograd.grad(out, qkv, torch.empty_like(out))
     assert (out.shape, out.dtype) == ((7, 2, 64), torch.bfloat16)
@@ -74,7 +74,7 @@ def test_the_hash_is_that_of_unsigned_numbers_and_takes_no_two_alike() -> None:
     numbers = torch.randint(-(1 << 31), (1 << 31) - 1, (50_000,), generator=torch.manual_seed(0)).unique()
     both = torch.cat([numbers, ~numbers]).unique().to(torch.int32)
     first, second = torch.tensor([123_456_789, -987_654_321], dtype=torch.int32)
-    hashes = hashed(both, first, second)
+    hashes = hash_integers(both, first, second)
     assert len(hashes.unique()) == len(both)
     signed = [int(number) for number in hashes[:200]]
     seed = (int(first), int(second) & 0xFFFFFFFF)

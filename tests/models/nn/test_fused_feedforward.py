@@ -13,7 +13,7 @@ from torch import nn
 
 from larvatus.models.nn import fused_feedforward
 from larvatus.models.nn.feedforward import FeedForward
-from larvatus.models.nn.fused_feedforward import feed_fused, serves
+from larvatus.models.nn.fused_feedforward import feed_fused, supports_fused_feedforward
 
 
 class Hopper:
@@ -36,12 +36,12 @@ def hopper(monkeypatch):
 def test_it_serves_two_plain_layers_that_learn(hopper) -> None:
     x = torch.empty(3, 8, device="meta").as_subclass(Meta)
     up, down = nn.Linear(8, 16), nn.Linear(16, 8)
-    assert serves(x, up, down)
-    assert not serves(torch.empty(3, 8), up, down)  # on the CPU
-    assert not serves(x, nn.Linear(8, 16, bias=False), down)
-    assert not serves(x, up, nn.Linear(16, 8).requires_grad_(False))
+    assert supports_fused_feedforward(x, up, down)
+    assert not supports_fused_feedforward(torch.empty(3, 8), up, down)  # on the CPU
+    assert not supports_fused_feedforward(x, nn.Linear(8, 16, bias=False), down)
+    assert not supports_fused_feedforward(x, up, nn.Linear(16, 8).requires_grad_(False))
     with torch.no_grad():
-        assert not serves(x, up, down)
+        assert not supports_fused_feedforward(x, up, down)
 
 
 def test_on_a_cpu_nothing_changes() -> None:

@@ -14,15 +14,15 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import larvatus.models.nn.attention.attention as attention_module
-import larvatus.models.nn.attention.packed as room
+import larvatus.models.nn.attention.fused as room
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
+from larvatus.models.nn.attention.attention_mask import AttentionMask, _wide_band, band
+from larvatus.models.nn.attention.fused import attend_flat
 from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
-from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.packed import attend_packed
-from larvatus.models.nn.attention.sight import Sight, _wide_band, band
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
 
 LENGTHS = [9, 3, 1, 12, 4, 9]
 WINDOW = 2
@@ -76,8 +76,8 @@ def near_mask(lengths: list[int], window: int) -> Tensor:
 @pytest.mark.parametrize("window", [1, WINDOW, 8, 50])
 def test_groups_of_one_length_see_the_window_and_nothing_else(window: int) -> None:
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    layout = Grouped.of(torch.tensor(LENGTHS))
-    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, Sight(window=window)))
+    layout = GroupedLayout.of(torch.tensor(LENGTHS))
+    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, AttentionMask(window=window)))
     assert_close(fast, local_loop(qkv, LENGTHS, window), rtol=1e-10, atol=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_the_band_is_inclusive_on_both_sides_and_none_where_all_is_seen() -> Non
 def test_a_band_made_in_an_evaluation_serves_training() -> None:
     _wide_band.cache_clear()
     qkv = normal(9, 3, 1, 4).requires_grad_()
-    layout, sight = Grouped.of(torch.tensor([9])), Sight(window=WINDOW)
+    layout, sight = GroupedLayout.of(torch.tensor([9])), AttentionMask(window=WINDOW)
     with torch.inference_mode():
         attend_grouped(qkv.detach(), layout, sight)
     attend_grouped(qkv, layout, sight).sum().backward()
@@ -128,7 +128,9 @@ def test_the_packed_kernel_is_told_the_window(monkeypatch: pytest.MonkeyPatch, d
 
     monkeypatch.setattr(room.torch.ops.aten, "_flash_attention_forward", flash)
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    packed = attend_packed(qkv, Packed.of(torch.tensor(LENGTHS), limit=16), Sight(window=WINDOW), dropout=dropout)
+    packed = attend_flat(
+        qkv, FlatLayout.of(torch.tensor(LENGTHS), limit=16), AttentionMask(window=WINDOW), dropout=dropout
+    )
     assert_close(packed, local_loop(qkv, LENGTHS, WINDOW), rtol=1e-10, atol=1e-12)
     assert given.pop("dropout") == dropout
     schema = torch._C._get_schema("aten::_flash_attention_forward", "")
@@ -166,7 +168,7 @@ def test_layers_0_3_6_see_everything_and_the_others_their_window() -> None:
         assert bool((states[0][0] != states[1][0]).any()) == far
     # without the global ones, a change travels 2 tokens a layer: layers 1 and 2 alone
     model = modern(layers=3)
-    layout, sight = Grouped.of(torch.tensor([20])), Sight(window=WINDOW)
+    layout, sight = GroupedLayout.of(torch.tensor([20])), AttentionMask(window=WINDOW)
     x = normal(20, 16)
     y = x.clone()
     y[19] += 1
@@ -191,7 +193,7 @@ def test_every_parameter_learns_and_no_layer_has_a_bias() -> None:
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler, of itself
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float = 0.0) -> Tensor:
+    def stand_in(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask, *, dropout: float = 0.0) -> Tensor:
         place = torch.arange(qkv_N3HK.shape[0])
         owner = torch.bucketize(place, layout.edges, right=True)
         seen = owner[:, None] == owner
@@ -203,7 +205,7 @@ def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytes
     model = modern()
     expected = [torch.cat(vectors(model, rows(lengths))) for lengths in ([9, 20, 3], [16, 16], [1, 30, 1])]
     monkeypatch.setattr(attention_module, "attend_packed", stand_in)
-    monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: Packed.of(lengths, limit=limit))
+    monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: FlatLayout.of(lengths, limit=limit))
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=True)
     for lengths, plain in zip(([9, 20, 3], [16, 16, 0], [1, 30, 1]), expected, strict=True):

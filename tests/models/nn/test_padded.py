@@ -6,10 +6,9 @@ import torch
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
-from larvatus.models.bundle.onnx_file import padded_inputs, portions
-from larvatus.models.heads.summary import pooled_padded, summary_tokens
+from larvatus.models.bundle.onnx_file import PaddedEncoder, padded_inputs, similar_lengths
+from larvatus.models.heads.pooling import pooled_padded, summary_tokens
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
-from larvatus.models.nn.padded import PaddedEncoder
 from larvatus.models.nn.transformer import TransformerConfig
 
 VARIANTS = {
@@ -64,7 +63,7 @@ def test_other_encoders_are_refused():
 
 def test_sequences_that_are_padded_together_are_all_there_and_of_nearly_one_length():
     lengths = np.random.default_rng(0).integers(1, 128, 400)
-    parts = list(portions(lengths))
+    parts = list(similar_lengths(lengths))
     assert sorted(np.concatenate(parts).tolist()) == list(range(400))
     assert all(
         lengths[part].max() * len(part) <= 1.3 * lengths[part].sum() or lengths[part].sum() < 512 for part in parts

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
-from larvatus.models.nn.attention import crossing, streams
-from larvatus.models.nn.attention.padding import Padding, kind_of
+from larvatus.models.nn.attention import cross_attention as crossing
+from larvatus.models.nn.attention import streams
+from larvatus.models.nn.attention.layout import Padding, length_class
 from larvatus.models.nn.encoder_base import Encoder
-from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, Memory
+from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, EncoderOutput
 from larvatus.models.nn.initialise import initialise
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
 
@@ -41,7 +42,7 @@ def read_and_written() -> tuple[Encoder, Result]:
     initialise(model, seed=3)
     model.eval()
     batch, written = tokens(LENGTHS, 1), tokens(WRITTEN, 2)
-    return model, lambda: model.decode(written.ids, written.lengths, Memory(model(batch), batch.lengths))
+    return model, lambda: model.decode(written.ids, written.lengths, EncoderOutput(model(batch), batch.lengths))
 
 
 def content_stream() -> tuple[Encoder, Result]:
@@ -70,7 +71,7 @@ def test_filled_up_blocks_give_what_exact_ones_give(
     block = Padding.block
     monkeypatch.setattr(Padding, "block", lambda self, x: laid.append(1) or block(self, x))
     for module in (crossing, streams):
-        monkeypatch.setattr(module, "kind_of", lambda lengths, *, padded: kind_of(lengths, padded=True))
+        monkeypatch.setattr(module, "kind_of", lambda lengths, *, padded: length_class(lengths, padded=True))
     filled = result()
     assert laid  # else nothing was compared
     assert_close(filled, exact, rtol=1e-5, atol=1e-6)

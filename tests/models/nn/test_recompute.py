@@ -14,9 +14,9 @@ from larvatus.data.text.vocabularies.characters import BEGIN, BYTES, END, INSIDE
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import Encoder
-from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, Memory
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
+from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, EncoderOutput
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.recompute import set_recomputing
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.nn.xlnet import XLNetConfig
 
@@ -41,7 +41,7 @@ def both_streams(encoder: Any) -> Tensor:
 
 
 def both_sides(encoder: Any) -> Tensor:
-    return encoder.decode(BATCH.ids, BATCH.lengths, Memory(encoder(BATCH), BATCH.lengths))
+    return encoder.decode(BATCH.ids, BATCH.lengths, EncoderOutput(encoder(BATCH), BATCH.lengths))
 
 
 def words_both_ways(encoder: Any) -> Tensor:
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Any, Callable[[Any], Tensor]]] = {
 
 def learnt(encoder: Any, read: Callable[[Any], Tensor], *, recomputes: bool) -> tuple[Tensor, list[Tensor], int]:
     """What it reads, the gradient of each parameter, and bytes kept for the backward pass."""
-    set_recomputing(encoder, recomputes)
+    set_activation_checkpointing(encoder, recomputes)
     kept: dict[int, int] = {}
 
     def count(tensor: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def test_layers_computed_again_give_the_same_bits_and_keep_less(name: str) -> No
 def test_what_learns_nothing_is_computed_once() -> None:
     encoder = TransformerConfig(**SHAPE).build(40).eval()
     initialise(encoder, seed=1, std=0.3)
-    set_recomputing(encoder, True)
+    set_activation_checkpointing(encoder, True)
     calls = []
     handle = encoder.blocks[0].register_forward_hook(lambda *given: calls.append(1))
     with torch.no_grad():

@@ -19,10 +19,10 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
+from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.grouped import attend_grouped
-from larvatus.models.nn.attention.layout import Grouped, Packed
-from larvatus.models.nn.attention.sight import Sight
-from larvatus.models.nn.relative import RelativeBias, bucket
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
+from larvatus.models.nn.relative_bias import RelativeBias, bucket
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -124,7 +124,7 @@ def test_groups_add_the_bias_of_the_distance(window: int, dropout: float) -> Non
     with torch.no_grad():
         relative.weight.copy_(normal(8, 2, item=1))
         bias = relative.table(max(LENGTHS) + 3)  # longer than need be: a shorter sequence has its corner
-        layout, sight = Grouped.of(torch.tensor(LENGTHS)), Sight(window=window, bias=bias)
+        layout, sight = GroupedLayout.of(torch.tensor(LENGTHS)), AttentionMask(window=window, bias=bias)
         fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, sight, dropout=dropout))
         slow = biased_loop(qkv, LENGTHS, relative.weight, distance=20, window=window)
     assert_close(fast, slow, rtol=1e-9, atol=1e-10)
@@ -146,22 +146,22 @@ def test_the_bias_learns_and_all_layers_share_it() -> None:
     )
 
 
-@pytest.mark.parametrize(("buckets", "kind"), [(0, Packed), (8, Grouped)])
+@pytest.mark.parametrize(("buckets", "kind"), [(0, FlatLayout), (8, GroupedLayout)])
 def test_on_cuda_a_bias_makes_groups_where_packing_has_no_place_for_it(
     monkeypatch: pytest.MonkeyPatch, buckets: int, kind: type
 ) -> None:
     """There is no CUDA here, so lengths that claim to be there; in half precision they would be packed."""
     model = Transformer(msgspec.structs.replace(SMALL, relative_buckets=buckets), vocabulary=30)
     here = torch.tensor([4, 3])
-    grouped, packed = Grouped.of(here), Packed.of(here, limit=4)
-    monkeypatch.setattr(Grouped, "of", lambda lengths: grouped)
-    monkeypatch.setattr(Packed, "of", lambda lengths, *, limit: packed)
+    grouped, packed = GroupedLayout.of(here), FlatLayout.of(here, limit=4)
+    monkeypatch.setattr(GroupedLayout, "of", lambda lengths: grouped)
+    monkeypatch.setattr(FlatLayout, "of", lambda lengths, *, limit: packed)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
     there: Any = SimpleNamespace(device=torch.device("cuda"))
     layout = model.layout(there, limit=4)
     assert type(layout) is kind
-    if isinstance(layout, Grouped):
+    if isinstance(layout, GroupedLayout):
         bias = model.sights(torch.tensor([0, 1, 2, 3, 0, 1, 2]), longest=4)[0].bias
         assert bias is not None
         assert bias.shape == (2, 4, 4)

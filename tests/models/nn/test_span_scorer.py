@@ -11,8 +11,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from larvatus.core.rng import stream
-from larvatus.models.nn.span_index import SpanIndex
-from larvatus.models.nn.span_scorer import SpanScorer
+from larvatus.models.nn.span_scorer import SpanIndex, SpanScorer
 
 REPRESENTATIONS = ["mean", "boundaries", "attention", "self-attention"]
 

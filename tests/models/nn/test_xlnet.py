@@ -17,10 +17,10 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.rng import stream
-from larvatus.models.nn.attention.streams import Streams
+from larvatus.models.nn.attention.streams import StreamLayout
 from larvatus.models.nn.lora import LoRAConfig, add_lora, merge_lora
-from larvatus.models.nn.segment_memory import Memory
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
+from larvatus.models.nn.xlnet_layers import SegmentMemory
 
 LENGTHS = (9, 5, 9, 1, 7)
 VOCABULARY = 40
@@ -156,7 +156,7 @@ def test_a_segment_read_with_memory_sees_every_state_kept_of_those_before_it() -
     """Sequences of other lengths remember other numbers of states; each is as if alone."""
     encoder, lengths = build(memory=6), (4, 9)
     segments = [tokens(lengths), tokens((5, 2)), tokens((3, 3))]
-    memory: Memory | None = None
+    memory: SegmentMemory | None = None
     together = []
     for batch in segments:
         states, memory = encoder.with_memory(batch, memory)
@@ -165,7 +165,7 @@ def test_a_segment_read_with_memory_sees_every_state_kept_of_those_before_it() -
     assert memory.lengths.tolist() == [6, 6]
     assert memory.states[0].shape == (12, 16)
     for number in range(2):
-        alone: Memory | None = None
+        alone: SegmentMemory | None = None
         for batch, states in zip(segments, together, strict=True):
             first = int(batch.lengths[:number].sum())
             here = slice(first, first + int(batch.lengths[number]))
@@ -221,7 +221,7 @@ def test_a_sequence_longer_than_the_model_reads_is_refused() -> None:
 
 
 def test_groups_are_of_equal_sequences_and_empty_ones_are_left_out() -> None:
-    streams = Streams.of(torch.tensor([3, 0, 2, 3]), places=torch.tensor([0, 3, 6, 7]))
+    streams = StreamLayout.of(torch.tensor([3, 0, 2, 3]), places=torch.tensor([0, 3, 6, 7]))
     assert [(g.count, g.length, g.asked) for g in streams.groups] == [(1, 2, 1), (1, 3, 1), (1, 3, 2)]
     assert streams.tokens.arrange(torch.arange(8)).tolist() == [3, 4, 0, 1, 2, 5, 6, 7]
     assert streams.places.tolist() == [0, 0, 1, 2]

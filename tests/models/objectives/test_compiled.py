@@ -16,10 +16,10 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.models.network import Network
-from larvatus.models.nn import Transformer, TransformerConfig, fill, on_device
-from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import Sight
-from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, combine
+from larvatus.models.nn import Transformer, TransformerConfig, fill_batch, on_device
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, weighted_sum
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)
 COUNTS = {"masked-lm": 5.0, "next-sentence": 4.0, "replaced-tokens": 20.0}
@@ -49,7 +49,7 @@ def make(lengths: list[int], item: int) -> TrainingBatch[Ints]:
 BATCHES = [make(lengths, item) for item, lengths in enumerate(([6, 4, 9, 2], [5, 5, 2, 3], [9, 1, 1, 14]))]
 
 
-def varlen_stand_in(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float = 0.0) -> Tensor:
+def varlen_stand_in(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask, *, dropout: float = 0.0) -> Tensor:
     """What the CUDA kernel computes from the same arguments, on a machine without one: all pairs of tokens, masked."""
     owner_N = torch.bucketize(torch.arange(qkv_N3HK.shape[0]), layout.edges, right=True)
     q, k, v = qkv_N3HK.permute(1, 2, 0, 3)
@@ -57,11 +57,11 @@ def varlen_stand_in(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: 
 
 
 def check(model: Network, compiled: torch.nn.Module, batch: TrainingBatch[Ints]) -> None:
-    filled = fill(batch, tokens=48, sequences=9, targets=8, limit=16, pad_id=0)
+    filled = fill_batch(batch, tokens=48, sequences=9, targets=8, limit=16, pad_id=0)
     gradients = []
     for runner, step in ((model, batch), (compiled, filled)):
         model.zero_grad()
-        total = combine(runner(on_device(step, "cpu"), limit=16), COUNTS)
+        total = weighted_sum(runner(on_device(step, "cpu"), limit=16), COUNTS)
         total.backward()
         gradients.append([total.detach(), *(parameter.grad for parameter in model.parameters())])
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
@@ -80,7 +80,7 @@ def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
     counter = CompileCounterWithBackend("aot_eager")
     if packed:  # as on CUDA: the whole step is one graph
         monkeypatch.setattr(larvatus.models.nn.attention.attention, "attend_packed", varlen_stand_in)
-        monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: Packed.of(lengths, limit=limit))
+        monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: FlatLayout.of(lengths, limit=limit))
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=packed)
     check(model, compiled, BATCHES[0])
     graphs = counter.frame_count

@@ -18,9 +18,9 @@ from larvatus.core.errors import DataError, RecipeError, UsageError
 from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels, PairLabels
 from larvatus.core.rng import stream
 from larvatus.models.network import Network, ObjectiveConfig
-from larvatus.models.nn import TransformerConfig, fill, on_device
-from larvatus.models.nn.buckets import filler_lengths
-from larvatus.models.objectives import Loss, MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig, combine
+from larvatus.models.nn import TransformerConfig, fill_batch, on_device
+from larvatus.models.nn.static_shapes import filler_lengths
+from larvatus.models.objectives import Loss, MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig, weighted_sum
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 
 VOCABULARY = 60
@@ -96,7 +96,7 @@ def test_sentence_order_takes_no_sentence_pairs_and_fillers_change_no_loss() -> 
     with pytest.raises(DataError, match="sentence-order needs segments in and out of order"):
         model(on_device(pairs, "cpu"))
     order = TrainingBatch(tokens=pairs.tokens, targets={OrderLabels: OrderLabels(labels=np.array([1, 0, 1]))})
-    filled = fill(order, tokens=32, sequences=8, targets=0, limit=16, pad_id=0)
+    filled = fill_batch(order, tokens=32, sequences=8, targets=0, limit=16, pad_id=0)
     assert filled.targets[OrderLabels].labels.tolist() == [1, 0, 1, *[-100] * 5]
     with torch.no_grad():
         bare, full = (model(on_device(batch, "cpu"))["sentence-order"] for batch in (order, filled))
@@ -205,7 +205,7 @@ def test_a_batch_filled_to_fixed_totals_has_the_same_losses_and_gradients(
     tokens: int, sequences: int, targets: int
 ) -> None:
     model, batch = build(), make([6, 4, 9, 4], 6)
-    filled = fill(batch, tokens=tokens, sequences=sequences, targets=targets, limit=16, pad_id=0)
+    filled = fill_batch(batch, tokens=tokens, sequences=sequences, targets=targets, limit=16, pad_id=0)
     assert (filled.tokens.size, filled.tokens.count) == (tokens, sequences)
     assert int(filled.tokens.lengths.sum()) == tokens
     assert int(filled.tokens.lengths.max()) <= 16
@@ -226,9 +226,9 @@ def test_a_batch_that_does_not_fit_its_totals_is_refused() -> None:
     for totals in ((18, 9, 6, 16), (64, 3, 6, 16), (64, 9, 6, 8)):
         tokens, sequences, targets, limit = totals
         with pytest.raises(UsageError, match="does not fit"):
-            fill(batch, tokens=tokens, sequences=sequences, targets=targets, limit=limit, pad_id=0)
+            fill_batch(batch, tokens=tokens, sequences=sequences, targets=targets, limit=limit, pad_id=0)
     with pytest.raises(UsageError, match="6 predicted tokens does not fit 5"):
-        fill(batch, tokens=64, sequences=12, targets=5, limit=16, pad_id=0)
+        fill_batch(batch, tokens=64, sequences=12, targets=5, limit=16, pad_id=0)
     assert filler_lengths(np.array([3]), tokens=10, sequences=6, limit=3).tolist() == [3, 3, 3, 1, 0, 0]
 
 
@@ -237,7 +237,7 @@ def test_weights_of_objectives_and_counts_of_the_step_enter_the_total() -> None:
         "a": Loss(total=torch.tensor(6.0), count=torch.tensor(3)),
         "b": Loss(total=torch.tensor(4.0), count=torch.tensor(2), weight=0.5),
     }
-    assert float(combine(losses, {"a": 12, "b": 2})) == pytest.approx(0.5 + 1.0)
+    assert float(weighted_sum(losses, {"a": 12, "b": 2})) == pytest.approx(0.5 + 1.0)
 
 
 def test_building_is_a_function_of_the_seed_and_leaves_torch_alone() -> None:

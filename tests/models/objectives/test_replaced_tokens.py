@@ -24,12 +24,15 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.rng import stream
 from larvatus.data.corruption import MaskVocabulary, SampledConfig, corrupt
-from larvatus.models.network import Network, ObjectiveConfig, generator_of
-from larvatus.models.nn import TransformerConfig, fill, on_device
-from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig, combine
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
-from larvatus.models.objectives.replaced_tokens import replaced
-from larvatus.models.objectives.sampling import inverse_cdf
+from larvatus.models.network import Network, ObjectiveConfig, generator_config
+from larvatus.models.nn import TransformerConfig, fill_batch, on_device
+from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig, weighted_sum
+from larvatus.models.objectives.linear_cross_entropy import (
+    inverse_cdf,
+    linear_cross_entropy,
+    linear_cross_entropy_and_samples,
+)
+from larvatus.models.objectives.replaced_tokens import replace_tokens
 
 VOCABULARY = 60
 MODEL = TransformerConfig(
@@ -133,7 +136,7 @@ def test_hidden_tokens_become_samples_and_a_sample_that_hits_is_no_replacement()
     masked = batch.targets[MaskedTokens]
     samples = (masked.ids + 1).remainder(VOCABULARY)
     samples[::3] = masked.ids[::3]
-    out = replaced(batch, samples)
+    out = replace_tokens(batch, samples)
     original = batch.tokens.ids.clone()
     original[masked.places] = masked.ids
     labels = out.targets[ReplacedTokens].labels
@@ -148,13 +151,13 @@ def test_a_batch_filled_to_fixed_totals_has_the_same_losses_and_gradients(
     tokens: int, sequences: int, targets: int
 ) -> None:
     model, batch = build(), make()
-    filled = fill(batch, tokens=tokens, sequences=sequences, targets=targets, limit=64, pad_id=0)
+    filled = fill_batch(batch, tokens=tokens, sequences=sequences, targets=targets, limit=64, pad_id=0)
     found = []
     for step in (batch, filled):
         model.zero_grad()
         losses = model(on_device(step, "cpu"), accuracy=True)
         assert {n: int(loss.count) for n, loss in losses.items()} == counts_of(batch)
-        total = combine(losses, counts_of(batch))
+        total = weighted_sum(losses, counts_of(batch))
         total.backward()
         sums = [losses["replaced-tokens"].correct, losses["replaced-tokens"].positive]
         found.append([total.detach(), *sums, *(parameter.grad.clone() for parameter in model.parameters())])
@@ -316,7 +319,7 @@ def test_a_generator_has_the_published_sizes(
 
 def test_what_cannot_work_is_refused_with_the_way_out() -> None:
     with pytest.raises(RecipeError, match=r'add \[\[objectives\]\] with type = "masked-lm"'):
-        generator_of(MODEL, [ReplacedTokensConfig()])
+        generator_config(MODEL, [ReplacedTokensConfig()])
     for wrong, says in (({"weight": -1}, "weight = -1"), ({"generator": 1.5}, "generator = 1.5")):
         with pytest.raises(RecipeError, match=says):
             msgspec.convert({"type": "replaced-tokens", **wrong}, ObjectiveConfig)

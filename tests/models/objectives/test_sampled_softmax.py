@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from larvatus.models.nn.buckets import IGNORE
-from larvatus.models.objectives.sampled_softmax import log_normalisers, log_uniform, sampled_cross_entropy
+from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.objectives.word_lm import log_normalisers, log_uniform, sampled_cross_entropy
 
 V, P, HEAD = 300, 6, 20
 

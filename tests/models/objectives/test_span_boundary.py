@@ -17,7 +17,7 @@ from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
 from larvatus.data.corruption import MaskVocabulary, SpansConfig, corrupt
 from larvatus.models.network import Network, ObjectiveConfig
-from larvatus.models.nn import TransformerConfig, fill, on_device
+from larvatus.models.nn import TransformerConfig, fill_batch, on_device
 from larvatus.models.objectives import MaskedLMConfig, SpanBoundaryConfig
 
 VOCABULARY = 60
@@ -119,7 +119,7 @@ def test_a_batch_filled_to_fixed_totals_has_the_same_losses_and_gradients(
 ) -> None:
     model, batch = build(), make()
     count = batch.targets[SpanTargets].count
-    filled = fill(batch, tokens=tokens, sequences=sequences, targets=targets, limit=64, pad_id=0)
+    filled = fill_batch(batch, tokens=tokens, sequences=sequences, targets=targets, limit=64, pad_id=0)
     grown = filled.targets[SpanTargets]
     assert {len(a) for a in (grown.left, grown.right, grown.place, grown.ids)} == {targets}
     found = []

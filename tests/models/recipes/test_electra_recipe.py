@@ -3,7 +3,7 @@
 import pytest
 
 from larvatus.core.errors import RecipeError
-from larvatus.models.network import Network, generator_of
+from larvatus.models.network import Network, generator_config
 from larvatus.models.recipes import read_recipe, recipe_table
 
 
@@ -26,7 +26,7 @@ def test_electra_says_what_clark_et_al_published():
     assert electra.schedule.warmup * electra.schedule.steps == 10_000
     assert (electra.optimizer.rate, electra.optimizer.decay, electra.optimizer.epsilon) == (5e-4, 0.01, 1e-6)
     assert [(p.share, p.length) for p in electra.phases] == [(1.0, 128)]
-    generator = generator_of(model, electra.objectives)
+    generator = generator_config(model, electra.objectives)
     assert (generator.layers, generator.hidden, generator.heads, generator.inner) == (12, 64, 1, 256)
 
 

@@ -5,17 +5,17 @@ import tomllib
 import pytest
 
 from larvatus.core.errors import RecipeError
+from larvatus.core.run_identity import changed_fields
 from larvatus.models.recipes import (
     SIZES,
     Phase,
+    parse_recipe,
     read_recipe,
     recipe_names,
-    recipe_of,
     recipe_table,
     recipe_toml,
     steps_of_phases,
 )
-from larvatus.training.engine.checkpoint import changed_fields
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(nam
         own = (12, 256, 4) if (name, size) == ("electra", "small") else SIZES[size]  # the published ELECTRA-Small
         if hasattr(recipe.model, "heads"):  # those of elmo: test_elmo_run.py
             assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == own
-        assert recipe_of(recipe_table(recipe), where=name) == recipe
+        assert parse_recipe(recipe_table(recipe), where=name) == recipe
 
 
 def test_later_words_win_file_then_size_then_settings():
@@ -270,8 +270,8 @@ def test_a_recipe_may_do_without_corruption():
     recipe = read_recipe("bert", settings=["corruption=none", pairs])
     assert recipe.corruption is None
     assert recipe.words_per_token == 0
-    assert recipe_of(tomllib.loads(recipe_toml(recipe)), where="shown") == recipe
-    assert recipe_of(recipe_table(recipe), where="saved") == recipe
+    assert parse_recipe(tomllib.loads(recipe_toml(recipe)), where="shown") == recipe
+    assert parse_recipe(recipe_table(recipe), where="saved") == recipe
     with pytest.raises(
         RecipeError, match=r'needs hidden tokens, but there is no corruption; set corruption\.type = "tokens"'
     ):
@@ -299,7 +299,7 @@ def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
     said = read_recipe("bert", size="tiny", settings=["model.type=transformer"])
     assert said == read_recipe("bert", size="tiny")
     assert "type" not in recipe_table(said)["model"]  # as before there was a choice: runs and directories go on
-    assert recipe_of(recipe_table(said), where="table") == said
+    assert parse_recipe(recipe_table(said), where="table") == said
     mine = recipe_file('base = "bert"\n[model]\ntype = "transformer"\nlayers = 3')
     assert (read_recipe(mine).model.layers, read_recipe(mine).model.hidden) == (3, 768)
 

@@ -4,7 +4,7 @@ import pytest
 
 from larvatus.models.network import Network
 from larvatus.models.recipes import SIZES, read_recipe, recipe_names, recipe_table
-from larvatus.models.recipes.reading import recipe_text
+from larvatus.models.recipes.files import recipe_text
 
 PUBLISHED = {  # rate, steps of warm-up, steps, as the papers' tables have them; XLM-R takes RoBERTa's
     ("roberta", "base"): (6e-4, 24_000, 500_000),

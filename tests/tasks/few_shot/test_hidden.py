@@ -15,7 +15,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.labelled.records import Place, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.few_shot.hidden import HiddenPrompts
 from larvatus.tasks.few_shot.settings import FewTraining
@@ -76,7 +76,7 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
     config, beside = prompt_config(still, pattern=PATTERN, words=WORDS), hidden_of(still)
     gradients = {}
     for name, given in (("both", beside), ("alone", None)):
-        model = with_head(still, config, seed=0)[0].network
+        model = attach_head(still, config, seed=0)[0].network
         _, data = labelled_prompts(still, examples(8, 1), config, Windows.of(still, length=None))
         settings = FineTuneConfig(epochs=1, batch=8, clip=0.0, rate=1e-3)
         runtime = Runtime(microbatch=microbatch)
@@ -86,7 +86,7 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
         with training.clock:
             training.step()
         gradients[name] = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    model = with_head(still, config, seed=0)[0].network
+    model = attach_head(still, config, seed=0)[0].network
     batch = on_device(beside.batch(0, seed=3), "cpu")
     targets, words = batch.targets[MaskedTokens], model.heads["verbaliser"].words
     logits = words.logits(model.encoder(batch.tokens)[targets.places], model.encoder.word_vectors)

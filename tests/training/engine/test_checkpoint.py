@@ -9,17 +9,16 @@ import torch
 from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError
+from larvatus.core.run_identity import FieldChange, changed_fields
 from larvatus.training.engine.checkpoint import (
-    Changed,
     Checkpoints,
-    changed_fields,
+    Provenance,
     refuse_other_kind,
     restore_weights,
 )
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.snapshot import Made
 
-MADE = Made.here(Runtime())
+MADE = Provenance.here(Runtime())
 
 
 class Reached(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +64,7 @@ def test_what_is_refused_is_refused_before_anything_is_said(tmp_path: Path) -> N
     def refuse(checkpoint: object) -> None:
         raise ArtefactError("of another run")
 
-    other = Made.here(Runtime(microbatch=8))
+    other = Provenance.here(Runtime(microbatch=8))
     with pytest.raises(ArtefactError, match="of another run"):
         checkpoints(tmp_path, told).resume(refuse=refuse, made=other)
     assert not told
@@ -89,4 +88,4 @@ def test_weights_are_put_back_in_place_and_only_where_all_fit(tmp_path: Path) ->
 def test_what_changed_is_named_by_its_field() -> None:
     before = {"a": {"b": [1, 2]}, "c": [1], "d": 0}
     now = {"a": {"b": [1, 3]}, "c": [1, 2], "d": 0, "e": None}
-    assert changed_fields(before, now) == [Changed("a.b.1", 2, 3), Changed("c", [1], [1, 2])]
+    assert changed_fields(before, now) == [FieldChange("a.b.1", 2, 3), FieldChange("c", [1], [1, 2])]

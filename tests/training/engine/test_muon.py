@@ -17,10 +17,10 @@ from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_table
 from larvatus.training.engine import matrices
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.matrices import hidden_matrices
 from larvatus.training.engine.muon import Muon, orthogonalised
 from larvatus.training.engine.optimizer import build_optimizer, optimizer_tensors, restore_optimizer, set_rate
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
 from tests.conftest import SMALL

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import OrderLabels, PairLabels, add_text_targets
 from larvatus.data.corruption import MaskVocabulary, corrupt
-from larvatus.models.nn.attention.layout import Grouped
+from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.recipes import read_recipe
 from tests.conftest import SMALL
 from tests.training.engine.test_step import stepper
@@ -61,14 +61,14 @@ def test_a_step_is_launched_without_waiting_for_the_device(name: str, monkeypatc
     ready = [steps.prepare(batch_for(recipe), limit=32) for _ in range(2)]
     steps.launch(ready[0], step=0, rate=1e-3).check()  # the optimizer makes its moments
 
-    planned = Grouped.of
+    planned = GroupedLayout.of
 
-    def of(lengths: Any) -> Grouped:
+    def of(lengths: Any) -> GroupedLayout:
         with torch.utils._python_dispatch._disable_current_modes():
-            layout: Grouped = planned(lengths)
+            layout: GroupedLayout = planned(lengths)
         return layout
 
-    monkeypatch.setattr(Grouped, "of", staticmethod(of))
+    monkeypatch.setattr(GroupedLayout, "of", staticmethod(of))
 
     def waits(*args: object, **kwargs: object) -> Any:
         raise AssertionError("the host reads a tensor")

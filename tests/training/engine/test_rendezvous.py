@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from larvatus.core.errors import UsageError
-from larvatus.training.engine import distribution, rendezvous
+from larvatus.training.engine import ranks, rendezvous
 from larvatus.training.engine.launch import Launch, launch
-from larvatus.training.engine.rendezvous import refuse_impossible, waiting_in_words
+from larvatus.training.engine.rendezvous import check_address, describe_wait
 
 NOWHERE = "203.0.113.7"
 """Of the addresses that no machine has (RFC 5737)."""
@@ -37,34 +37,34 @@ def rank(number: int, port: int, address: str = "127.0.0.1") -> Launch:
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_address_that_cannot_be_resolved_is_refused(number: int, free_port: int) -> None:
     with pytest.raises(UsageError, match=r"MASTER_ADDR=no-such-host\.invalid cannot be resolved .*machine of rank 0"):
-        refuse_impossible(rank(number, free_port, "no-such-host.invalid"), {})
+        check_address(rank(number, free_port, "no-such-host.invalid"), {})
     with pytest.raises(UsageError, match="cannot be resolved"):
-        refuse_impossible(rank(number, free_port, "x" * 100), {})
+        check_address(rank(number, free_port, "x" * 100), {})
 
 
 def test_rank_0_refuses_an_address_of_no_interface_and_others_do_not(free_port: int) -> None:
     with pytest.raises(UsageError, match=f"MASTER_ADDR={NOWHERE} is no address of this machine"):
-        refuse_impossible(rank(0, free_port, NOWHERE), {})
-    refuse_impossible(rank(1, free_port, NOWHERE), {})
+        check_address(rank(0, free_port, NOWHERE), {})
+    check_address(rank(1, free_port, NOWHERE), {})
 
 
 def test_rank_0_refuses_a_port_that_is_taken(silent_service: int, free_port: int) -> None:
     with pytest.raises(UsageError, match=f"MASTER_PORT={silent_service} is taken by another program"):
-        refuse_impossible(rank(0, silent_service), {})
-    refuse_impossible(rank(0, free_port), {})
-    refuse_impossible(rank(1, silent_service), {})  # it cannot know whether rank 0 listens there
-    refuse_impossible(rank(0, silent_service), {"TORCHELASTIC_USE_AGENT_STORE": "True"})  # torchrun itself does
+        check_address(rank(0, silent_service), {})
+    check_address(rank(0, free_port), {})
+    check_address(rank(1, silent_service), {})  # it cannot know whether rank 0 listens there
+    check_address(rank(0, silent_service), {"TORCHELASTIC_USE_AGENT_STORE": "True"})  # torchrun itself does
 
 
 def test_port_0_is_no_meeting_place() -> None:
     with pytest.raises(UsageError, match="MASTER_PORT=0"):
-        refuse_impossible(rank(1, 0), {})
+        check_address(rank(1, 0), {})
 
 
 def test_in_a_pod_names_and_service_addresses_may_come_later(free_port: int) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    refuse_impossible(rank(1, free_port, "no-such-host.invalid"), pod)
-    refuse_impossible(rank(0, free_port, NOWHERE), pod)
+    check_address(rank(1, free_port, "no-such-host.invalid"), pod)
+    check_address(rank(0, free_port, NOWHERE), pod)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_numbers_that_are_none_or_out_of_range_are_refused(name: str, value: str
 def test_ranks_refuse_before_they_wait(silent_service: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": silent_service}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(distribution, "_met", lambda launched: pytest.fail("it waits for rank 1"))
-    with pytest.raises(UsageError, match="is taken by another program"), distribution.ranks("cpu"):
+    monkeypatch.setattr(ranks, "_met", lambda launched: pytest.fail("it waits for rank 1"))
+    with pytest.raises(UsageError, match="is taken by another program"), ranks.ranks("cpu"):
         pass
 
 
@@ -96,13 +96,13 @@ def test_a_rank_that_waits_says_for_whom(
 
     def words(launched: Launch, limit_s: float) -> str:
         said.set()
-        return waiting_in_words(launched, limit_s)
+        return describe_wait(launched, limit_s)
 
     monkeypatch.setattr(rendezvous, "FIRST_WORD_S", 0.01)
-    monkeypatch.setattr(rendezvous, "waiting_in_words", words)
-    monkeypatch.setattr(distribution, "rendezvous", waits)
+    monkeypatch.setattr(rendezvous, "describe_wait", words)
+    monkeypatch.setattr(ranks, "rendezvous", waits)
     with pytest.raises(UsageError, match="did not meet"):
-        distribution._met(launched)
+        ranks._met(launched)
     where = f"127.0.0.1:{silent_service} (MASTER_ADDR, MASTER_PORT)"
     assert f"larvatus: rank 1 of 2 waits for rank 0 at {where}" in capsys.readouterr().err
     assert not [thread for thread in threading.enumerate() if thread.name == "rendezvous"]
@@ -110,4 +110,4 @@ def test_a_rank_that_waits_says_for_whom(
 
 def test_rank_0_says_which_ranks_it_waits_for() -> None:
     launched = Launch(rank=0, count=4, address="gpu07", port=20017)
-    assert waiting_in_words(launched, 600).startswith("rank 0 of 4 waits for ranks 1 to 3 at gpu07:20017")
+    assert describe_wait(launched, 600).startswith("rank 0 of 4 waits for ranks 1 to 3 at gpu07:20017")

@@ -8,7 +8,7 @@ import torch
 from transformers import get_linear_schedule_with_warmup
 
 from larvatus.models.recipes import ScheduleConfig
-from larvatus.training.engine.schedule import learning_rate
+from larvatus.training.engine.optimizer import learning_rate
 
 
 def rates(steps=200, **settings):

@@ -13,11 +13,11 @@ import torch
 from larvatus.core.arrays import constant_array, is_constant
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
-from larvatus.training.engine.distribution import Ranks
+from larvatus.models.nn.static_shapes import fill_batch
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.staging import Stage, Staged
-from larvatus.training.engine.step import generator_untouched
+from larvatus.training.engine.step import unused_generator
 from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 
@@ -63,7 +63,7 @@ def test_the_generator_is_kept_where_something_is_drawn_and_left_alone_elsewhere
     before = torch.get_rng_state()
     quiet(batch_of([30, 7, 12]), step=0, rate=1e-3, limit=48)
     assert torch.equal(before, torch.get_rng_state())
-    with pytest.raises(AssertionError, match="drew random numbers"), generator_untouched("cpu"):
+    with pytest.raises(AssertionError, match="drew random numbers"), unused_generator("cpu"):
         torch.rand(1)
 
 
@@ -88,7 +88,7 @@ def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
 
 
 def _filled(batch: TrainingBatch[Any]) -> TrainingBatch[Any]:
-    return fill(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
+    return fill_batch(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
 
 
 def test_copies_run_on_a_stream_of_their_own_and_the_reader_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import torch
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.models.network import Network
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
 

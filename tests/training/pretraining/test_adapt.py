@@ -26,15 +26,14 @@ from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining import checkpoint as checkpoints
-from larvatus.training.pretraining.adapt import AdaptedTexts, ModelsVocabulary
-from larvatus.training.pretraining.adapted_recipe import adapted_recipe
+from larvatus.training.pretraining.adapt import AdaptedTexts, ParentVocabulary, adapted_recipe
 from larvatus.training.pretraining.domains import hidden_words, word_loss
-from larvatus.training.pretraining.held_out import held_out_batches
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.origin import Origin
+from larvatus.training.pretraining.evaluation import held_out_batches
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
 from tests.conftest import SMALL
@@ -47,10 +46,10 @@ NOUNS = ["bailiff", "tribunal", "plaintiff", "adjournment", "magistrate"]
 def parent(prepared, tmp_path_factory):
     """A model of the embedded text: its directory, and what it scores on held-out text."""
     out = tmp_path_factory.mktemp("parent") / "run"
-    job = Job(
+    job = PretrainingJob(
         recipe=read_recipe("bert", settings=SMALL), out=out, budget=Budget(steps=12), evaluate_every=100, save_every=12
     )
-    return out, train(job, lambda: prepared, Watcher())
+    return out, train(job, lambda: prepared, Reporter())
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +70,15 @@ def adapt(parent, law, prepared, tmp_path):
     def run(name, *, steps=4, corpus=law, valid=None, old=prepared.valid, add_words=(), origin=None, **options):
         out = tmp_path / name
         console = Console(record=True, file=io.StringIO(), width=200)
-        origin = Origin.load(Path(origin or parent[0]), out=out)
+        origin = ParentModel.load(Path(origin or parent[0]), out=out)
         recipe = adapted_recipe(origin.bundle, settings=options.pop("settings", ())).recipe
         texts = functools.partial(
-            prepare, recipe, [str(corpus)], out=out, valid=valid, options=TextOptions(), watcher=Watcher(console)
+            prepare, recipe, [str(corpus)], out=out, valid=valid, options=TextOptions(), reporter=Reporter(console)
         )
         budget = Budget(steps=steps)
-        job = Job(recipe=recipe, out=out, budget=budget, origin=origin, evaluate_every=100, **options)
+        job = PretrainingJob(recipe=recipe, out=out, budget=budget, origin=origin, evaluate_every=100, **options)
         train(
-            job, AdaptedTexts(ModelsVocabulary(origin, add_words), texts, str(old) if old else None), Watcher(console)
+            job, AdaptedTexts(ParentVocabulary(origin, add_words), texts, str(old) if old else None), Reporter(console)
         )
         return console.export_text()
 
@@ -100,7 +99,7 @@ def test_it_begins_where_the_parent_stands(parent, prepared, adapt, tmp_path):
         assert (found["loss before"], found["accuracy before"]) == (score.loss, score.accuracy)
         assert found["loss after"] != score.loss
     assert f"from {path}: encoder and masked-lm and next-sentence taken" in " ".join(said.split())
-    origin = Origin.load(path, out=tmp_path / "other")
+    origin = ParentModel.load(path, out=tmp_path / "other")
     started = origin.start(read_recipe("bert", settings=SMALL), seed=5)
     assert (started.taken, started.new, started.left) == (("masked-lm", "next-sentence"), (), ())
     own = origin.bundle.network.state_dict()
@@ -119,7 +118,7 @@ def test_the_new_domain_is_learnt_and_the_lineage_is_told(parent, adapt, tmp_pat
     assert "nats a word" not in said
     bundle = load_bundle(tmp_path / "run")
     assert bundle.lineage["parent"]["directory"] == str(parent[0])
-    assert bundle.lineage["parent"]["sha256"] == Origin.load(parent[0], out=tmp_path).fingerprint
+    assert bundle.lineage["parent"]["sha256"] == ParentModel.load(parent[0], out=tmp_path).fingerprint
     assert bundle.lineage["parent"]["lineage"]["steps"] == 12
     assert bundle.tokenizer.fingerprint == load_bundle(parent[0]).tokenizer.fingerprint
     card = (tmp_path / "run" / "README.md").read_text()
@@ -142,7 +141,7 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
     assert len(new.tokenizer.encode("tribunal").ids) == 1
     assert new.tokenizer.counts[new.tokenizer.id("tribunal")] > 100
     kept = json.loads((tmp_path / "run" / "vocabulary" / "extension.json").read_text())
-    started = Origin.load(parent[0], out=tmp_path).start(
+    started = ParentModel.load(parent[0], out=tmp_path).start(
         read_recipe("bert", settings=SMALL), seed=0, first=kept["first"], parts=kept["parts"]
     )
     before, after = old.network.state_dict(), started.model.state_dict()
@@ -219,8 +218,8 @@ def test_resuming_from_another_model_is_refused(parent, adapt, prepared, tmp_pat
     shutil.copytree(parent[0], other, ignore=shutil.ignore_patterns("checkpoints", "larvatus.json"))
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"note": "another"}))
-    origin = Origin.load(other, out=tmp_path / "run")
-    job = Job(
+    origin = ParentModel.load(other, out=tmp_path / "run")
+    job = PretrainingJob(
         recipe=adapted_recipe(load_bundle(parent[0])).recipe,
         out=tmp_path / "run",
         budget=Budget(steps=1),
@@ -228,18 +227,18 @@ def test_resuming_from_another_model_is_refused(parent, adapt, prepared, tmp_pat
         resume=True,
     )
     with pytest.raises(RecipeError, match=r"from: '[0-9a-f]{64}' → '[0-9a-f]{64}'"):
-        train(job, lambda: prepared, Watcher())
+        train(job, lambda: prepared, Reporter())
 
 
 def test_heads_that_are_missing_are_new_and_said(save_tiny, tiny_model, tmp_path):
     from larvatus.models.objectives import MaskedLMConfig
 
     only = save_tiny(tmp_path / "only", tiny_model(objectives=(MaskedLMConfig(),)), (MaskedLMConfig(),))
-    origin = Origin.load(only, out=tmp_path / "out")
+    origin = ParentModel.load(only, out=tmp_path / "out")
     settings = ["phases.0.length=16", "phases.1.length=32"]
     started = origin.start(adapted_recipe(origin.bundle, "bert", settings=settings).recipe, seed=0)
     assert str(started) == "encoder and masked-lm taken; next-sentence new"
-    both = Origin.load(save_tiny(tmp_path / "both", tiny_model()), out=tmp_path / "out")
+    both = ParentModel.load(save_tiny(tmp_path / "both", tiny_model()), out=tmp_path / "out")
     started = both.start(adapted_recipe(both.bundle, "roberta", settings=["phases.0.length=32"]).recipe, seed=0)
     assert str(started) == "encoder and masked-lm taken; next-sentence left behind"
 
@@ -273,7 +272,7 @@ def test_a_setting_that_contradicts_the_model_is_refused(settings, size, message
 def test_rows_beyond_the_tokenizer_stay(parent, tmp_path):
     """Published embeddings are often padded: spare rows are kept, and used by new words before any are added."""
     bundle = load_bundle(parent[0])
-    origin = Origin.load(parent[0], out=tmp_path)
+    origin = ParentModel.load(parent[0], out=tmp_path)
     size = bundle.tokenizer.size
     model = origin.start(read_recipe("bert", settings=SMALL), seed=0, first=size - 2, parts=[[7], [7, 8], [9]]).model
     words, old = model.encoder.embeddings.words.weight, bundle.network.encoder.embeddings.words.weight
@@ -309,11 +308,11 @@ def test_a_directory_without_counts_gets_those_of_the_text(parent, law, adapt, t
     toml = tmp_path / "mine.toml"
     toml.write_text('base = "bert"\nbatch = 16\n[[phases]]\nlength = 32\n')
     out = tmp_path / "run"
-    origin = Origin.load(bare, out=out)
+    origin = ParentModel.load(bare, out=out)
     recipe = adapted_recipe(origin.bundle, str(toml)).recipe
-    options = {"out": out, "valid": None, "options": TextOptions(), "watcher": Watcher()}
-    texts = AdaptedTexts(ModelsVocabulary(origin), functools.partial(prepare, recipe, [str(law)], **options))
-    train(Job(recipe=recipe, out=out, budget=Budget(steps=1), origin=origin), texts, Watcher())
+    options = {"out": out, "valid": None, "options": TextOptions(), "reporter": Reporter()}
+    texts = AdaptedTexts(ParentVocabulary(origin), functools.partial(prepare, recipe, [str(law)], **options))
+    train(PretrainingJob(recipe=recipe, out=out, budget=Budget(steps=1), origin=origin), texts, Reporter())
     counts = Tokenizer.load(out).counts
     trained = [text for number, text in enumerate(law.read_text().split("\n\n"), 1) if number % 50]  # others: held out
     ids = [i for text in trained for word in text.split() for i in origin.bundle.tokenizer.encode(word).ids.tolist()]

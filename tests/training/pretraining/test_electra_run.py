@@ -20,13 +20,13 @@ from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.speed import flops_per_token
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.evaluation import Score, evaluate
-from larvatus.training.pretraining.job import Job
+from larvatus.training.engine.throughput import flops_per_token
+from larvatus.training.pretraining.evaluation import ObjectiveScore, evaluate
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper, predictions
 from tests.conftest import SMALL
@@ -42,14 +42,14 @@ SETTINGS = (
 @pytest.fixture
 def run_electra(prepared, tmp_path):
     def run(name, *, steps=4, console=None, **options):
-        job = Job(
+        job = PretrainingJob(
             recipe=read_recipe("electra", settings=SETTINGS),
             out=tmp_path / name,
             runtime=Runtime(),
             budget=Budget(steps=steps),
             **options,
         )
-        return train(job, lambda: prepared, Watcher(console))
+        return train(job, lambda: prepared, Reporter(console))
 
     return run
 
@@ -157,11 +157,11 @@ def test_an_evaluation_draws_the_same_samples_every_time(prepared):
 
 
 def test_the_guess_of_a_yes_or_no_objective_is_the_commoner_answer_and_the_entropy():
-    score = Score.of(loss=30.0, right=90, count=100, positive=20.0)
+    score = ObjectiveScore.of(loss=30.0, right=90, count=100, positive=20.0)
     assert (score.loss, score.accuracy, score.guess_accuracy) == (0.3, 0.9, 0.8)
     assert score.guess_loss == pytest.approx(0.500402)
-    assert Score.of(loss=0.0, right=4, count=4, positive=0.0).guess_loss == 0.0
-    assert Score.of(loss=1.0, right=1, count=4, positive=None).guess_loss is None
+    assert ObjectiveScore.of(loss=0.0, right=4, count=4, positive=0.0).guess_loss == 0.0
+    assert ObjectiveScore.of(loss=1.0, right=1, count=4, positive=None).guess_loss is None
 
 
 def test_the_generator_counts_in_the_work_of_a_token():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 
@@ -25,14 +25,15 @@ from larvatus.interfaces.cli.main import run as run_command
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import SIZES, read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 
 SMALL = (
     "model.layers=2", "model.hidden=16", "model.cells=16", "model.symbol=4", "model.filters=[4, 4, 4]",
@@ -70,14 +71,14 @@ def shards(tmp_path_factory):
     tokenizer = train_vocabulary((document.text for document in documents[:50]), recipe_of().tokenizer)
     build_corpus(documents[:50], tokenizer, folder / "train", BuildOptions(workers=1))
     build_corpus(documents[50:], tokenizer, folder / "valid", BuildOptions(workers=1))
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture
 def run_elmo(shards, tmp_path):
     def run(name, *settings, steps=4, **options):
-        job = Job(recipe=recipe_of(*settings), out=tmp_path / name, budget=Budget(steps=steps), **options)
-        return train(job, lambda: shards, Watcher())
+        job = PretrainingJob(recipe=recipe_of(*settings), out=tmp_path / name, budget=Budget(steps=steps), **options)
+        return train(job, lambda: shards, Reporter())
 
     return run
 
@@ -86,7 +87,7 @@ def run_elmo(shards, tmp_path):
 def model(shards, tmp_path_factory):
     """A model of a few steps, to be used."""
     out = tmp_path_factory.mktemp("runs") / "elmo"
-    train(Job(recipe=recipe_of(), out=out, budget=Budget(steps=3)), lambda: shards, Watcher())
+    train(PretrainingJob(recipe=recipe_of(), out=out, budget=Budget(steps=3)), lambda: shards, Reporter())
     return out
 
 
@@ -189,8 +190,11 @@ def test_two_processes_give_the_losses_of_one(shards, tmp_path):
     for ranks in (1, 2):
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if ranks == 2 else []
         out = tmp_path / str(ranks)
-        done = subprocess.run(
-            [sys.executable, *launch, "-m", *given, "--out", str(out)], capture_output=True, text=True
+        done = warm.run(
+            [sys.executable, *launch, "-m", *given, "--out", str(out)],
+            env={**os.environ, warm.NESTED: "all"},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
+import os
 import sys
 
 import pytest
@@ -20,11 +20,12 @@ from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.nn import on_device
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
+from tests import warm
 from tests.conftest import SMALL
 
 SETTINGS = tuple(setting for setting in SMALL if not setting.startswith("phases.1"))
@@ -38,7 +39,7 @@ def running_text(tmp_path_factory):
     tokenizer = train_vocabulary((d.text for d in documents), BPEConfig(size=900, frame="gpt"))
     build_corpus(documents[:50], tokenizer, folder / "train")
     build_corpus(documents[50:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +47,14 @@ def run_gpt(running_text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
 
     def run(name, *, steps=6, **options):
-        job = Job(
+        job = PretrainingJob(
             recipe=read_recipe("gpt", settings=SETTINGS),
             out=folder / name,
             runtime=Runtime(),
             budget=Budget(steps=steps),
             **options,
         )
-        return folder / name, train(job, lambda: running_text, Watcher())
+        return folder / name, train(job, lambda: running_text, Reporter())
 
     return run
 
@@ -95,7 +96,7 @@ def test_two_processes_have_the_losses_of_one(running_text, tmp_path):
         run += ["--out", str(out), "--steps", "3", "--device", "cpu", "--microbatch", "128"]
         for setting in (*SETTINGS, "model.dropout=0.0", "model.attention_dropout=0.0"):
             run += ["--set", setting]
-        done = subprocess.run(run, capture_output=True, text=True)
+        done = warm.run(run, env={**os.environ, warm.NESTED: "all"}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         losses.append([line["loss"] for line in lines if line["kind"] == "train"])

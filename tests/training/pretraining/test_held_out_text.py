@@ -16,10 +16,10 @@ from larvatus.data.text.languages import LanguagePath
 from larvatus.data.text.readers import ReadOptions
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining import prepare as preparation
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import TextOptions, held_out_documents, prepare
 from larvatus.training.pretraining.run import train
 from tests.conftest import SMALL
@@ -65,7 +65,7 @@ def built(folder, corpus, *, options=FILES, valid=None, chosen=None):
         out=folder,
         valid=valid,
         options=options,
-        watcher=Watcher(console),
+        reporter=Reporter(console),
     )
     return console.export_text(), prepared
 
@@ -153,9 +153,9 @@ def test_each_language_is_split_by_its_own_text_and_those_without_held_out_text_
     chosen, out = recipe(), tmp_path / "run"
 
     def texts():
-        return prepare(chosen, corpus, out=out, valid=None, options=FILES, watcher=Watcher(console))
+        return prepare(chosen, corpus, out=out, valid=None, options=FILES, reporter=Reporter(console))
 
-    train(Job(recipe=chosen, out=out, budget=Budget(steps=1)), texts, Watcher(console))
+    train(PretrainingJob(recipe=chosen, out=out, budget=Budget(steps=1)), texts, Reporter(console))
     said = console.export_text()
     assert "no held-out text of ee: not evaluated; give some with --valid PATH" in said
     assert "sw: every fiftieth of 150 documents" in said
@@ -169,12 +169,12 @@ def test_held_out_text_of_one_document_does_not_stop_a_run_on_sentence_pairs(tmp
     """It used to: at the first evaluation, for want of a second document to draw random sentences from."""
     folder = write_documents(tmp_path / "text", [sentences(300, first=300 * k) for k in range(2)])
     (tmp_path / "valid.txt").write_text(" ".join(sentences(40, first=2000)))
-    out, quiet, chosen = tmp_path / "run", Watcher(), recipe()
+    out, quiet, chosen = tmp_path / "run", Reporter(), recipe()
 
     def texts():
-        return prepare(chosen, [str(folder)], out=out, valid=str(tmp_path / "valid.txt"), options=FILES, watcher=quiet)
+        return prepare(chosen, [str(folder)], out=out, valid=str(tmp_path / "valid.txt"), options=FILES, reporter=quiet)
 
-    results = train(Job(recipe=chosen, out=out, budget=Budget(steps=2)), texts, quiet)
+    results = train(PretrainingJob(recipe=chosen, out=out, budget=Budget(steps=2)), texts, quiet)
     assert {name for result in results.values() for name in result.scores} == {"masked-lm"}
 
 
@@ -197,7 +197,7 @@ def test_text_without_full_stops_is_held_out_as_well(tmp_path):
     assert min(abs(a - b) for a in trained for b in held_out) > 3
 
 
-def test_the_same_passages_are_the_text_of_the_yardstick(tmp_path):
+def test_the_same_passages_are_the_text_of_the_word_level_metric(tmp_path):
     """`compare` hides words of the text that the shards hold out."""
     folder = write_documents(tmp_path / "text", [sentences(900)])
     _, prepared = built(tmp_path / "run", [folder])

@@ -7,7 +7,7 @@ import pytest
 from larvatus.data.corruption import Course
 from larvatus.models.recipes import read_recipe, recipe_table
 from larvatus.training.pretraining import checkpoint as checkpoints
-from larvatus.training.pretraining.adapted_recipe import _gentler
+from larvatus.training.pretraining.adapt import _gentler
 from tests.faults.test_runs import assert_bit_equal, final_weights
 
 SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path=cosine"]

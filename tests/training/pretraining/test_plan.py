@@ -16,25 +16,25 @@ import larvatus as lv
 from larvatus.core.errors import ArtefactError, RecipeError, UsageError
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.recipes import Recipe, read_recipe, steps_of_phases
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining import planning
-from larvatus.training.pretraining.adapted_recipe import adapted_recipe
-from larvatus.training.pretraining.budget import refuse_too_short
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining import budget as budget_module
+from larvatus.training.pretraining.adapt import adapted_recipe
+from larvatus.training.pretraining.budget import check_minutes
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.plan import (
     LEAST_STEPS,
     MANY_STEPS,
     MOST_EPOCHS,
     SMALL_TOKENS,
-    Plan,
-    Scope,
+    AdaptationPlan,
+    PlanScope,
     StepTime,
     plan_for,
     steps_within,
 )
-from larvatus.training.pretraining.prepare import Prepared
-from larvatus.training.pretraining.run import Run, train
+from larvatus.training.pretraining.prepare import PreparedCorpus
+from larvatus.training.pretraining.run import PretrainingRun, train
 from tests.conftest import SMALL
 
 FREE = frozenset({"batch", "rate"})
@@ -49,7 +49,7 @@ def english() -> Recipe:
     return read_recipe("modern", settings=["batch=768", phases, "optimizer.type=muon", "optimizer.rate=2e-3"])
 
 
-def planned_seconds(recipe: Recipe, plan: Plan, speed: StepTime) -> float:
+def planned_seconds(recipe: Recipe, plan: AdaptationPlan, speed: StepTime) -> float:
     """By a loop over the steps."""
     assert plan.steps is not None
     lengths = [
@@ -61,7 +61,7 @@ def planned_seconds(recipe: Recipe, plan: Plan, speed: StepTime) -> float:
 
 
 def test_two_minutes_of_a_cpu_become_a_few_small_steps(english: Recipe) -> None:
-    plan = plan_for(english, Scope(free=FREE, text=480_000), Budget(minutes=2), CPU)
+    plan = plan_for(english, PlanScope(free=FREE, text=480_000), Budget(minutes=2), CPU)
     followed = plan.recipe(english)
     assert followed.batch * 128 == SMALL_TOKENS
     assert plan.steps is not None
@@ -77,7 +77,7 @@ def test_two_minutes_of_a_cpu_become_a_few_small_steps(english: Recipe) -> None:
 @pytest.mark.parametrize("minutes", [2, 3, 5, 10, 60, 600])
 @pytest.mark.parametrize("speed", [CPU, StepTime(0.5, 0.0005), StepTime(0.0, 0.004)])
 def test_a_plan_fits_into_its_minutes(english: Recipe, minutes: float, speed: StepTime) -> None:
-    plan = plan_for(english, Scope(free=FREE, text=100_000_000), Budget(minutes=minutes), speed)
+    plan = plan_for(english, PlanScope(free=FREE, text=100_000_000), Budget(minutes=minutes), speed)
     if plan.steps is None:  # measured at that batch
         assert steps_within(english, plan.batch, 60 * minutes, speed) >= MANY_STEPS
     else:
@@ -86,18 +86,18 @@ def test_a_plan_fits_into_its_minutes(english: Recipe, minutes: float, speed: St
 
 def test_more_time_makes_larger_steps_up_to_the_recipes(english: Recipe) -> None:
     batches = [
-        plan_for(english, Scope(free=FREE, text=10**9), Budget(minutes=minutes), CPU).batch
+        plan_for(english, PlanScope(free=FREE, text=10**9), Budget(minutes=minutes), CPU).batch
         for minutes in (2, 10, 60, 600, 6000)
     ]
     assert batches == sorted(batches)
     assert (batches[0], batches[-1]) == (32, 768)
-    unchanged = plan_for(english, Scope(free=FREE, text=10**9), Budget(minutes=10), StepTime(0.001, 1e-7))
+    unchanged = plan_for(english, PlanScope(free=FREE, text=10**9), Budget(minutes=10), StepTime(0.001, 1e-7))
     assert unchanged.recipe(english) == english
 
 
 def test_what_cannot_fit_is_refused_with_what_would(english: Recipe) -> None:
     slow = StepTime(fixed=60.0, per_token=0.02)
-    scope = Scope(free=FREE, text=480_000)
+    scope = PlanScope(free=FREE, text=480_000)
     with pytest.raises(UsageError, match=r"--minutes 2 has no room for 4 steps of 1,024 tokens") as refused:
         plan_for(english, scope, Budget(minutes=2), slow)
     offered = re.search(r"give --minutes ([\d.]+) or more", str(refused.value))
@@ -110,28 +110,28 @@ def test_what_cannot_fit_is_refused_with_what_would(english: Recipe) -> None:
 def test_a_batch_that_was_set_is_refused_with_one_that_fits(english: Recipe) -> None:
     """Whole steps of 98,304 tokens would take 200 seconds each: none of them is tried."""
     with pytest.raises(UsageError, match=r"steps of 98,304 tokens, which take about 201 seconds each") as refused:
-        refuse_too_short(english, Budget(minutes=2), CPU)
+        check_minutes(english, Budget(minutes=2), CPU)
     offered = re.search(r"--set batch=(\d+)", str(refused.value))
     assert offered
     assert steps_within(english, int(offered[1]), 120, CPU) >= LEAST_STEPS
-    assert refuse_too_short(english, Budget(minutes=60), CPU) in range(LEAST_STEPS, 18)  # too slow to be timed
-    assert refuse_too_short(english, Budget(minutes=600), CPU) is None
+    assert check_minutes(english, Budget(minutes=60), CPU) in range(LEAST_STEPS, 18)  # too slow to be timed
+    assert check_minutes(english, Budget(minutes=600), CPU) is None
 
 
 def test_small_texts_have_small_steps_and_are_not_read_for_ever(english: Recipe) -> None:
     text = 3_000
     for budget in (Budget(steps=20), Budget(epochs=3), Budget(tokens=30_000), Budget(minutes=300)):
-        plan = plan_for(english, Scope(free=FREE, text=text), budget, CPU)
+        plan = plan_for(english, PlanScope(free=FREE, text=text), budget, CPU)
         assert plan.batch * 512 <= text  # what the loader needs for a step of the long phase
     assert plan.steps is not None
     assert plan.steps * plan.batch * 128 <= MOST_EPOCHS * text
 
 
 def test_without_a_clock_a_plan_depends_on_the_text_alone(english: Recipe) -> None:
-    scope = Scope(free=FREE, text=400_000)
+    scope = PlanScope(free=FREE, text=400_000)
     assert plan_for(english, scope, Budget(steps=60)).batch == 128  # 60 steps read it about three times
     assert plan_for(english, scope, Budget(epochs=3)).batch == 128
-    large = Scope(free=FREE, text=100_000_000)
+    large = PlanScope(free=FREE, text=100_000_000)
     assert plan_for(english, large, Budget(steps=60)).recipe(english) == english
     assert plan_for(english, large, Budget(epochs=3)).recipe(english) == english
 
@@ -148,11 +148,11 @@ def test_what_the_user_sets_is_kept(parent: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def parent(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def parent(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose recipe has steps of thousands of tokens."""
     out = tmp_path_factory.mktemp("parent") / "run"
     recipe = read_recipe("bert", settings=[*SMALL, "batch=256"])
-    train(Job(recipe=recipe, out=out, budget=Budget(steps=1)), lambda: prepared, Watcher())
+    train(PretrainingJob(recipe=recipe, out=out, budget=Budget(steps=1)), lambda: prepared, Reporter())
     return out
 
 
@@ -175,7 +175,7 @@ def adapt(parent: Path, text: Path, out: Path, **settings: Any) -> dict[str, Any
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, speed: StepTime) -> None:
-    monkeypatch.setattr(planning, "time_of_step", lambda *_, **__: speed)
+    monkeypatch.setattr(budget_module, "time_of_step", lambda *_, **__: speed)
 
 
 def test_a_killed_run_resumed_on_another_machine_follows_its_plan_to_the_bit(
@@ -189,14 +189,14 @@ def test_a_killed_run_resumed_on_another_machine_follows_its_plan_to_the_bit(
 
     class Killed(BaseException): ...
 
-    saving = Run._save_checkpoint
+    saving = PretrainingRun._save_checkpoint
 
-    def save_then_die(run: Run, progress: Any, monitor: Any) -> None:
+    def save_then_die(run: PretrainingRun, progress: Any, monitor: Any) -> None:
         saving(run, progress, monitor)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_save_checkpoint", save_then_die)
+        patched.setattr(PretrainingRun, "_save_checkpoint", save_then_die)
         with pytest.raises(Killed):
             adapt(parent, text, tmp_path / "cut", minutes=0.5)
     machine(monkeypatch, StepTime(fixed=0.0, per_token=1e-6))  # a machine for which another plan would be made

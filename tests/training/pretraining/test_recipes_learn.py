@@ -17,9 +17,9 @@ import pytest
 
 import larvatus as lv
 from larvatus.models.recipes import read_recipe, recipe_names
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import EMBEDDED, TextOptions, prepare
 from larvatus.training.pretraining.run import train
 
@@ -77,10 +77,10 @@ def test_every_packaged_recipe_is_tried_here():
 @pytest.mark.proof
 @pytest.mark.parametrize("name", LEARNS)
 def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
-    wanted, quiet = LEARNS[name], Watcher()
+    wanted, quiet = LEARNS[name], Reporter()
     recipe = read_recipe(name, size="tiny", settings=[*COMMON, *wanted.settings])
-    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), watcher=quiet)
-    job = Job(recipe=recipe, out=tmp_path, budget=Budget(steps=wanted.steps), evaluate_every=wanted.steps)
+    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), reporter=quiet)
+    job = PretrainingJob(recipe=recipe, out=tmp_path, budget=Budget(steps=wanted.steps), evaluate_every=wanted.steps)
     results = train(job, lambda: prepared, quiet)
     result = results[recipe.phases[0].length]
     for objective, margin in wanted.margins.items():
@@ -129,16 +129,16 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
     (tmp_path / "valid.txt").write_text(made_up_documents(150, seed=1))
     phases = [f"phases.{i}.length=24" for i in range(len(read_recipe(name, size="tiny").phases))]
     settings = ["batch=32", "tokenizer.size=60", "corruption.rate=0.1", f"objectives.{objective}.weight=1.0", *phases]
-    recipe, quiet = read_recipe(name, size="tiny", settings=settings), Watcher()
+    recipe, quiet = read_recipe(name, size="tiny", settings=settings), Reporter()
     prepared = prepare(
         recipe,
         [str(tmp_path / "train.txt")],
         out=tmp_path / "run",
         valid=str(tmp_path / "valid.txt"),
         options=TextOptions(sentences="newline"),
-        watcher=quiet,
+        reporter=quiet,
     )
-    job = Job(recipe=recipe, out=tmp_path / "run", budget=Budget(steps=steps), evaluate_every=steps)
+    job = PretrainingJob(recipe=recipe, out=tmp_path / "run", budget=Budget(steps=steps), evaluate_every=steps)
     score = train(job, lambda: prepared, quiet)[24].scores[objective]
     assert score.accuracy > 0.75
     assert score.loss < math.log(2) - 0.15

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,19 +24,19 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
 from larvatus.models.nn.device import on_device
+from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.recipes import Recipe, read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.evaluation import UnigramGuess
-from larvatus.training.pretraining.held_out import corruption_of
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.evaluation import UnigramBaseline, build_corruption
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 SETTINGS = (
@@ -47,26 +46,26 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def sentinel_shards(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def sentinel_shards(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
     folder = tmp_path_factory.mktemp("corpus")
     documents = list(itertools.islice(embedded_documents("train"), 24))
     tokenizer = train_vocabulary((d.text for d in documents[:6]), UnigramConfig(size=400, frame="t5"))
     build_corpus(documents[:20], tokenizer, folder / "train")
     build_corpus(documents[20:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 def recipe_of(*settings: str) -> Recipe:
     return read_recipe("t5", settings=[*SETTINGS, *settings])
 
 
-def batches(prepared: Prepared, *, tokens: int, count: int) -> list[TrainingBatch[np.ndarray]]:
+def batches(prepared: PreparedCorpus, *, tokens: int, count: int) -> list[TrainingBatch[np.ndarray]]:
     corpus, recipe = Corpus.open(prepared.train), recipe_of()
     loader = Loader(
         corpus,
         packing=recipe.packing,
         length=packed_length(recipe.corruption, 32),
-        corruption=corruption_of(recipe.corruption, corpus.tokenizer, 1, limit=32),
+        corruption=build_corruption(recipe.corruption, corpus.tokenizer, 1, limit=32),
         tokens=tokens,
         seed=1,
     )
@@ -79,7 +78,7 @@ def stepper_of(recipe: Recipe, size: int, *, microbatch: int, ranks: Ranks = Ran
     return Stepper(model, optimizer, recipe, runtime=Runtime(microbatch=microbatch), ranks=ranks, seed=1, pad_id=0)
 
 
-def test_sequences_are_full_and_closed_on_both_sides(sentinel_shards: Prepared) -> None:
+def test_sequences_are_full_and_closed_on_both_sides(sentinel_shards: PreparedCorpus) -> None:
     batch = batches(sentinel_shards, tokens=512, count=1)[0]
     targets = batch.targets[DenoisedText]
     ends = np.cumsum(batch.tokens.lengths) - 1, np.cumsum(targets.lengths) - 1
@@ -90,7 +89,7 @@ def test_sequences_are_full_and_closed_on_both_sides(sentinel_shards: Prepared) 
     assert {int(targets.ids[0]), int(targets.ids[ends[1][0] - 1])} <= sentinels
 
 
-def test_the_microbatch_changes_neither_losses_nor_weights(sentinel_shards: Prepared) -> None:
+def test_the_microbatch_changes_neither_losses_nor_weights(sentinel_shards: PreparedCorpus) -> None:
     recipe, size = recipe_of(), Corpus.open(sentinel_shards.train).tokenizer.size
     steppers = [stepper_of(recipe, size, microbatch=microbatch) for microbatch in (16_384, 100)]
     for step, batch in enumerate(batches(sentinel_shards, tokens=512, count=3)):
@@ -102,12 +101,12 @@ def test_the_microbatch_changes_neither_losses_nor_weights(sentinel_shards: Prep
         torch.testing.assert_close(states[1][name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def test_filler_of_a_compiled_step_changes_no_loss_and_no_gradient(sentinel_shards: Prepared) -> None:
+def test_filler_of_a_compiled_step_changes_no_loss_and_no_gradient(sentinel_shards: PreparedCorpus) -> None:
     recipe, corpus = recipe_of(), Corpus.open(sentinel_shards.train)
     model = Network.build(recipe.model, recipe.objectives, corpus.tokenizer.size, seed=0)
     batch = batches(sentinel_shards, tokens=256, count=1)[0]
     count = batch.targets[DenoisedText].count
-    filled = fill(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
+    filled = fill_batch(batch, tokens=320, sequences=16, targets=count + 37, limit=32, pad_id=0)
     gradients = []
     for each in (batch, filled):
         model.zero_grad()
@@ -119,10 +118,14 @@ def test_filler_of_a_compiled_step_changes_no_loss_and_no_gradient(sentinel_shar
         torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_a_stopped_run_resumed_ends_bit_equal_and_is_saved_as_a_t5(sentinel_shards: Prepared, tmp_path: Path) -> None:
+def test_a_stopped_run_resumed_ends_bit_equal_and_is_saved_as_a_t5(
+    sentinel_shards: PreparedCorpus, tmp_path: Path
+) -> None:
     def run(name: str, **options: object) -> object:
-        job = Job(recipe=recipe_of("model.dropout=0.1"), out=tmp_path / name, budget=Budget(steps=6), **options)
-        return train(job, lambda: sentinel_shards, Watcher())
+        job = PretrainingJob(
+            recipe=recipe_of("model.dropout=0.1"), out=tmp_path / name, budget=Budget(steps=6), **options
+        )
+        return train(job, lambda: sentinel_shards, Reporter())
 
     results = run("whole")
     run("parts", save_every=3)
@@ -151,7 +154,7 @@ def test_what_cannot_work_together_is_refused_in_one_line() -> None:
 
 def test_sentinels_are_guessed_as_one_kind_by_their_share() -> None:
     """Half of what is seen is known: ln 2 for the kind, and −ln ½ for each of the two words among four tokens."""
-    guess = UnigramGuess(np.array([0, 0, 3, 1]), 1.0, known={0, 1})
+    guess = UnigramBaseline(np.array([0, 0, 3, 1]), 1.0, known={0, 1})
     guess.see(np.array([0, 2, 2, 1]))
     assert guess.loss == pytest.approx(np.log(2) + 2 * np.log(2) / 4)
     assert guess.accuracy == 0.5
@@ -161,7 +164,7 @@ RANKS = """
 import json, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from larvatus.training.engine.distribution import ranks
+from larvatus.training.engine.ranks import ranks
 from larvatus.training.pretraining.prepare import Prepared
 from tests.training.pretraining.test_t5_run import batches, recipe_of, stepper_of
 
@@ -178,14 +181,13 @@ with ranks("cpu", timeout_s=60) as group:
 
 
 @pytest.mark.proof
-def test_two_processes_give_the_losses_of_one(sentinel_shards: Prepared, tmp_path: Path) -> None:
+def test_two_processes_give_the_losses_of_one(sentinel_shards: PreparedCorpus, tmp_path: Path) -> None:
     script, out = tmp_path / "ranks.py", tmp_path / "losses.json"
     tests = str(Path(__file__).parents[3])
     script.write_text(RANKS.format(tests=tests, train=str(sentinel_shards.train), out=str(out)))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=WATCHDOG_S
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", warm.NESTED: "all"}
+    done = warm.run(launch, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert out.exists(), done.stderr
     stepper = stepper_of(recipe_of(), 400, microbatch=100)
     alone = [

@@ -29,17 +29,18 @@ from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
-from larvatus.models.nn import fill, on_device
-from larvatus.models.objectives import combine
+from larvatus.models.nn import fill_batch, on_device
+from larvatus.models.objectives import weighted_sum
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
+from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
 
@@ -55,15 +56,17 @@ def closed(tmp_path_factory):
     tokenizer = train_vocabulary((d.text for d in documents[:8]), UnigramConfig(size=300, frame="xlnet"))
     build_corpus(documents[:30], tokenizer, folder / "train")
     build_corpus(documents[30:], tokenizer, folder / "valid")
-    return Prepared(train=folder / "train", valid=folder / "valid")
+    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
 @pytest.fixture
 def run(closed, tmp_path):
     def run(name, *settings, steps=4, **options):
         recipe = read_recipe("xlnet", settings=[*SETTINGS, *settings])
-        job = Job(recipe=recipe, out=tmp_path / name, runtime=Runtime(), budget=Budget(steps=steps), **options)
-        return train(job, lambda: closed, Watcher())
+        job = PretrainingJob(
+            recipe=recipe, out=tmp_path / name, runtime=Runtime(), budget=Budget(steps=steps), **options
+        )
+        return train(job, lambda: closed, Reporter())
 
     return run
 
@@ -123,11 +126,11 @@ def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(closed):
 
 
 def check_filled(model: Network, compiled: torch.nn.Module, batch: TrainingBatch) -> None:
-    filled = fill(batch, tokens=224, sequences=12, targets=64, limit=32, pad_id=5)
+    filled = fill_batch(batch, tokens=224, sequences=12, targets=64, limit=32, pad_id=5)
     gradients = []
     for runner, step in ((model, batch), (compiled, filled)):
         model.zero_grad()
-        total = combine(runner(on_device(step, "cpu"), limit=32), {"permutation-lm": 20.0})
+        total = weighted_sum(runner(on_device(step, "cpu"), limit=32), {"permutation-lm": 20.0})
         total.backward()
         gradients.append([total.detach(), *(parameter.grad for parameter in model.parameters())])
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
@@ -183,7 +186,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
     for count, name in ((1, "one"), (2, "two")):
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
         started = [
-            subprocess.Popen(
+            warm.Popen(
                 [*command, "--out", name],
                 cwd=tmp_path,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **(world | {"RANK": str(rank)} if count > 1 else {})},

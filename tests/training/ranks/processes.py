@@ -6,12 +6,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +21,8 @@ def launch(count: int, function: str, given: Any, out: Path, *, timeout_s: float
     """Call `function(group, given)` in so many processes; what the main one returned."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
+    environment[warm.NESTED] = "all"
+    done = warm.run(
         [*command, "-m", "tests.training.ranks.processes", function, json.dumps(given), str(out)],
         env=environment,
         capture_output=True,
@@ -33,7 +34,7 @@ def launch(count: int, function: str, given: Any, out: Path, *, timeout_s: float
 
 
 def main(function: str, given: str, out: str) -> None:
-    from larvatus.training.engine.distribution import ranks
+    from larvatus.training.engine.ranks import ranks
 
     module, _, name = function.partition(":")
     with ranks("cpu", timeout_s=120) as group:

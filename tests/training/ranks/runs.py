@@ -15,19 +15,20 @@ from torch import Tensor, nn
 
 from larvatus.core.signals import Stop
 from larvatus.data.corpus.block_maker import BlockMaker
-from larvatus.interfaces.api.tasks import prepare_finetuning
+from larvatus.interfaces.api.tasks import RunRequest, prepare_finetuning
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
+from larvatus.tasks.fit.job import job_of as finetuning_job
 from larvatus.training.engine import parallel
-from larvatus.training.engine.distribution import Ranks
-from larvatus.training.engine.gradients import Replicated
+from larvatus.training.engine.gradients import ReplicatedGradients
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.job import Job
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.monitor import Monitor
-from larvatus.training.pretraining.prepare import Prepared
-from larvatus.training.pretraining.run import Run
+from larvatus.training.pretraining.prepare import PreparedCorpus
+from larvatus.training.pretraining.run import PretrainingRun
 from larvatus.training.pretraining.step import Stepper
 from tests.conftest import SMALL as SMALL_MODEL
 from tests.training.engine.test_out_of_memory import room_for, steps
@@ -65,9 +66,9 @@ MICROBATCH = 128
 """Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
 
 
-def job_of(given: dict[str, Any]) -> Job:
+def job_of(given: dict[str, Any]) -> PretrainingJob:
     name = given["recipe"]
-    return Job(
+    return PretrainingJob(
         recipe=read_recipe(name, settings=[*RECIPES[name], *given.get("settings", ())]),
         out=Path(given["out"]),
         runtime=Runtime(
@@ -106,8 +107,8 @@ def pretrain(group: Ranks, given: dict[str, Any]) -> dict[str, Any]:
         for name in ("make", "sequences"):
             patch.setattr(BlockMaker, name, counted(getattr(BlockMaker, name)))
         shards = Path(given["shards"])
-        prepared = Prepared(train=shards / "train", valid=shards / "valid" if given.get("valid") else None)
-        run = Run(job_of(given), prepared, ranks=group, stop=Stop(), watcher=Watcher())
+        prepared = PreparedCorpus(train=shards / "train", valid=shards / "valid" if given.get("valid") else None)
+        run = PretrainingRun(job_of(given), prepared, ranks=group, stop=Stop(), reporter=Reporter())
         run.execute()
     return {"losses": losses, "made": group.totals(made), "sharded": run.sharded}
 
@@ -144,7 +145,7 @@ def reduced(group: Ranks, _: Any) -> dict[str, Any]:
     model = Tied()
     alone = copy.deepcopy(model)
     sum(alone(number) for number in range(4)).backward()
-    gradients = Replicated(list(model.parameters()), group)
+    gradients = ReplicatedGradients(list(model.parameters()), group)
     gradients.begin()
     mine = [number for number in range(4) if group.takes(number)]
     for number in mine:
@@ -181,9 +182,9 @@ def uneven(group: Ranks, _: Any) -> dict[str, Any]:
 
 def finetuned(group: Ranks, given: dict[str, str]) -> list[float]:
     """The training losses of a classifier, dropout included: the microbatch cuts a step into two in one process too."""
-    settings = {"epochs": 2, "batch": 8, "microbatch": 32, "device": "cpu"}
+    job = finetuning_job("classify", {"epochs": 2, "batch": 8, "microbatch": 32, "device": "cpu"})
     files = {name: given[name] for name in ("train", "dev")}
-    asked, job = prepare_finetuning("classify", given["model"], **files, out=Path(), **settings)  # type: ignore[arg-type]
+    asked = prepare_finetuning("classify", given["model"], RunRequest(columns={}), **files, out=Path())
     tuned = asked.finetune(asked.train, dataclasses.replace(job, ranks=group))
     return [epoch.training_loss for epoch in tuned.runs[0].history]
 
@@ -195,7 +196,7 @@ def chosen_by_memory(group: Ranks, _: Any) -> list[bool]:
     for free, optimizer in ((10**9, "adamw"), (10**5 if group.main else 10**9, "adamw"), (1, "lamb")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parallel, "free_memory", lambda device, free=free: free)
-            sharded.append(parallel.chosen("auto", ranks=group, model=model, optimizer=optimizer, device="cpu"))
+            sharded.append(parallel.should_shard("auto", ranks=group, model=model, optimizer=optimizer, device="cpu"))
     return sharded
 
 

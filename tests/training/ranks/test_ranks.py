@@ -21,10 +21,11 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
 from larvatus.interfaces.api.tasks import finetune
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.distribution import Ranks
-from larvatus.training.engine.parallel import chosen
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.engine.parallel import should_shard
+from larvatus.training.engine.ranks import Ranks
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
+from tests import warm
 from tests.made_up import classes
 from tests.patience import WATCHDOG_S
 from tests.training.ranks.processes import launch
@@ -33,7 +34,7 @@ from tests.training.ranks.runs import RECIPES, finetuned, pretrain
 STEPS, SAVED = 6, 3
 
 
-def order(recipe: str, out: Path, prepared: Prepared, **more: Any) -> dict[str, Any]:
+def order(recipe: str, out: Path, prepared: PreparedCorpus, **more: Any) -> dict[str, Any]:
     return {"recipe": recipe, "out": str(out), "shards": str(prepared.train.parent), "steps": STEPS, **more}
 
 
@@ -44,7 +45,7 @@ def back_at(run: Path, step: int, to: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def alone(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("alone")
     runs = {
         name: pretrain(Ranks(), order(name, folder / name, prepared, save_every=SAVED))
@@ -64,7 +65,7 @@ def labelled(tiny_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def two(
     alone: tuple[Path, dict[str, Any]],
     labelled: dict[str, str],
-    prepared: Prepared,
+    prepared: PreparedCorpus,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, dict[str, Any]]:
     """Two processes, started once for all tests of this file."""
@@ -111,7 +112,7 @@ def test_directories_are_those_of_one_process(alone: Any, two: Any) -> None:
             torch.testing.assert_close(theirs[key], tensor, rtol=1e-3, atol=1e-5)
 
 
-def test_one_process_goes_on_with_a_run_of_two(alone: Any, two: Any, prepared: Prepared, tmp_path: Path) -> None:
+def test_one_process_goes_on_with_a_run_of_two(alone: Any, two: Any, prepared: PreparedCorpus, tmp_path: Path) -> None:
     for name, recipe in (("bert", "bert"), ("sharded", "bert"), ("modern", "modern")):
         back = back_at(two[0] / name, SAVED, tmp_path / name)
         run = pretrain(Ranks(), order(recipe, back, prepared, resume=True, valid=name == "sharded"))
@@ -152,11 +153,11 @@ def test_weights_are_sharded_where_memory_is_short_on_any_rank(two: Any) -> None
 def test_what_cannot_be_sharded_is_refused_in_one_line() -> None:
     model = torch.nn.Linear(2, 2)
     with pytest.raises(UsageError, match=r"optimizer.type = adamw or muon, not lamb; give --parallel replicate"):
-        chosen("shard", ranks=Ranks(0, 2), model=model, optimizer="lamb", device="cpu")
+        should_shard("shard", ranks=Ranks(0, 2), model=model, optimizer="lamb", device="cpu")
     recipe = read_recipe("bert", size="tiny")
     with pytest.raises(UsageError, match=r"--parallel is one of auto, replicate, shard, not 'both'"):
-        Job(recipe=recipe, out=Path("run"), parallel="both")  # type: ignore[arg-type]
-    assert not chosen("shard", ranks=Ranks(), model=model, optimizer="lamb", device="cpu")
+        PretrainingJob(recipe=recipe, out=Path("run"), parallel="both")  # type: ignore[arg-type]
+    assert not should_shard("shard", ranks=Ranks(), model=model, optimizer="lamb", device="cpu")
 
 
 @pytest.mark.proof
@@ -176,8 +177,9 @@ def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, s
 
     def start() -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment[warm.NESTED] = "all"
         call = [*command, "finetune", "classify", *options]
-        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
+        return warm.run(call, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
 
     done = start()
     assert done.returncode == 0, done.stderr
@@ -194,7 +196,7 @@ def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, s
 
 
 @pytest.mark.proof
-def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared, tmp_path: Path) -> None:
+def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: PreparedCorpus, tmp_path: Path) -> None:
     """All recipes in one start of processes; a hundred steps of the first, fifteen of the others."""
     steps = {"bert": 100, "electra": 15, "gpt": 15}
 
@@ -218,7 +220,7 @@ def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared
 
 
 @pytest.fixture(scope="module")
-def shards(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prepared]:
+def shards(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreparedCorpus]:
     """The vocabularies that some recipes need; the others take BERT's."""
     kinds = {
         "t5": UnigramConfig(size=400, frame="t5"),
@@ -231,12 +233,12 @@ def shards(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict
         folder = tmp_path_factory.mktemp(name)
         tokenizer = train_vocabulary((document.text for document in documents), kind)
         build_corpus(documents, tokenizer, folder / "train")
-        made[name] = Prepared(train=folder / "train", valid=None)
+        made[name] = PreparedCorpus(train=folder / "train", valid=None)
     return made
 
 
 @pytest.mark.proof
-def test_every_recipe_learns_the_same_on_two_processes(shards: dict[str, Prepared], tmp_path: Path) -> None:
+def test_every_recipe_learns_the_same_on_two_processes(shards: dict[str, PreparedCorpus], tmp_path: Path) -> None:
     runs = [
         order(name, tmp_path / f"{name}-{parallel}", shards[name], steps=5, parallel=parallel)
         for name in RECIPES

@@ -22,6 +22,7 @@ from larvatus.core import files
 from larvatus.core.checksummed import Ledger, check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import only_regular
+from larvatus.core.run_identity import RunIdentity
 from larvatus.core.settings import Settings
 
 RUN, LEDGER = "run.json", "parts.jsonl"
@@ -62,16 +63,12 @@ class PartsFolder(Generic[Stand]):
                 f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
             )
         before = read_checksummed(self.directory / RUN, way=self._way)
-        changed = [
-            f"{name} was {before.get(name)!r}, now {self.settings.get(name)!r}"
-            for name in sorted({*before, *self.settings})
-            if before.get(name) != self.settings.get(name)
-        ]
-        if changed:
-            raise ArtefactError(
-                f"{self.directory} was begun with other settings ({'; '.join(changed)}); "
-                "use the same, or remove it to begin anew"
-            )
+        RunIdentity(self.settings).check(
+            before,
+            lambda changes: ArtefactError(
+                f"{self.directory} was begun with other settings ({changes}); use the same, or remove it to start again"
+            ),
+        )
         try:
             self._parts = [msgspec.json.decode(record, type=_Part) for record in self._ledger.records]
             for part in self._parts:

@@ -2,7 +2,7 @@
 
     the chef [MASK] the meal        the corruption hides "cooked" and draws u for it
     the chef  ate   the meal        the generator puts the word at u of its distribution (see
-    `models/objectives/sampling.py`)
+    `models/objectives/linear_cross_entropy.py`)
 
 Tokens are chosen as in `masking.py`. As in the authors' release 85% of them are masked and 15% kept; all are sampled.
 The draw of a token belongs to (seed, epoch, item, place) like everything else here, so a sample depends on the

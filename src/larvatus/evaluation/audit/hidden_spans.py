@@ -24,7 +24,7 @@ from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
-from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
 
 _AT_ONCE = 4_096
@@ -61,7 +61,7 @@ class _Copies:
 
 @torch.inference_mode()
 def read_spans(
-    predictor: Predictor, tokenizer: Tokenizer, spans: Sequence[HiddenSpan], *, choose: bool = False
+    predictor: MaskedPredictor, tokenizer: Tokenizer, spans: Sequence[HiddenSpan], *, choose: bool = False
 ) -> SpanAnswers:
     """`choose`: look for the first choices too, which wants the scores of the whole vocabulary."""
     scores, restored = np.zeros(len(spans)), np.full(len(spans), choose)
@@ -94,7 +94,7 @@ def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
     return _Copies(rows, places, questions[:, 0], questions[:, 1], questions[:, 2])
 
 
-def _asked(predictor: Predictor, copies: _Copies, *, choose: bool) -> tuple[Doubles, Bools]:
+def _asked(predictor: MaskedPredictor, copies: _Copies, *, choose: bool) -> tuple[Doubles, Bools]:
     """[Q] log p of each wanted token, and whether it is the first choice."""
     log_Q, right_Q = np.zeros(len(copies.wanted)), np.zeros(len(copies.wanted), np.bool_)
     order = np.argsort([len(row) for row in copies.rows], kind="stable")
@@ -118,6 +118,6 @@ def _asked(predictor: Predictor, copies: _Copies, *, choose: bool) -> tuple[Doub
             right_Q[mine] = (logits_CV.argmax(-1)[rows_Q] == wanted_Q).cpu().numpy()
             scores_Q = logits_CV[rows_Q, wanted_Q] - logits_CV.logsumexp(-1)[rows_Q]
         else:
-            scores_Q = predictor.log_probabilities(tokens, places_C, Questions(rows_Q, wanted_Q))
+            scores_Q = predictor.log_probabilities(tokens, places_C, TokenQueries(rows_Q, wanted_Q))
         log_Q[mine] = scores_Q.double().cpu().numpy()
     return log_Q, right_Q

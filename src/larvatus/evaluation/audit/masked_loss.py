@@ -7,7 +7,7 @@
 vocabularies are asked for the same words of the same text, so losses of two models can be subtracted. A left-to-right
 model needs no masks; it gives its loss a word.
 
-    energies(model, texts, EnergyOptions(masks=10)).losses                 # [texts], nats a hidden word
+    energies(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from larvatus.data.text.words import segment_words
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS, score_texts
 from larvatus.inference.model import Model
-from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.nn.device import on_device
 
 SHORTEST = 8
@@ -41,7 +41,7 @@ Words = Annotated[int, whole(SHORTEST, 100_000)]
 Masks = Annotated[int, whole(1, 10_000)]
 
 
-class EnergyOptions(Settings):
+class MaskedLossOptions(Settings):
     """How texts are read to have their loss taken."""
 
     masks: Masks = 10
@@ -55,7 +55,7 @@ class EnergyOptions(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Energies:
+class MaskedLosses:
     losses: Doubles
     """[texts] nats a hidden word; of a left-to-right model, a word."""
     asked: Ints
@@ -81,7 +81,7 @@ def first_words(text: str, words: int) -> str | None:
     return text[int(spans[0, 0]) : int(spans[min(words, len(spans)) - 1, 1])]
 
 
-def hidden_words(text: str, options: EnergyOptions) -> list[Ints]:
+def hidden_words(text: str, options: MaskedLossOptions) -> list[Ints]:
     """For each mask the words, by number, that it hides; at least one."""
     count = len(segment_words(text))
     hidden = max(1, round(options.hidden * count))
@@ -94,19 +94,19 @@ def hidden_words(text: str, options: EnergyOptions) -> list[Ints]:
     return [np.sort(order[:hidden]) for order in orders]
 
 
-def energies(
+def text_losses(
     model: Model,
     texts: Sequence[str],
-    options: EnergyOptions | None = None,
+    options: MaskedLossOptions | None = None,
     *,
     progress: Callable[[int], None] = lambda done: None,
-) -> Energies:
+) -> MaskedLosses:
     """Texts as `first_words` gives them. `progress` is told how many are done."""
-    options = options or EnergyOptions()
+    options = options or MaskedLossOptions()
     name = str(model.bundle.path)
     if find_reader(model.network) is not None:
         return _left_to_right(model, texts, name, progress)
-    predictor = the_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
+    predictor = require_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
     room, losses, asked, cut = predictor.room(model.tokenizer), [], [], 0
     for first in range(0, len(texts), _AT_ONCE):
         block = list(texts[first : first + _AT_ONCE])
@@ -123,16 +123,16 @@ def energies(
         losses.append(sums / np.maximum(counts, 1))
         asked.append(counts)
         progress(first + len(block))
-    return Energies(np.concatenate(losses), np.concatenate(asked), cut)
+    return MaskedLosses(np.concatenate(losses), np.concatenate(asked), cut)
 
 
-def _left_to_right(model: Model, texts: Sequence[str], name: str, progress: Callable[[int], None]) -> Energies:
+def _left_to_right(model: Model, texts: Sequence[str], name: str, progress: Callable[[int], None]) -> MaskedLosses:
     losses, words = [], []
     for score in score_texts(model.network, model.tokenizer, texts, name=name):
         losses.append(-score.per_word)
         words.append(len(score.word_spans))
         progress(len(losses))
-    return Energies(np.array(losses), np.array(words, np.int64), 0)
+    return MaskedLosses(np.array(losses), np.array(words, np.int64), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class _Copy:
 
 
 def _masked(
-    number: int, text: str, alignment: Alignment, model: Model, options: EnergyOptions, room: int
+    number: int, text: str, alignment: Alignment, model: Model, options: MaskedLossOptions, room: int
 ) -> Iterator[_Copy]:
     tokenizer, template = model.tokenizer, model.tokenizer.template.single
     spans = [alignment.marked_tokens_of_chars(*span) for span in alignment.word_spans.tolist()]
@@ -163,7 +163,7 @@ def _masked(
 
 
 @torch.inference_mode()
-def _losses(predictor: Predictor, copies: Sequence[_Copy]) -> Doubles:
+def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
     """[copies] −log p of all that is hidden in each, in flat batches of nearly equal length."""
     losses = np.zeros(len(copies))
     order = np.argsort([len(copy.ids) for copy in copies], kind="stable")

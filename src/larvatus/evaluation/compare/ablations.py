@@ -1,7 +1,7 @@
 """The published ablations, one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`.
 
     ablation = read_ablation("next-sentence")
-    compare(Comparison(contestants=ablation.contestants(size="tiny"), …), Watcher(console))
+    compare(Comparison(candidates=ablation.candidates(size="tiny"), …), Reporter(console))
 
 An ablation is a recipe and a list of variants, each a label with what makes it: settings of the recipe, another recipe,
 a share of the budget, or settings of fine-tuning. Everything else is equal.
@@ -18,7 +18,7 @@ import msgspec
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import PositiveShare, check_ranges
 from larvatus.core.settings import Settings
-from larvatus.evaluation.compare.contestants import Contestant, read_for
+from larvatus.evaluation.compare.candidates import Candidate, read_candidate_recipe
 
 _HOME = "larvatus.models.recipes"
 
@@ -52,27 +52,27 @@ class Ablation(Settings):
     """A task that shows it, where pretraining alone does not: the difference is downstream."""
     variants: tuple[Variant, ...]
 
-    def contestants(
+    def candidates(
         self, *, recipe: str | None = None, size: str | None = None, settings: Sequence[str] = ()
-    ) -> tuple[Contestant, ...]:
+    ) -> tuple[Candidate, ...]:
         """The variants as recipes; `settings` are for all of them, and come after a variant's own."""
-        contestants: list[Contestant] = []
+        candidates: list[Candidate] = []
         for variant in self.variants:
             chosen = [*variant.settings, *settings]
             base = recipe or self.recipe if variant.recipe is None else _beside(variant.recipe)
-            made = Contestant(
+            made = Candidate(
                 variant.label,
-                read_for(variant.label, base, size=size, settings=chosen),
+                read_candidate_recipe(variant.label, base, size=size, settings=chosen),
                 share=variant.share,
                 tuning=variant.tuning,
             )
-            for other in contestants:
+            for other in candidates:
                 if made.pretrained_as(other) and made.tuning == other.tuning:
                     raise UsageError(
                         f"--set makes the variants {other.label} and {variant.label} the same; leave it out"
                     )
-            contestants.append(made)
-        return tuple(contestants)
+            candidates.append(made)
+        return tuple(candidates)
 
     def check_sets(self, sets: Collection[object]) -> None:
         """Refuse an ablation of fine-tuning where nothing is fine-tuned: its columns would all be the same."""

@@ -1,7 +1,7 @@
 """What becomes of pretrained models downstream: each is fine-tuned on the same labelled sets, through its own head.
 
     downstream = Downstream.read({"classify": "glue/SST-2"}, ["epochs=3", "classify:rate=1e-4"], labels=["bert", "gpt"])
-    tune_all(downstream, [Pretrained(label="bert", seed=0, path=…, out=…)], watcher, runtime=Runtime(), resume=False)
+    tune_all(downstream, [Pretrained(label="bert", seed=0, path=…, out=…)], reporter, runtime=Runtime(), resume=False)
 
     runs/compare/then/bert/SST-2/seed-0/result.json     what was measured, of what: a resume takes it if it is the same
     runs/compare/then/bert/SST-2/seed-0/checkpoints/    of a fine-tuning under way
@@ -26,20 +26,21 @@ from larvatus.core import files
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, LarvatusError, Preempted, UsageError, did_you_mean
 from larvatus.core.ranges import SEED
+from larvatus.core.run_identity import changed_fields
 from larvatus.core.signals import handle_signals, resumable
+from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore, SetFacts
 from larvatus.evaluation.compare.labelled_sets import (
     LabelledSet,
     Sets,
+    check_set_names,
     labelled_set,
-    name_of,
-    refuse_doubles,
-    sources_of,
+    parse_sets,
+    set_name,
 )
-from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.nn.layer_mix import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.checkpoint import Keeper
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
@@ -47,9 +48,8 @@ from larvatus.tasks.fit.job import job_of
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.registry import TASKS, column_names, option_names, options_of, task_named
 from larvatus.tasks.scoring import head_of
-from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 FOLDER, RESULT = "then", "result.json"
 SEEDS = (0, 1, 2)
@@ -68,7 +68,7 @@ class TuningSetting(NamedTuple):
     """One setting of fine-tuning, as after `--then-set`."""
 
     to: str | None
-    """A task, a labelled set or a contestant; None: all."""
+    """A task, a labelled set or a candidate; None: all."""
     name: str
     value: str
 
@@ -120,15 +120,15 @@ class Downstream:
         seeds: tuple[int, ...] = SEEDS,
         most: int | None = None,
     ) -> Downstream:
-        """Read the sets, and refuse what cannot be before anything is trained. `labels` are the contestants'."""
-        sources = sources_of(then)
+        """Read the sets, and refuse what cannot be before anything is trained. `labels` are the candidates'."""
+        sources = parse_sets(then)
         chosen = tuple(TuningSetting.of(word) for word in settings)
         if not sources and (chosen or most is not None):
             raise UsageError("--then-set and --then-examples go with --then TASK=PATH: nothing is fine-tuned")
-        names = [*TASKS, *map(name_of, sources), *labels]
+        names = [*TASKS, *map(set_name, sources), *labels]
         for setting in chosen:
             if setting.to is not None and setting.to not in names:
-                wrong = f"--then-set {setting.to}:{setting.name}: {setting.to!r} is no task, set or contestant here"
+                wrong = f"--then-set {setting.to}:{setting.name}: {setting.to!r} is no task, set or candidate here"
                 raise UsageError(wrong + did_you_mean(setting.to, names))
         for seed in seeds:
             SEED.check(seed, "--then-seeds")
@@ -137,10 +137,10 @@ class Downstream:
         columns = column_names()
         sets = []
         for source in sources:
-            said = _chosen(chosen, source.task, name_of(source))
+            said = _chosen(chosen, source.task, set_name(source))
             of_files = {name: _truth(value) for name, value in said.items() if name in columns}
             sets.append(labelled_set(source, columns=of_files, most=most))
-        refuse_doubles(sets)
+        check_set_names(sets)
         downstream = cls(sets=tuple(sets), settings=chosen, seeds=seeds)
         for label in labels:
             for data in sets:
@@ -148,7 +148,7 @@ class Downstream:
         return downstream
 
     def job(self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
-        """How a contestant learns a set; `tuning` are settings of its own, which come last."""
+        """How a candidate learns a set; `tuning` are settings of its own, which come last."""
         said = _chosen(self.settings, data.task, data.name, label)
         said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
         said = {name: value for name, value in said.items() if name not in column_names()}
@@ -183,7 +183,7 @@ def _chosen(settings: Sequence[TuningSetting], *addresses: str | None) -> dict[s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrained:
+class PretrainedModel:
     """A model of a comparison, and where its scores go."""
 
     label: str
@@ -194,57 +194,59 @@ class Pretrained:
     """Settings of fine-tuning that are its own."""
 
 
-def tune_all(
-    downstream: Downstream, models: Sequence[Pretrained], watcher: Watcher, *, runtime: Runtime, resume: bool
-) -> list[TunedResult | Refusal]:
+def fine_tune_all(
+    downstream: Downstream, models: Sequence[PretrainedModel], reporter: Reporter, *, runtime: Runtime, resume: bool
+) -> list[FineTuneScore | FineTuneRefusal]:
     """Every model on every labelled set from every seed."""
-    outcomes: list[TunedResult | Refusal] = []
+    outcomes: list[FineTuneScore | FineTuneRefusal] = []
     contents: dict[Path, dict[str, str]] = {}
     for model in models if downstream.sets else ():
         if model.path not in contents:
-            contents[model.path] = model_contents(model.path)
+            contents[model.path] = model_checksums(model.path)
         for data in downstream.sets:
             order = _order(downstream, model, data, runtime=runtime, contents=contents[model.path])
-            made = [order] if isinstance(order, Refusal) else _seeds(downstream, order, watcher, resume=resume)
+            made = [order] if isinstance(order, FineTuneRefusal) else _seeds(downstream, order, reporter, resume=resume)
             outcomes += [outcome for outcome in made if outcome not in outcomes]
-            watcher.say(_line(model, data, made))
+            reporter.say(_line(model, data, made))
     return outcomes
 
 
 def _order(
-    downstream: Downstream, model: Pretrained, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
-) -> FineTune | Refusal:
+    downstream: Downstream, model: PretrainedModel, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
+) -> FineTuneRun | FineTuneRefusal:
     try:
         job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
     except UsageError as fault:  # settings of a variant need not suit every task; those of the user were checked
-        return Refusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
-    return FineTune(model=model, contents=contents, data=data, job=job)
+        return FineTuneRefusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
+    return FineTuneRun(model=model, contents=contents, data=data, job=job)
 
 
-def _seeds(downstream: Downstream, order: FineTune, watcher: Watcher, *, resume: bool) -> list[TunedResult | Refusal]:
-    outcomes: list[TunedResult | Refusal] = []
+def _seeds(
+    downstream: Downstream, order: FineTuneRun, reporter: Reporter, *, resume: bool
+) -> list[FineTuneScore | FineTuneRefusal]:
+    outcomes: list[FineTuneScore | FineTuneRefusal] = []
     for seed in downstream.seeds:
         job = dataclasses.replace(order.job, seeds=(seed,))
-        outcomes.append(tune(dataclasses.replace(order, job=job), watcher, resume=resume))
-        if isinstance(outcomes[-1], Refusal):
+        outcomes.append(fine_tune(dataclasses.replace(order, job=job), reporter, resume=resume))
+        if isinstance(outcomes[-1], FineTuneRefusal):
             break
     return outcomes
 
 
-def _line(model: Pretrained, data: LabelledSet, outcomes: Sequence[TunedResult | Refusal]) -> str:
+def _line(model: PretrainedModel, data: LabelledSet, outcomes: Sequence[FineTuneScore | FineTuneRefusal]) -> str:
     """What one model came to on one set."""
-    scores = [outcome for outcome in outcomes if isinstance(outcome, TunedResult)]
+    scores = [outcome for outcome in outcomes if isinstance(outcome, FineTuneScore)]
     said = [f"{score.metric} {'not defined' if score.value is None else f'{score.value:.4g}'}" for score in scores]
-    said += [f"refused: {outcome.why}" for outcome in outcomes if isinstance(outcome, Refusal)]
+    said += [f"refused: {outcome.why}" for outcome in outcomes if isinstance(outcome, FineTuneRefusal)]
     seconds = sum(score.seconds for score in scores)
     return f"{model.label}, seed {model.seed} · {data.name}: {', '.join(said)} · {seconds:,.0f} s"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FineTune:
+class FineTuneRun:
     """One model on one set from one seed, the first of the job's."""
 
-    model: Pretrained
+    model: PretrainedModel
     contents: Mapping[str, str]
     """Checksums of the model's files."""
     data: LabelledSet
@@ -277,7 +279,7 @@ class FineTune:
         return plain
 
 
-def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Refusal:
+def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTuneScore | FineTuneRefusal:
     """The scores: found beside the comparison, or made. What the model or its head refuses is told, not raised."""
     if resume and order.record.exists():
         return _finished(order)
@@ -288,9 +290,9 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
         with (
             handle_signals() as stop,
             resumable("the same command with --resume goes on"),
-            saying_what_to_lower(LOWER),
+            explain_out_of_memory(LOWER),
         ):
-            keeper = Keeper.open(order.out, order.identity, resume=resume, say=watcher.warn, runtime=order.job.runtime)
+            keeper = Keeper.open(order.out, order.identity, resume=resume, say=reporter.warn, runtime=order.job.runtime)
             job = dataclasses.replace(order.job, keeper=keeper, watch=Watch(stop=stop))
             tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
             result = _scored(order, tuned, began)
@@ -302,16 +304,16 @@ def tune(order: FineTune, watcher: Watcher, *, resume: bool) -> TunedResult | Re
     except ArtefactError as fault:
         raise ArtefactError(f"{order.name}: {fault}") from fault
     except LarvatusError as fault:
-        return Refusal(label=order.model.label, set=order.data.name, why=str(fault))
+        return FineTuneRefusal(label=order.model.label, set=order.data.name, why=str(fault))
     return result
 
 
-def _finished(order: FineTune) -> TunedResult:
+def _finished(order: FineTuneRun) -> FineTuneScore:
     """What was measured before, if it was of the same."""
     path = order.record
     kept = read_checksummed(path, way="delete it to fine-tune again")
     try:
-        of, result = dict(kept["of"]), msgspec.convert(kept["result"], TunedResult)
+        of, result = dict(kept["of"]), msgspec.convert(kept["result"], FineTuneScore)
     except (KeyError, TypeError, ValueError) as fault:
         raise ArtefactError(f"{path} is no result of a fine-tuning: {fault}; delete it to fine-tune again") from fault
     if changed := changed_fields(of, order.identity):
@@ -327,14 +329,14 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _scored(order: FineTune, tuned: Tuned, began: float) -> TunedResult:
+def _scored(order: FineTuneRun, tuned: Tuned, began: float) -> FineTuneScore:
     data, config, options = order.data, tuned.config, order.job.options
     same = {name: getattr(options, name) for name in ("merge", "repair") if hasattr(options, name)}
     exact = dataclasses.replace(order.job.runtime, precision="fp32")
     how = EvaluationOptions(scoring=scoring_of(exact), length=config.length, truncate=config.truncate, **same)
     interval = task_named(data.task).evaluate(tuned.bundle, data.scored, how).metrics[tuned.metric]
     mix = head_of(tuned.bundle.network).mix
-    return TunedResult(
+    return FineTuneScore(
         label=order.model.label,
         seed=order.model.seed,
         set=data.name,

@@ -39,7 +39,7 @@ _FORM = "give TASK=DIRECTORY with train.* and dev.* in it, or TASK=TRAIN:DEV"
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SetSource:
     """A labelled set that was asked for and not yet read."""
 
     task: str
@@ -84,7 +84,7 @@ class LabelledSet:
         }
 
 
-def sources_of(given: Sets) -> list[Source]:
+def parse_sets(given: Sets) -> list[SetSource]:
     """What was asked for, in order; nothing is read yet."""
     if isinstance(given, Mapping):
         return [source for task, value in given.items() for source in _of_task(task, value)]
@@ -92,7 +92,7 @@ def sources_of(given: Sets) -> list[Source]:
     return [source for word in words for source in _of_word(word)]
 
 
-def _of_word(word: str) -> Iterator[Source]:
+def _of_word(word: str) -> Iterator[SetSource]:
     task: str | None = None
     for item in filter(None, (item.strip() for item in word.split(","))):
         head, equals, rest = item.partition("=")
@@ -103,19 +103,19 @@ def _of_word(word: str) -> Iterator[Source]:
             name, path = "", item
         if task is None or not path:
             raise UsageError(f"--then {word} is no labelled set of a task; {_FORM}")
-        yield Source(task, name or None, path)
+        yield SetSource(task, name or None, path)
 
 
-def _of_task(task: str, value: Any) -> Iterator[Source]:
+def _of_task(task: str, value: Any) -> Iterator[SetSource]:
     _known(task, task)
     if isinstance(value, Mapping):
         for name, each in value.items():
-            yield Source(task, str(name), each)
+            yield SetSource(task, str(name), each)
     elif isinstance(value, list):
         for each in value:
-            yield Source(task, None, each)
+            yield SetSource(task, None, each)
     else:
-        yield Source(task, None, value)
+        yield SetSource(task, None, value)
 
 
 def _known(task: str, word: str) -> str:
@@ -124,7 +124,7 @@ def _known(task: str, word: str) -> str:
     return task
 
 
-def name_of(source: Source) -> str:
+def set_name(source: SetSource) -> str:
     """What the table calls it: as asked for, else after its directory or file."""
     if source.name is not None:
         return source.name
@@ -140,7 +140,9 @@ def name_of(source: Source) -> str:
     return first.resolve().parent.name if stem.startswith("train") else stem
 
 
-def labelled_set(source: Source, *, columns: Mapping[str, Any] | None = None, most: int | None = None) -> LabelledSet:
+def labelled_set(
+    source: SetSource, *, columns: Mapping[str, Any] | None = None, most: int | None = None
+) -> LabelledSet:
     """Read it; `columns` says how, `most` is how many training examples are drawn at random where there are more."""
     try:
         data = _read(source, columns or {})
@@ -151,7 +153,7 @@ def labelled_set(source: Source, *, columns: Mapping[str, Any] | None = None, mo
     return replace(data, train=part(data.train, most / len(data.train)))
 
 
-def _read(source: Source, columns: Mapping[str, Any]) -> LabelledSet:
+def _read(source: SetSource, columns: Mapping[str, Any]) -> LabelledSet:
     given = source.given
     if isinstance(given, tuple):
         return _of_examples(source, columns, given)
@@ -161,7 +163,7 @@ def _read(source: Source, columns: Mapping[str, Any]) -> LabelledSet:
         assert data.train is not None
         return LabelledSet(
             task=source.task,
-            name=name_of(source),
+            name=set_name(source),
             train=data.train,
             dev=next(iter(data.dev.values())),
             metric=official.metrics[0],
@@ -169,8 +171,8 @@ def _read(source: Source, columns: Mapping[str, Any]) -> LabelledSet:
     return _of_examples(source, columns, _files_in(Path(given)) if Path(given).is_dir() else _files_of(str(given)))
 
 
-def _of_examples(source: Source, columns: Mapping[str, Any], given: Sequence[Examples]) -> LabelledSet:
-    name = name_of(source)
+def _of_examples(source: SetSource, columns: Mapping[str, Any], given: Sequence[Examples]) -> LabelledSet:
+    name = set_name(source)
     if not 1 <= len(given) <= 3:
         raise UsageError(f"{name} is {len(given)} sets of examples; give those to learn from, to choose by, to test on")
     reading = reading_of(source.task, columns)
@@ -183,7 +185,7 @@ def _of_examples(source: Source, columns: Mapping[str, Any], given: Sequence[Exa
     return LabelledSet(task=source.task, name=name, train=train, dev=others[0], test=test)
 
 
-def _glue(source: Source) -> tuple[GlueTask, Path] | None:
+def _glue(source: SetSource) -> tuple[GlueTask, Path] | None:
     """The task of GLUE that a path is named after, and the directory to look in: ``glue/SST-2``, ``glue/sst2``."""
     if isinstance(source.given, tuple) or not task_named(source.task).of_glue:
         return None
@@ -224,7 +226,7 @@ def _files_of(given: str) -> list[Path]:
     return [Path(name) for name in names]
 
 
-def refuse_doubles(sets: Sequence[LabelledSet]) -> None:
+def check_set_names(sets: Sequence[LabelledSet]) -> None:
     """Two sets of one name would stand in one line of the table, and in one folder."""
     folders = [each.folder for each in sets]
     for each in sets:

@@ -30,16 +30,22 @@ from larvatus.data.corruption import CorruptionConfig, MaskingConfig
 from larvatus.data.text.languages import LanguageSource, path_of
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, evaluate, together
-from larvatus.training.pretraining.held_out import held_out_batches, measurable, packing_for
+from larvatus.training.pretraining.evaluation import (
+    HeldOutScores,
+    evaluate,
+    held_out_batches,
+    measurable_network,
+    merge_languages,
+    packing_for,
+)
 
 LONGEST = 512
 """Tokens of a sequence, for a directory without the recipe it was trained by."""
 
 
-class HowRead(NamedTuple):
+class TextSetup(NamedTuple):
     """How text is packed and masked."""
 
     packing: PackingConfig
@@ -67,9 +73,9 @@ def evaluate_text(
     *,
     runtime: Runtime,
     tokens: int,
-    how: HowRead | None = None,
+    how: TextSetup | None = None,
     only_masked: bool = False,
-) -> HeldOut:
+) -> HeldOutScores:
     """The model's objectives on the text: up to `tokens` in all, of each language as much.
 
     `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
@@ -84,12 +90,12 @@ def evaluate_text(
     bundle.network.to(runtime.device)
     names, how = corpus.languages, how or _settings(bundle)
 
-    def of(language: str | None, tokens: int) -> HeldOut:
+    def of(language: str | None, tokens: int) -> HeldOutScores:
         return _evaluate(bundle, corpus, language, runtime=runtime, tokens=tokens, how=how, only_masked=only_masked)
 
     if len(names) < 2:
         return of(None, tokens)
-    return together({name: of(name, max(1, tokens // len(names))) for name in names})
+    return merge_languages({name: of(name, max(1, tokens // len(names))) for name in names})
 
 
 def _evaluate(
@@ -99,9 +105,9 @@ def _evaluate(
     *,
     runtime: Runtime,
     tokens: int,
-    how: HowRead,
+    how: TextSetup,
     only_masked: bool,
-) -> HeldOut:
+) -> HeldOutScores:
     packing, corruption, length = how
     batches = held_out_batches(
         corpus,
@@ -117,7 +123,7 @@ def _evaluate(
         mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
         batches = (_only_shown(batch, mask) for batch in batches)
     return evaluate(
-        measurable(bundle.network, packing_for(corpus, packing, language), corruption),
+        measurable_network(bundle.network, packing_for(corpus, packing, language), corruption),
         batches,
         runtime=runtime,
         limit=length,
@@ -134,7 +140,7 @@ def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, MaskedTokens: fewer})
 
 
-def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) -> float:
+def copy_baseline(corpus: Corpus, how: TextSetup, *, tokens: int, microbatch: int) -> float:
     """What a rule without a model gets right: copy the shown token, and for `[MASK]` guess the commonest token."""
     mask, commonest = corpus.tokenizer.id(corpus.tokenizer.special.mask), int(np.argmax(_frequencies(corpus, None)))
     right = total = 0
@@ -148,16 +154,16 @@ def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) 
     return right / max(total, 1)
 
 
-def _settings(bundle: Bundle) -> HowRead:
+def _settings(bundle: Bundle) -> TextSetup:
     """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
     if bundle.recipe is not None:
-        recipe = recipe_of(bundle.recipe, where=str(bundle.path))
-        return HowRead(recipe.packing, recipe.corruption, recipe.phases[-1].length)
+        recipe = parse_recipe(bundle.recipe, where=str(bundle.path))
+        return TextSetup(recipe.packing, recipe.corruption, recipe.phases[-1].length)
     if text_target_kinds(bundle.objectives):
-        return HowRead(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
+        return TextSetup(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
     pairs = any(config.needs is PairLabels for config in bundle.objectives)
     counted = bundle.tokenizer.counts is not None
-    return HowRead(
+    return TextSetup(
         SentencePairsConfig() if pairs else FullSentencesConfig(),
         MaskingConfig(replacement="unigram" if counted else "uniform"),
         min(LONGEST, bundle.model.max_positions),

@@ -30,7 +30,7 @@ from larvatus.core.regular_files import is_there, only_regular, read_bytes
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import RowFormat, row_file, row_format, write_rows
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.compare.pair_files import GROUPS, Pair
+from larvatus.evaluation.compare.pair_files import GROUPS, MinimalPair
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import Score
@@ -64,7 +64,7 @@ class ScoredPair(Settings, omit_defaults=True):
 class PairRun:
     network: Network
     tokenizer: Tokenizer
-    pairs: Sequence[Pair]
+    pairs: Sequence[MinimalPair]
     method: Method = "original"
     normalise: Normalise = "none"
     """What a sentence's score is divided by; the two sentences of a pair may differ in length."""
@@ -75,7 +75,7 @@ class PairRun:
     def finish(self) -> PairAccuracies:
         """Score all pairs; only the accuracies stay."""
         self.progress(0)
-        return accuracies([row for block in self._blocks(0) for row in block])
+        return accuracies_of([row for block in self._blocks(0) for row in block])
 
     def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> PairAccuracies:
         """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
@@ -89,7 +89,7 @@ class PairRun:
                 for row in rows:
                     record = msgspec.to_builtins(row)
                     write(record, [record])
-            return accuracies(rows)
+            return accuracies_of(rows)
         with files.locked(parts):
             only_regular(parts)
             part = out if ended and out.exists() and format == "jsonl" else parts / SCORES
@@ -113,7 +113,7 @@ class PairRun:
                     os.replace(part, out)
                     files.fsync(out.parent)
             shutil.rmtree(parts)
-        return accuracies(rows)
+        return accuracies_of(rows)
 
     def _checksum(self) -> str:
         """Of what is scored, wherever it was read from."""
@@ -151,7 +151,7 @@ def _divided(score: Score, by: Normalise) -> float:
     return {"none": score.total, "token": score.per_token, "word": score.per_word}[by]
 
 
-def accuracies(rows: Sequence[ScoredPair]) -> PairAccuracies:
+def accuracies_of(rows: Sequence[ScoredPair]) -> PairAccuracies:
     groups = {name: [getattr(row, name) for row in rows] for name in GROUPS}
     return pair_accuracies([row.good for row in rows], [row.bad for row in rows], groups)
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from larvatus.evaluation.compare.passages import Yardstick
-from larvatus.evaluation.compare.results import Results, RunResult
+from larvatus.evaluation.compare.passages import MaskedPassages
+from larvatus.evaluation.compare.results import ComparisonResults, RunResult
 from larvatus.training.engine.settings import Budget
 
 FEW_STEPS = 100
 UNEQUAL = 1.05  # so many times as much text is worth a note
 
 
-def budget_in_words(budget: Budget) -> str:
+def budget_text(budget: Budget) -> str:
     """
-    >>> budget_in_words(Budget(tokens=1_000_000)), budget_in_words(Budget(minutes=10))
+    >>> budget_text(Budget(tokens=1_000_000)), budget_text(Budget(minutes=10))
     ('1,000,000 tokens', '10 minutes')
     """
     name, amount = next((n, a) for n, a in msgspec.to_builtins(budget).items() if a is not None)
     return f"{amount:,g} {name}" if isinstance(amount, float) else f"{amount:,} {name}"
 
 
-def line_of(run: RunResult) -> str:
+def run_line(run: RunResult) -> str:
     """The line of a run that has ended; the table at the end has more."""
     losses = [f"{name} loss {score.loss:.3f}" for name, score in run.objectives.items()]
     guess = [] if run.guess_loss is None else [f"unigram {run.guess_loss:.3f}"]
@@ -29,11 +29,11 @@ def line_of(run: RunResult) -> str:
     return " · ".join([f"{run.label}, seed {run.seed}: {effort}", *losses, *guess])
 
 
-def _fills_nothing(results: Results, label: str) -> bool:
-    return all(run.yardstick is None for run in results.runs if run.label == label)
+def _fills_nothing(results: ComparisonResults, label: str) -> bool:
+    return all(run.word_nll is None for run in results.runs if run.label == label)
 
 
-def _unequal_text(results: Results) -> str | None:
+def _unequal_text(results: ComparisonResults) -> str | None:
     """That equal tokens are not equal text, where they are not."""
     words = {run.label: run.words for run in results.runs if run.words}
     if not words or max(words.values()) <= UNEQUAL * min(words.values()):
@@ -45,15 +45,15 @@ def _unequal_text(results: Results) -> str | None:
     )
 
 
-def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
+def notes_on(results: ComparisonResults, passages: MaskedPassages | None) -> list[str]:
     """One line for each thing."""
     notes = []
-    if yardstick is None:
+    if passages is None:
         notes.append("no held-out text to hide the same words in: give it as text with --valid PATH")
     else:
-        word, share = yardstick.guess
+        word, share = passages.guess
         notes.append(
-            f"same words: {yardstick.hidden:,} in {len(yardstick.passages):,} passages, each all masked; "
+            f"same words: {passages.hidden:,} in {len(passages.passages):,} passages, each all masked; "
             f"always guessing “{word}” gets {share:.1%}"
         )
         if none := [label for label in results.labels if _fills_nothing(results, label)]:
@@ -65,7 +65,7 @@ def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
     folding = sorted({run.label for run in results.runs if not run.cased})
     if folding and any(run.cased for run in results.runs):
         notes.append(f"{', '.join(folding)}: lower-cased, which makes the words easier to guess than in cased ones")
-    windowed = {run.label: run.yardstick.windowed for run in results.runs if run.yardstick and run.yardstick.windowed}
+    windowed = {run.label: run.word_nll.windowed for run in results.runs if run.word_nll and run.word_nll.windowed}
     if windowed:
         counts = ", ".join(f"{label} {count:,}" for label, count in windowed.items())
         notes.append(f"passages longer than a recipe's sequences, and read in windows: {counts}")
@@ -77,7 +77,7 @@ def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
     return notes
 
 
-def _not_read(results: Results) -> list[str]:
+def _not_read(results: ComparisonResults) -> list[str]:
     """Languages in which a model was measured without having read any of them."""
     notes = []
     for label in results.labels:

@@ -22,7 +22,7 @@ GROUPS = {"UID": "phenomenon", "linguistics_term": "term", "field": "field"}
 _HEADERS = (["sentence_good", "sentence_bad"], ["good", "bad"])
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class MinimalPair(msgspec.Struct, frozen=True, kw_only=True):
     good: str
     bad: str
     groups: dict[str, str] = {}
@@ -33,7 +33,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """File and line."""
 
 
-def read_pairs(names: Sequence[str]) -> list[Pair]:
+def read_pairs(names: Sequence[str]) -> list[MinimalPair]:
     """All pairs of all files, in order."""
     pairs = [pair for name in names for pair in _pairs(name)]
     if not pairs:
@@ -41,7 +41,7 @@ def read_pairs(names: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def _pairs(name: str) -> Iterator[Pair]:
+def _pairs(name: str) -> Iterator[MinimalPair]:
     lines = ((number, line) for number, line in numbered_lines(name) if line.strip())
     first = next(lines, None)
     if first is None:
@@ -54,14 +54,14 @@ def _pairs(name: str) -> Iterator[Pair]:
         yield _checked(read(line, where))
 
 
-def pair_of(sentences: Any, where: str) -> Pair:
+def minimal_pair(sentences: Any, where: str) -> MinimalPair:
     """A pair that stands in no file: its good sentence, then its bad one. `where` names it in errors."""
     if not isinstance(sentences, tuple | list) or [type(sentence) for sentence in sentences] != [str, str]:
         raise UsageError(f"{where} is not two sentences; give files, or the good and the bad sentence of each pair")
-    return _checked(Pair(good=sentences[0], bad=sentences[1], where=where))
+    return _checked(MinimalPair(good=sentences[0], bad=sentences[1], where=where))
 
 
-def _checked(pair: Pair) -> Pair:
+def _checked(pair: MinimalPair) -> MinimalPair:
     for sentence in (pair.good, pair.bad):
         if not sentence.strip():
             raise DataError(f"{pair.where}: a sentence is empty; there is nothing to score")
@@ -71,7 +71,7 @@ def _checked(pair: Pair) -> Pair:
     return pair
 
 
-def _record(line: str, where: str) -> Pair:
+def _record(line: str, where: str) -> MinimalPair:
     try:
         record: Any = msgspec.json.decode(line)
     except (ValueError, RecursionError) as fault:
@@ -85,7 +85,7 @@ def _record(line: str, where: str) -> Pair:
             raise DataError(f"{where}: field {name!r} is {type(record[name]).__name__}, not a string")
     groups = {name: str(record[name]) for name in GROUPS if record.get(name) is not None}
     identifier = record.get("pairID")
-    return Pair(
+    return MinimalPair(
         good=record["sentence_good"],
         bad=record["sentence_bad"],
         groups=groups,
@@ -94,9 +94,9 @@ def _record(line: str, where: str) -> Pair:
     )
 
 
-def _row(line: str, where: str) -> Pair:
+def _row(line: str, where: str) -> MinimalPair:
     cells = [cell.strip() for cell in line.split("\t")]
     if not 2 <= len(cells) <= 3:
         raise DataError(f"{where}: {len(cells)} columns; write good<TAB>bad, or good<TAB>bad<TAB>phenomenon")
     groups = {"UID": cells[2]} if len(cells) == 3 and cells[2] else {}
-    return Pair(good=cells[0], bad=cells[1], groups=groups, where=where)
+    return MinimalPair(good=cells[0], bad=cells[1], groups=groups, where=where)

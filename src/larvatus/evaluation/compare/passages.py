@@ -1,10 +1,10 @@
-"""Passages of held-out text with hidden words, chosen by characters alone: what `yardstick.py` measures models on.
+"""Passages of held-out text with masked words, for word-level masked NLL (`word_nll.py`).
 
-    yardstick = Yardstick.of(documents)
-    yardstick.passages[0].hidden                    # 15% of its words, the same for every model, ever
+    passages = MaskedPassages.of(documents)
+    passages.passages[0].hidden                    # 15% of its words, the same for every model
 
-A passage is whole sentences of one document, up to 64 words: what a model of short sequences can read at once. Which
-passages, and which of their words, is a function of the text alone.
+A passage consists of whole sentences of one document, up to 64 words, so that models with short contexts can read it.
+Passages and masked words depend only on the text.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from larvatus.data.text.readers import Document
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.words import segment_words
 
-SEED = 0  # of passages and hidden words, whatever the seed of the training
+SEED = 0  # of passages and masked words, independent of training seeds
 RATE = 0.15
-LONGEST, SHORTEST = 64, 8  # words of a passage; fewer give no context
-PASSAGES = 1024  # about nine hidden words each
+LONGEST, SHORTEST = 64, 8  # words per passage; fewer give no context
+PASSAGES = 1024  # about nine masked words each
 
 
 @dataclass(frozen=True)
-class Passage:
-    """Whole sentences of one document, and which of their words are hidden."""
+class MaskedPassage:
+    """Whole sentences of one document, some of whose words are masked."""
 
     text: str
     words: tuple[tuple[int, int], ...]
-    """Characters of the words that hold a letter or a digit."""
+    """Character spans of the words that contain a letter or a digit."""
     hidden: tuple[int, ...]
-    """Indices into `words`, ascending."""
+    """Indices of the masked words in `words`, ascending."""
     language: str = ""
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    passages: tuple[Passage, ...]
+class MaskedPassages:
+    passages: tuple[MaskedPassage, ...]
 
     @classmethod
     def of(
         cls, documents: Iterable[Document], *, language: str = "en", sentences: Mode = "library", limit: int = PASSAGES
-    ) -> Yardstick:
-        """Up to `limit` passages, drawn from the whole text in one reading; the same text gives the same ones."""
+    ) -> MaskedPassages:
+        """Sample up to `limit` passages in one pass over the text. The same text gives the same passages."""
         drawn: list[tuple[int, int, str, str]] = []  # a heap: the passages with the smallest random numbers, negated
         for number, (text, spoken) in enumerate(_passages(documents, language, sentences)):
             entry = (-derive(SEED, "yardstick", 0, number), number, text, spoken)
@@ -56,26 +56,26 @@ class Yardstick:
             elif entry > drawn[0]:
                 heapq.heapreplace(drawn, entry)
         chosen = sorted((number, text, spoken) for _, number, text, spoken in drawn)
-        return cls(tuple(hide(text, number, language=spoken) for number, text, spoken in chosen))
+        return cls(tuple(mask_words(text, number, language=spoken) for number, text, spoken in chosen))
 
     @property
     def languages(self) -> list[str]:
-        """Of the passages, by alphabet."""
+        """Languages of the passages, sorted."""
         return sorted({passage.language for passage in self.passages})
 
     @property
     def hidden(self) -> int:
-        """Hidden words in all."""
+        """Total number of masked words."""
         return sum(len(passage.hidden) for passage in self.passages)
 
     @cached_property
     def characters(self) -> int:
-        """Characters of the hidden words."""
+        """Number of characters of the masked words."""
         return sum(len(word) for word in self._hidden_words())
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same passages with the same words hidden."""
+        """Hash of the passages and their masked words."""
         digest = hashlib.sha256()
         for passage in self.passages:
             digest.update(f"{passage.text}\x00{passage.hidden}\x00".encode(errors="surrogatepass"))
@@ -83,7 +83,7 @@ class Yardstick:
 
     @cached_property
     def guess(self) -> tuple[str, float]:
-        """The most frequent visible word, and how many hidden words it would get right (case folded)."""
+        """The most frequent visible word, and its accuracy as a constant prediction (case folded)."""
         seen = Counter(
             passage.text[start:end].casefold()
             for passage in self.passages
@@ -102,18 +102,18 @@ class Yardstick:
                 yield passage.text[start:end]
 
 
-def hide(text: str, number: int, *, language: str = "") -> Passage:
-    """Choose 15% of the words of passage number `number`, at least one; punctuation is never chosen: it is too easy."""
+def mask_words(text: str, number: int, *, language: str = "") -> MaskedPassage:
+    """Mask 15% of the words of passage `number`, at least one. Punctuation, which is easy, is never masked."""
     spans = [(start, end) for start, end in segment_words(text).tolist() if any(map(str.isalnum, text[start:end]))]
     count = min(len(spans), max(1, round(RATE * len(spans))))
     chosen = stream(SEED, "yardstick/words", 0, number).choice(len(spans), size=count, replace=False) if spans else ()
-    return Passage(text, tuple(spans), tuple(sorted(int(word) for word in chosen)), language)
+    return MaskedPassage(text, tuple(spans), tuple(sorted(int(word) for word in chosen)), language)
 
 
 def _passages(documents: Iterable[Document], language: str, mode: Mode) -> Iterator[tuple[str, str]]:
-    """Sentences of each document, gathered up to `LONGEST` words; a longer sentence is cut, a short rest left out.
+    """Consecutive sentences of each document up to `LONGEST` words, with the language.
 
-    Each with its language.
+    Longer sentences are split. Remainders of fewer than `SHORTEST` words are dropped.
     """
     for document in documents:
         text, begin, end, count = document.text, 0, 0, 0
@@ -131,7 +131,7 @@ def _passages(documents: Iterable[Document], language: str, mode: Mode) -> Itera
 
 
 def _cut(text: str, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """A sentence as stretches of at most `LONGEST` words: start, end, words."""
+    """Segments of a sentence of at most `LONGEST` words: start, end, number of words."""
     spans = segment_words(text[first:last]) + first
     for k in range(0, len(spans), LONGEST):
         part = spans[k : k + LONGEST]

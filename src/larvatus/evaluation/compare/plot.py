@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from larvatus.core.files import saying_what_is_full
-from larvatus.evaluation.compare.results import Results, RunResult
-from larvatus.evaluation.compare.values import Row, Value
+from larvatus.evaluation.compare.results import ComparisonResults, RunResult
+from larvatus.evaluation.compare.values import MetricRow, SeedMean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,9 @@ ABREAST = 6  # panels of scores in a row
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def draw(results: Results, path: Path) -> bool:
+def draw(results: ComparisonResults, path: Path) -> bool:
     """Write the plot as PNG; False where there is nothing to draw: no run has a curve, and none was fine-tuned."""
-    has_curves, scores = any(run.curve for run in results.runs), results.tuned_rows() if results.tuned else []
+    has_curves, scores = any(run.curve for run in results.runs), results.fine_tuned_rows() if results.tuned else []
     if not has_curves and not scores:
         return False
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window
@@ -46,7 +46,7 @@ def draw(results: Results, path: Path) -> bool:
     return True
 
 
-def _draw_curves(figure: SubFigure, results: Results) -> None:
+def _draw_curves(figure: SubFigure, results: ComparisonResults) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     most = max(run.tokens for run in results.runs)
     scale, unit = next(
@@ -75,7 +75,7 @@ def _draw_curves(figure: SubFigure, results: Results) -> None:
     figure.suptitle(f"{kinds}, each with its own targets · {results.budget} each", x=0.01, ha="left", fontsize=11)
 
 
-def _draw_scores(figure: SubFigure, results: Results, rows: Sequence[Row]) -> None:
+def _draw_scores(figure: SubFigure, results: ComparisonResults, rows: Sequence[MetricRow]) -> None:
     """A panel for each labelled set, each on a scale of its own: the mean of each model, deviation and interval."""
     panels = figure.subplots(-(-len(rows) // ABREAST), min(len(rows), ABREAST), squeeze=False).ravel()
     for axes, row in zip(panels, rows, strict=False):
@@ -96,7 +96,7 @@ def _draw_scores(figure: SubFigure, results: Results, rows: Sequence[Row]) -> No
     figure.suptitle(f"fine-tuned on the same labelled sets · {what}", x=0.01, ha="left", fontsize=11)
 
 
-def _draw_value(axes: Axes, place: int, value: Value, scale: float) -> None:
+def _draw_value(axes: Axes, place: int, value: SeedMean, scale: float) -> None:
     style = _point(place)
     axes.plot([place], [scale * value.mean], zorder=3, **style)
     if value.low is not None and value.high is not None:
@@ -127,7 +127,7 @@ def _tidy(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def _name_lines(axes: Axes, results: Results) -> None:
+def _name_lines(axes: Axes, results: ComparisonResults) -> None:
     """Each line's name to the right of the plot, at the height of its end, moved apart where they would touch."""
     ends: list[tuple[float, int, str]] = []
     for number, label in enumerate(results.labels):
@@ -136,7 +136,7 @@ def _name_lines(axes: Axes, results: Results) -> None:
             ends.append((_mean_end(runs), number, label))
     ends.sort()
     low, high = axes.get_ylim()
-    heights = apart([(height - low) / (high - low) for height, _, _ in ends], gap=0.055)
+    heights = spread_heights([(height - low) / (high - low) for height, _, _ in ends], gap=0.055)
     for (height, number, label), where in zip(ends, heights, strict=True):
         axes.annotate(
             f"{label}  {height:.1f}",
@@ -153,11 +153,11 @@ def _mean_end(runs: Sequence[RunResult]) -> float:
     return 100 * sum(run.curve[-1].gain for run in runs) / len(runs)
 
 
-def apart(heights: Sequence[float], gap: float) -> list[float]:
+def spread_heights(heights: Sequence[float], gap: float) -> list[float]:
     """The same heights (ascending), moved as little as it takes for neighbours to be `gap` apart; all within 0 … 1
     where they fit.
 
-    >>> [round(h, 2) for h in apart([0.5, 0.51, 0.9], gap=0.1)]
+    >>> [round(h, 2) for h in spread_heights([0.5, 0.51, 0.9], gap=0.1)]
     [0.5, 0.6, 0.9]
     """
     placed: list[float] = []

@@ -1,4 +1,4 @@
-"""What a comparison found: one record for each run, and the measures of each contestant over its seeds.
+"""What a comparison found: one record for each run, and the measures of each candidate over its seeds.
 
     results.rows()                 # "masked-lm loss": {"bert": 3.21 ± 0.02, "roberta": 3.05 ± 0.01}, …
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from larvatus.core import notebook
 from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular
-from larvatus.evaluation.compare.tuned import Refusal, SetFacts, TunedResult, tuned_rows
-from larvatus.evaluation.compare.values import Better, Kind, Row, Value
-from larvatus.evaluation.compare.yardstick import YardstickScore
+from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore, SetFacts, fine_tuned_rows
+from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
+from larvatus.evaluation.compare.word_nll import WordNLL
 
 
 class ObjectiveScore(Settings):
@@ -28,7 +30,7 @@ class ObjectiveScore(Settings):
     count: int
 
 
-class Point(Settings):
+class LossPoint(Settings):
     """A held-out evaluation on the way."""
 
     step: int
@@ -47,7 +49,7 @@ class Point(Settings):
 
 
 class RunResult(Settings):
-    """One contestant trained from one seed."""
+    """One candidate trained from one seed."""
 
     label: str
     seed: int
@@ -75,10 +77,10 @@ class RunResult(Settings):
     """The objective that predicts the words which the unigram guess is of."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
-    yardstick: YardstickScore | None = None
+    word_nll: WordNLL | None = msgspec.field(default=None, name="yardstick")
     languages: dict[str, ObjectiveScore] = {}
     """Masked-lm of each language that was read and held out; the yardstick's are in `yardstick.languages`."""
-    curve: tuple[Point, ...] = ()
+    curve: tuple[LossPoint, ...] = ()
 
     @property
     def gain(self) -> float | None:
@@ -87,15 +89,15 @@ class RunResult(Settings):
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
-class Results(Tabular, Settings):
+class ComparisonResults(Tabular, Settings):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()
     """What a reader must know before believing the table."""
     sets: tuple[SetFacts, ...] = ()
     """Labelled sets that every model was fine-tuned on."""
-    tuned: tuple[TunedResult, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    tuned: tuple[FineTuneScore, ...] = ()
+    refusals: tuple[FineTuneRefusal, ...] = ()
     """What could not be fine-tuned, and why."""
     seconds: Mapping[str, float] = {}
     """How long each part of this call took; what was taken as it is took nothing."""
@@ -107,7 +109,7 @@ class Results(Tabular, Settings):
     @property
     def languages(self) -> list[str]:
         """That any model was measured in, where they are several."""
-        names = {name for run in self.runs for name in (*run.languages, *(run.yardstick or run).languages)}
+        names = {name for run in self.runs for name in (*run.languages, *(run.word_nll or run).languages)}
         return sorted(names) if len(names) > 1 else []
 
     @property
@@ -115,7 +117,7 @@ class Results(Tabular, Settings):
         return len({run.tokenizer for run in self.runs}) == 1
 
     def _repr_html_(self) -> str:
-        def cell(value: Value | None) -> str:
+        def cell(value: SeedMean | None) -> str:
             spread = "" if value is None or not value.deviation else f" ± {value.deviation:.3g}"
             return "–" if value is None else f"{value.mean:.4g}{spread}"
 
@@ -134,7 +136,7 @@ class Results(Tabular, Settings):
                 rows.append({**named, "mean": mean, "deviation": deviation})
         return rows
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MetricRow]:
         """All measures, those that compare across vocabularies last."""
 
         def row(
@@ -144,11 +146,12 @@ class Results(Tabular, Settings):
             get: Callable[[RunResult], float | None],
             better: Better,
             error: Callable[[RunResult], float | None] = lambda run: None,
-        ) -> Row:
+        ) -> MetricRow:
             values = {
-                label: Value.of(self._numbers(label, get), errors=self._numbers(label, error)) for label in self.labels
+                label: SeedMean.of(self._numbers(label, get), errors=self._numbers(label, error))
+                for label in self.labels
             }
-            return Row(name=name, group=group, kind=kind, better=better, values=values)
+            return MetricRow(name=name, group=group, kind=kind, better=better, values=values)
 
         rows = [
             row("parameters", "size", "count", lambda run: run.parameters, None),
@@ -178,11 +181,11 @@ class Results(Tabular, Settings):
                 for name in self.languages
             ),
         ]
-        return rows + self.tuned_rows()
+        return rows + self.fine_tuned_rows()
 
-    def tuned_rows(self) -> list[Row]:
+    def fine_tuned_rows(self) -> list[MetricRow]:
         """Scores after fine-tuning: a row for each labelled set."""
-        return tuned_rows(self.tuned, self.sets, self.labels)
+        return fine_tuned_rows(self.tuned, self.sets, self.labels)
 
     def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
         numbers = [get(run) for run in self.runs if run.label == label]
@@ -198,12 +201,12 @@ def _right(name: str) -> Callable[[RunResult], float | None]:
 
 
 def _word(name: str) -> Callable[[RunResult], float | None]:
-    return lambda run: float(getattr(run.yardstick, name)) if run.yardstick else None
+    return lambda run: float(getattr(run.word_nll, name)) if run.word_nll else None
 
 
 def _bits_error(run: RunResult) -> float | None:
     """Bits are the loss in another unit, so their relative errors are equal."""
-    score = run.yardstick
+    score = run.word_nll
     return score.error / score.loss * score.bits if score and score.loss else None
 
 
@@ -213,7 +216,7 @@ def _loss_in(language: str) -> Callable[[RunResult], float | None]:
 
 def _word_in(language: str, name: str) -> Callable[[RunResult], float | None]:
     def get(run: RunResult) -> float | None:
-        score = run.yardstick.languages.get(language) if run.yardstick else None
+        score = run.word_nll.languages.get(language) if run.word_nll else None
         return None if score is None else float(getattr(score, name))
 
     return get

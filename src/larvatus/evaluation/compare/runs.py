@@ -15,30 +15,30 @@ import msgspec
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, LarvatusError
 from larvatus.core.files import sha256
+from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
-from larvatus.evaluation.compare.passages import Yardstick
-from larvatus.evaluation.compare.results import ObjectiveScore, Point, RunResult
-from larvatus.evaluation.compare.yardstick import measure
+from larvatus.evaluation.compare.passages import MaskedPassages
+from larvatus.evaluation.compare.results import LossPoint, ObjectiveScore, RunResult
+from larvatus.evaluation.compare.word_nll import measure_word_nll
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe, recipe_table
-from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 
 RESULT = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One contestant from one seed."""
+class CandidateRun:
+    """One candidate from one seed."""
 
     label: str
     recipe: Recipe
@@ -46,7 +46,7 @@ class Trial:
     seed: int
     budget: Budget
     runtime: Runtime
-    prepared: Prepared
+    prepared: PreparedCorpus
     resume: bool
 
     @property
@@ -54,7 +54,7 @@ class Trial:
         return f"{self.label}, seed {self.seed}"
 
 
-def run_trial(trial: Trial, yardstick: Yardstick | None, watcher: Watcher) -> RunResult:
+def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter: Reporter) -> RunResult:
     """The result of a trial: found beside a finished run, or made."""
     corpus = Corpus.open(trial.prepared.train)
     identity: dict[str, Any] = {
@@ -62,12 +62,12 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, watcher: Watcher) -> Ru
         "seed": trial.seed,
         "budget": msgspec.to_builtins(trial.budget),
         "corpus": corpus.fingerprint,
-        "yardstick": yardstick.fingerprint if yardstick else None,
+        "yardstick": passages.fingerprint if passages else None,
     }
     if trial.resume and (trial.out / RESULT).exists():
-        watcher.say(f"{trial.out} is finished: taken as it is")
+        reporter.say(f"{trial.out} is finished: taken as it is")
         return _finished(trial, identity)
-    job = Job(
+    job = PretrainingJob(
         recipe=trial.recipe,
         out=trial.out,
         runtime=trial.runtime,
@@ -77,16 +77,16 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, watcher: Watcher) -> Ru
         brief=True,
     )
     try:
-        held_out = train(job, lambda: trial.prepared, watcher)
+        held_out = train(job, lambda: trial.prepared, reporter)
     except LarvatusError as fault:
         raise type(fault)(f"{trial.name}: {fault}") from fault
-    result = _measured(trial, corpus, held_out, yardstick)
+    result = _measured(trial, corpus, held_out, passages)
     identity["manifest"] = sha256(trial.out / MANIFEST)
     write_checksummed(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
     return result
 
 
-def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
+def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
     """What was measured before, if it was of the same; the model is checked against its manifest."""
     path = trial.out / RESULT
     kept = read_checksummed(path, way="delete it to measure again")
@@ -106,25 +106,27 @@ def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
     return result
 
 
-def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardstick: Yardstick | None) -> RunResult:
+def _measured(
+    trial: CandidateRun, corpus: Corpus, held_out: dict[int, HeldOutScores], passages: MaskedPassages | None
+) -> RunResult:
     bundle, recipe = load_bundle(trial.out), trial.recipe
     length = recipe.phases[-1].length
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
     room = bundle.tokenizer.template.single.text_length(longest)  # no further than it was trained to read
-    with shells():
+    with empty_weights():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
     if checkpoint is None:
         raise ArtefactError(f"{trial.out} has no checkpoint to say how far it came; choose another --out")
     progress, score = checkpoint.state.progress, None
     steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
-    if yardstick is not None:
-        score = measure(bundle.network.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
-    curve = {point.step: Point(**msgspec.structs.asdict(point)) for point in progress.curve}
+    if passages is not None:
+        score = measure_word_nll(bundle.network.to(trial.runtime.device), bundle.tokenizer, passages, room=room)
+    curve = {point.step: LossPoint(**msgspec.structs.asdict(point)) for point in progress.curve}
     if last and last.guess_loss and last.words in last.scores:
         loss = last.scores[last.words].loss
-        curve[steps] = Point(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
+        curve[steps] = LossPoint(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
     scores = last.scores if last else {}
     return RunResult(
         label=trial.label,
@@ -144,13 +146,13 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
         predicts=last.words if last else "masked-lm",
         guess_loss=last.guess_loss if last else None,
         guess_accuracy=last.guess_accuracy if last else None,
-        yardstick=score,
+        word_nll=score,
         languages=_languages(last, corpus),
         curve=tuple(curve[step] for step in sorted(curve)),
     )
 
 
-def _languages(last: HeldOut | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
+def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
     """Masked-lm of each language; of text in one, that one."""
     alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
     scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.evaluation.compare.results import Results
-from larvatus.evaluation.compare.tuned import AVERAGE, GROUP, SetFacts
-from larvatus.evaluation.compare.values import Kind, Row, Value
+from larvatus.evaluation.compare.fine_tuned import AVERAGE, GROUP, SetFacts
+from larvatus.evaluation.compare.results import ComparisonResults
+from larvatus.evaluation.compare.values import Kind, MetricRow, SeedMean
 
 
-def as_table(results: Results) -> Table:
+def as_table(results: ComparisonResults) -> Table:
     """The table, and below it what a reader must know."""
     rows: list[list[Cell]] = []
     group = ""
@@ -33,12 +33,12 @@ def as_table(results: Results) -> Table:
     )
 
 
-def tuned_table(results: Results) -> Table | None:
+def fine_tuned_table(results: ComparisonResults) -> Table | None:
     """Scores after fine-tuning, with the interval of each below it; None where nothing was fine-tuned."""
     if not results.sets:
         return None
     rows: list[list[Cell]] = []
-    for row in results.tuned_rows():
+    for row in results.fine_tuned_rows():
         rows.append([Cell(row.name), *(_cell(row, label) for label in results.labels)])
         if row.name != AVERAGE:
             intervals = [_interval(row.values[label], row.kind) for label in results.labels]
@@ -62,9 +62,9 @@ def _facts(sets: Sequence[SetFacts]) -> str:
     return f"examples learnt from and scored: {counts}{by}"
 
 
-def _interval(value: Value | None, kind: Kind) -> str:
+def _interval(value: SeedMean | None, kind: Kind) -> str:
     """
-    >>> _interval(Value(mean=0.8, low=0.774, high=0.82), "share")
+    >>> _interval(SeedMean(mean=0.8, low=0.774, high=0.82), "share")
     '77.4 to 82.0'
     """
     if value is None or value.low is None or value.high is None:
@@ -73,14 +73,14 @@ def _interval(value: Value | None, kind: Kind) -> str:
     return f"{scale * value.low:.{digits}f} to {scale * value.high:.{digits}f}"
 
 
-def _cell(row: Row, label: str) -> Cell:
-    return Cell(said(row.values[label], row.kind), style="bold green" if label == row.best else "")
+def _cell(row: MetricRow, label: str) -> Cell:
+    return Cell(format_value(row.values[label], row.kind), style="bold green" if label == row.best else "")
 
 
-def said(value: Value | None, kind: Kind) -> str:
+def format_value(value: SeedMean | None, kind: Kind) -> str:
     """
-    >>> said(Value(mean=0.3145, deviation=0.002), "share"), said(Value(mean=4.4e6), "count"), said(None, "number")
-    ('31.4% ± 0.2', '4.40M', '–')
+    >>> format_value(SeedMean(mean=0.3145, deviation=0.002), "share"), format_value(SeedMean(mean=4.4e6), "count")
+    ('31.4% ± 0.2', '4.40M')
     """
     if value is None:
         return "–"

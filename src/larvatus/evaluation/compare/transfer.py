@@ -35,7 +35,7 @@ ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Transfer(Tabular):
+class TransferResult(Tabular):
     """A model on the same task in several languages."""
 
     model: str
@@ -49,7 +49,7 @@ class Transfer(Tabular):
     @classmethod
     def of(
         cls, evaluations: Mapping[str, Evaluation], *, source: str | None = None, metric: str | None = None
-    ) -> Transfer:
+    ) -> TransferResult:
         """From the evaluations of one model; the source stands first, others follow as they come."""
         first = next(iter(evaluations.values()))
         chosen = first.headline if metric is None else known_metric(metric, list(first.metrics))
@@ -201,7 +201,7 @@ def _language(file: str) -> str:
     return language
 
 
-def source_of(lineage: Mapping[str, Any]) -> str | None:
+def source_language(lineage: Mapping[str, Any]) -> str | None:
     """The language of the files that a model was fine-tuned on, where their names tell one and the same."""
     train = lineage.get("train")
     names = train.get("source") if isinstance(train, Mapping) else None

@@ -1,6 +1,6 @@
-"""A measure of all contestants of a comparison, as mean and deviation over seeds: a row of its table.
+"""A measure of all candidates of a comparison, as mean and deviation over seeds: a row of its table.
 
->>> Value.of([0.5, 0.7]).mean
+>>> SeedMean.of([0.5, 0.7]).mean
 0.6
 """
 
@@ -18,7 +18,7 @@ Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
 
 
-class Value(Settings):
+class SeedMean(Settings):
     mean: float
     deviation: float | None = None
     """Standard deviation over seeds (n − 1); None for a single seed."""
@@ -28,7 +28,7 @@ class Value(Settings):
     seeds: int = 1
 
     @classmethod
-    def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> Value | None:
+    def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> SeedMean | None:
         """Mean over seeds; `errors` are the standard errors over examples, one for each seed."""
         if not numbers:
             return None
@@ -43,7 +43,7 @@ class Value(Settings):
     def interval(self) -> tuple[float, float] | None:
         """The wider of the intervals over seeds and over examples; None where neither is known.
 
-        >>> Value(mean=0.5, low=0.4, high=0.6).interval
+        >>> SeedMean(mean=0.5, low=0.4, high=0.6).interval
         (0.4, 0.6)
         """
         ends = [] if self.low is None or self.high is None else [(self.low, self.high)]
@@ -53,8 +53,8 @@ class Value(Settings):
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-class Row(Settings):
-    """One measure of all contestants."""
+class MetricRow(Settings):
+    """One measure of all candidates."""
 
     name: str
     group: str
@@ -62,7 +62,7 @@ class Row(Settings):
     """How to print it."""
     better: Better = None
     """Which direction is better; None where the numbers do not compare."""
-    values: dict[str, Value | None]
+    values: dict[str, SeedMean | None]
 
     @property
     def best(self) -> str | None:

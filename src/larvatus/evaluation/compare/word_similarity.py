@@ -42,7 +42,7 @@ from larvatus.metrics.threshold import accuracy, best_threshold
 from larvatus.models.nn.encoder import Encoder
 
 
-class EvaluationOptions(Settings):
+class SimilarityOptions(Settings):
     layers: tuple[Layers, ...] | None = None
     """Each layer or mix to judge; None: every layer by itself."""
     pool: Pool = "mean"
@@ -57,7 +57,7 @@ class EvaluationOptions(Settings):
             raise UsageError("every layer is judged by itself without --layers; leave out --layers all")
 
 
-class Score(msgspec.Struct, frozen=True, kw_only=True):
+class LayerScore(msgspec.Struct, frozen=True, kw_only=True):
     layers: str
     value: float
     error: float | None = None
@@ -65,16 +65,16 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | None = None
 
 
-class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+class SimilarityEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     benchmark: str
     measure: str
     pairs: int
-    scores: tuple[Score, ...]
+    scores: tuple[LayerScore, ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Pair:
+class WordPair:
     """Two word instances and what people say."""
 
     line: int
@@ -83,48 +83,54 @@ class Pair:
     rating: float
 
 
-def evaluate_scws(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+def evaluate_scws(
+    encoder: Encoder, tokenizer: Tokenizer, file: Path, options: SimilarityOptions
+) -> SimilarityEvaluation:
     """Spearman's ρ of cosines with mean ratings."""
     pairs = list(read_scws(file))
     if len(pairs) < 2:
         raise DataError(f"{file} holds {len(pairs)} pairs, and 2 are wanted; name scws.tsv")
     ratings = [pair.rating for pair in pairs]
     scores = tuple(
-        Score(layers=name, value=spearman(cosines, ratings))
+        LayerScore(layers=name, value=spearman(cosines, ratings))
         for name, cosines in _cosines(encoder, tokenizer, file, pairs, options)
     )
-    return Evaluation(benchmark="scws", measure="Spearman's ρ", pairs=len(pairs), scores=scores)
+    return SimilarityEvaluation(benchmark="scws", measure="Spearman's ρ", pairs=len(pairs), scores=scores)
 
 
-def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+def evaluate_wic(
+    encoder: Encoder, tokenizer: Tokenizer, file: Path, options: SimilarityOptions
+) -> SimilarityEvaluation:
     """Accuracy of cosine > threshold on the pairs that the threshold was not fitted on."""
     lines = list(read_wic(file))
-    pairs = [pair for pair in lines if isinstance(pair, Pair)]
+    pairs = [pair for pair in lines if isinstance(pair, WordPair)]
     lost = [line for line in lines if isinstance(line, int)]
     if len(pairs) < 2:
         raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are wanted; name wic.jsonl")
     labels = np.array([pair.rating > 0 for pair in pairs])
     order = stream(options.seed, "threshold").permutation(len(pairs))
-    cut = fitted_on(len(pairs), options)
+    cut = threshold_pairs(len(pairs), options)
     train, test = order[:cut], order[cut:]
     scores = []
     for name, cosines in _cosines(encoder, tokenizer, file, pairs, options):
         threshold = best_threshold(cosines[train], labels[train])
         value = accuracy(cosines[test] > threshold, labels[test])
         error = math.sqrt(value * (1 - value) / len(test))
-        scores.append(Score(layers=name, value=value, error=error, threshold=threshold))
+        scores.append(LayerScore(layers=name, value=value, error=error, threshold=threshold))
     notes = [f"threshold fitted on {cut:,} pairs, accuracy on the other {len(test):,}"]
     notes += [f"{len(lost):,} pairs left out: the word is not found in a sentence (line {lost[0]})"] if lost else []
-    return Evaluation(benchmark="wic", measure="accuracy", pairs=len(pairs), scores=tuple(scores), notes=tuple(notes))
+    return SimilarityEvaluation(
+        benchmark="wic", measure="accuracy", pairs=len(pairs), scores=tuple(scores), notes=tuple(notes)
+    )
 
 
-def fitted_on(pairs: int, options: EvaluationOptions) -> int:
+def threshold_pairs(pairs: int, options: SimilarityOptions) -> int:
     """How many of the pairs of WiC the threshold is fitted on; the others are scored."""
     return min(pairs - 1, max(1, round(options.train * pairs)))
 
 
 def _cosines(
-    encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[Pair], options: EvaluationOptions
+    encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[WordPair], options: SimilarityOptions
 ) -> Iterator[tuple[str, np.ndarray[Any, np.dtype[np.float64]]]]:
     """Name and cosines [pairs] of each layer or mix."""
     instances = [instance for pair in pairs for instance in (pair.a, pair.b)]
@@ -146,7 +152,7 @@ def _cosines(
             yield name, (layer[0::2] * layer[1::2]).sum(axis=1)
 
 
-def read_scws(file: Path) -> Iterator[Pair]:
+def read_scws(file: Path) -> Iterator[WordPair]:
     for number, line in _lines(file):
         fields = line.split("\t")
         try:
@@ -154,7 +160,7 @@ def read_scws(file: Path) -> Iterator[Pair]:
             rating = float(mean)
         except ValueError as fault:
             raise DataError(f"{file}:{number}: not a line of SCWS: words, contexts, ratings between tabs") from fault
-        yield Pair(number, _between_tags(file, number, a), _between_tags(file, number, b), rating)
+        yield WordPair(number, _between_tags(file, number, a), _between_tags(file, number, b), rating)
 
 
 def _between_tags(file: Path, number: int, context: str) -> Instance:
@@ -175,7 +181,7 @@ def _wic_text(text: str) -> tuple[str, str, str]:
     return word, first, second
 
 
-def read_wic(file: Path) -> Iterator[Pair | int]:
+def read_wic(file: Path) -> Iterator[WordPair | int]:
     """The pairs; the number of a line whose word is not found in its sentences."""
     for number, line in _lines(file):
         try:
@@ -189,7 +195,7 @@ def read_wic(file: Path) -> Iterator[Pair | int]:
             b = _of_word(second, word, record.get("start2"), record.get("end2"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
             raise DataError(f"{file}:{number}: not a record of WiC ({fault!r}); name wic.jsonl") from fault
-        yield Pair(number, a, b, label) if a and b else number
+        yield WordPair(number, a, b, label) if a and b else number
 
 
 def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instance | None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from msgspec import Struct
 
-from larvatus.evaluation.speed.timing import take_turns
-from larvatus.training.engine.speed import peak_flops
+from larvatus.evaluation.speed.timing import time_in_turns
+from larvatus.training.engine.throughput import peak_flops
 
 SIZES = {"cuda": (2048, 4096, 8192, 16_384), "cpu": (256, 512, 1024, 2048)}
 
@@ -38,7 +38,7 @@ def matrix_ceiling(device: str, precision: str, *, seconds: float) -> Ceiling:
         left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
         out = torch.empty_like(left)
         work = {"product": lambda a=left, b=right, c=out: torch.mm(a, b, out=c)}
-        timed = take_turns(work, device=device, seconds=seconds / len(sizes), warm=2)["product"]
+        timed = time_in_turns(work, device=device, seconds=seconds / len(sizes), warm=2)["product"]
         rates[size] = 2 * size**3 / timed.low
         if timed.median > seconds:  # larger ones would take many times as long as was asked for
             break

@@ -11,17 +11,19 @@ from typing import Any
 
 import torch
 
-from larvatus.evaluation.speed.subject import Subject
+from larvatus.evaluation.speed.model import BenchmarkModel
 from larvatus.inference.model import load
 from larvatus.training.engine.settings import Runtime
 
 
-def our_embedding(subject: Subject, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
+def larvatus_embedding(subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
     model = load(subject.directory, device=runtime.device)
     return lambda: model.embed(list(sentences), unit="sentence", precision=runtime.precision)
 
 
-def their_embedding(subject: Subject, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
+def sentence_transformers_embedding(
+    subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]
+) -> Callable[[], Any]:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(subject.directory), device=runtime.device)

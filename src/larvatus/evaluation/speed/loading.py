@@ -11,19 +11,20 @@ import time
 from collections.abc import Sequence
 
 from larvatus.data.corpus.loader import Cursor
-from larvatus.evaluation.speed.results import Loading
-from larvatus.evaluation.speed.subject import Subject
+from larvatus.evaluation.speed.model import BenchmarkModel
+from larvatus.evaluation.speed.results import LoaderSpeed
 
 
 def loading_rates(
-    subject: Subject, *, length: int, tokens: int, workers: Sequence[int], seconds: float
-) -> tuple[Loading, ...]:
+    subject: BenchmarkModel, *, length: int, tokens: int, workers: Sequence[int], seconds: float
+) -> tuple[LoaderSpeed, ...]:
     return tuple(
-        Loading(workers=count, tokens_per_second=_rate(subject, length, tokens, count, seconds)) for count in workers
+        LoaderSpeed(workers=count, tokens_per_second=_rate(subject, length, tokens, count, seconds))
+        for count in workers
     )
 
 
-def _rate(subject: Subject, length: int, tokens: int, workers: int, seconds: float) -> float:
+def _rate(subject: BenchmarkModel, length: int, tokens: int, workers: int, seconds: float) -> float:
     """Over at least twice as many blocks as may be made ahead, and for as long as was asked for."""
     loader = subject.loader(length=length, tokens=tokens, workers=workers)
     steps = loader.steps()

@@ -22,12 +22,18 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.version import VERSION
 from larvatus.evaluation.speed.ceiling import Ceiling, matrix_ceiling
-from larvatus.evaluation.speed.embedding import our_embedding, their_embedding
+from larvatus.evaluation.speed.embedding import larvatus_embedding, sentence_transformers_embedding
 from larvatus.evaluation.speed.loading import loading_rates
-from larvatus.evaluation.speed.results import Benchmark, Machine, Measured, Throughput
-from larvatus.evaluation.speed.subject import Subject, mean_length
-from larvatus.evaluation.speed.timing import Timed, peak_bytes, take_turns
-from larvatus.evaluation.speed.training import OurTraining, TheirTraining, Training, flops_of, recomputes
+from larvatus.evaluation.speed.model import BenchmarkModel, mean_length
+from larvatus.evaluation.speed.results import Benchmark, Machine, SpeedResult, Throughput
+from larvatus.evaluation.speed.timing import Timing, peak_bytes, time_in_turns
+from larvatus.evaluation.speed.training import (
+    LarvatusTraining,
+    TimedTraining,
+    TransformersTraining,
+    flops_of,
+    recomputes,
+)
 from larvatus.models.bundle.directory import architecture_of
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
@@ -40,7 +46,7 @@ WARM = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BenchmarkPlan:
     """What to measure."""
 
     length: int
@@ -55,17 +61,19 @@ class Plan:
     """Of the loader."""
 
 
-def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[str], None]) -> Benchmark:
+def measure(subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, *, say: Callable[[str], None]) -> Benchmark:
     """All figures, one after the other."""
     say("matrix products …")
     ceiling = matrix_ceiling(runtime.device, runtime.precision, seconds=plan.seconds)
-    trains, embeds = (no_peer(subject), no_embedding_peer(subject)) if plan.peers else ("not asked", "not asked")
+    trains, embeds = (
+        (why_no_training_peer(subject), why_no_embedding_peer(subject)) if plan.peers else ("not asked", "not asked")
+    )
     notes = [f"no peer in training: {trains}", f"no peer in embedding: {embeds}"] if plan.peers else []
     notes = [note for note, why in zip(notes, (trains, embeds), strict=False) if why]
     if recomputes(subject, runtime):
         notes.append("larvatus computes layers again in the backward pass (--activation-checkpointing)")
     measured = []
-    with peers_silent():
+    with silence_peers():
         for what, make in (("full rows", subject.full_rows), ("ragged rows", subject.ragged_rows)):
             say(f"training on {what} …")
             batches = make(length=plan.length, tokens=plan.tokens)
@@ -75,7 +83,7 @@ def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[st
     say("packing and corrupting …")
     loading = loading_rates(subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds)
     return Benchmark(
-        machine=machine_of(runtime),
+        machine=describe_machine(runtime),
         model=subject.name,
         parameters=sum(parameter.numel() for parameter in subject.network.parameters()),
         vocabulary=len(subject.network.encoder.word_vectors),
@@ -87,7 +95,7 @@ def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[st
     )
 
 
-def no_peer(subject: Subject) -> str:
+def why_no_training_peer(subject: BenchmarkModel) -> str:
     """Why `transformers` does not train beside us; nothing where it does."""
     if find_spec("transformers") is None:
         return f"{TRAINING_PEER} is not installed"
@@ -97,7 +105,7 @@ def no_peer(subject: Subject) -> str:
     return "" if masked else f"it is not trained by masked words alone, as {TRAINING_PEER} would"
 
 
-def no_embedding_peer(subject: Subject) -> str:
+def why_no_embedding_peer(subject: BenchmarkModel) -> str:
     """Why `sentence-transformers` does not embed beside us; nothing where it does."""
     if find_spec("sentence_transformers") is None:
         return f"{EMBEDDING_PEER} is not installed"
@@ -106,14 +114,14 @@ def no_embedding_peer(subject: Subject) -> str:
     return ""
 
 
-def _model_type(subject: Subject) -> str:
+def _model_type(subject: BenchmarkModel) -> str:
     """Of the directory that it is saved as."""
     architecture = architecture_of(subject.network, subject.recipe.objectives)
     layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
     return str(layout.model_type)
 
 
-def machine_of(runtime: Runtime) -> Machine:
+def describe_machine(runtime: Runtime) -> Machine:
     name = torch.cuda.get_device_name(runtime.device) if runtime.cuda else _processor()
     return Machine(
         name=name,
@@ -137,23 +145,23 @@ def _processor() -> str:
 
 def _training(
     what: str,
-    subject: Subject,
+    subject: BenchmarkModel,
     runtime: Runtime,
-    plan: Plan,
+    plan: BenchmarkPlan,
     batches: list[TrainingBatch[Ints]],
     ceiling: Ceiling,
     *,
     peer: bool,
-) -> Measured:
+) -> SpeedResult:
     """Both on the same batches, in turn; then a step of each, for its memory."""
-    forget_compiled(runtime)
-    contenders: dict[str, Training] = {
-        "larvatus": OurTraining(subject, runtime, batches, length=plan.length),
+    reset_compiler(runtime)
+    contenders: dict[str, TimedTraining] = {
+        "larvatus": LarvatusTraining(subject, runtime, batches, length=plan.length),
     }
     if peer:
-        contenders[TRAINING_PEER] = TheirTraining(subject.directory, runtime, batches, length=plan.length)
+        contenders[TRAINING_PEER] = TransformersTraining(subject.directory, runtime, batches, length=plan.length)
     works = {name: contender.step for name, contender in contenders.items()}
-    times = take_turns(works, device=runtime.device, seconds=plan.seconds, warm=WARM if runtime.compile else 1)
+    times = time_in_turns(works, device=runtime.device, seconds=plan.seconds, warm=WARM if runtime.compile else 1)
     tokens = sum(batch.tokens.size for batch in batches) / len(batches)
     flops = flops_of(subject.network, subject.recipe, batches)
     memory = {
@@ -166,7 +174,7 @@ def _training(
     contenders.clear()
     works.clear()
     gc.collect()
-    return Measured(
+    return SpeedResult(
         what=f"training, {what}",
         tokens=round(tokens),
         longest=max(int(batch.tokens.lengths.max()) for batch in batches),
@@ -177,16 +185,18 @@ def _training(
     )
 
 
-def _embedding(subject: Subject, runtime: Runtime, plan: Plan, ceiling: Ceiling, *, peer: bool) -> Measured:
+def _embedding(
+    subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, ceiling: Ceiling, *, peer: bool
+) -> SpeedResult:
     sentences, tokens = subject.sentences(2 * plan.tokens)
-    works = {"larvatus": our_embedding(subject, runtime, sentences)}
+    works = {"larvatus": larvatus_embedding(subject, runtime, sentences)}
     if peer:
-        works[EMBEDDING_PEER] = their_embedding(subject, runtime, sentences)
-    times = take_turns(works, device=runtime.device, seconds=plan.seconds)
+        works[EMBEDDING_PEER] = sentence_transformers_embedding(subject, runtime, sentences)
+    times = time_in_turns(works, device=runtime.device, seconds=plan.seconds)
     lengths = [len(ids) + 2 for ids in subject.tokenizer.encode_fast(sentences)]
     flops = sum(length * subject.network.encoder.flops(length) for length in lengths) / 3 / sum(lengths)
     rates = {name: throughput(times[name], tokens, flops=flops, ceiling=ceiling) for name in works}
-    return Measured(
+    return SpeedResult(
         what="embedding sentences",
         tokens=tokens,
         longest=max(lengths),
@@ -197,14 +207,14 @@ def _embedding(subject: Subject, runtime: Runtime, plan: Plan, ceiling: Ceiling,
     )
 
 
-def forget_compiled(runtime: Runtime) -> None:
+def reset_compiler(runtime: Runtime) -> None:
     """Begin with nothing compiled: what came before counts against how often torch compiles anew."""
     if runtime.compile:
         torch.compiler.reset()
 
 
 def throughput(
-    timed: Timed, tokens: float, *, flops: float, ceiling: Ceiling, peak_bytes: int | None = None
+    timed: Timing, tokens: float, *, flops: float, ceiling: Ceiling, peak_bytes: int | None = None
 ) -> Throughput:
     """From seconds of so many tokens, each of which costs so many operations."""
     rate = tokens / timed.median
@@ -219,7 +229,7 @@ def throughput(
 
 
 @contextmanager
-def peers_silent() -> Iterator[None]:
+def silence_peers() -> Iterator[None]:
     """Peers show bars and warnings of their own, which are none of the user's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

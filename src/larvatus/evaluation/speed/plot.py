@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from larvatus.core.outputs import escape_dollars, new_output
 from larvatus.evaluation.compare.plot import COLOURS, MARKERS
-from larvatus.evaluation.speed.growth import FIGURES, Growth
 from larvatus.evaluation.speed.results import Benchmark
+from larvatus.evaluation.speed.scaling import FIGURES, ScalingResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def draw(result: Benchmark, path: Path) -> None:
     _save(figure, path)
 
 
-def draw_growth(growth: Growth, path: Path) -> None:
+def draw_growth(growth: ScalingResult, path: Path) -> None:
     """A panel for time and one for memory; a line for each figure, with its exponent."""
     from matplotlib.figure import Figure
 

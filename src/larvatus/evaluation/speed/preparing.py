@@ -25,21 +25,21 @@ from msgspec import Struct
 from larvatus.core.errors import LarvatusError
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.evaluation.speed.timing import process_peak
-from larvatus.models.recipes import Recipe, recipe_of, recipe_table
-from larvatus.training.engine.watch import Watcher
+from larvatus.models.recipes import Recipe, parse_recipe, recipe_table
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 
 DOCUMENTS, PIECES = 60, 1000
 """Of the small text that is prepared first."""
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class PreparationCost(Struct, frozen=True, kw_only=True):
     seconds: float
     bytes: int | None
     """None where the system does not say."""
 
 
-def preparing(recipe: Recipe, text: Path, out: Path) -> Cost:
+def measure_preparation(recipe: Recipe, text: Path, out: Path) -> PreparationCost:
     """Prepare a text in a new process, and say what that took."""
     given = json.dumps({"recipe": recipe_table(recipe), "text": str(text), "out": str(out)})
     source = str(Path(__file__).parents[3])
@@ -55,13 +55,13 @@ def preparing(recipe: Recipe, text: Path, out: Path) -> Cost:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         raise LarvatusError(f"{text} could not be prepared: {last[0]}; give other text with --corpus")
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Cost)
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=PreparationCost)
 
 
 def main() -> None:
     """A small text first, so that what is only loaded once does not count."""
     given = json.load(sys.stdin)
-    recipe = recipe_of(given["recipe"], where="recipe")
+    recipe = parse_recipe(given["recipe"], where="recipe")
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / "small.txt"
         few = [document.text for document in islice(embedded_documents(), DOCUMENTS)]
@@ -70,7 +70,7 @@ def main() -> None:
             _prepare(_with_few_pieces(recipe), small, Path(folder) / "run")
     began = time.perf_counter()
     taken = process_peak(lambda: _prepare(recipe, Path(given["text"]), Path(given["out"])))
-    cost = Cost(seconds=time.perf_counter() - began, bytes=taken)
+    cost = PreparationCost(seconds=time.perf_counter() - began, bytes=taken)
     print(msgspec.json.encode(cost).decode())
 
 
@@ -81,7 +81,7 @@ def _with_few_pieces(recipe: Recipe) -> Recipe:
 
 
 def _prepare(recipe: Recipe, text: Path, out: Path) -> None:
-    prepare(recipe, [str(text)], out=out, valid=None, options=TextOptions(), watcher=Watcher())
+    prepare(recipe, [str(text)], out=out, valid=None, options=TextOptions(), reporter=Reporter())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a benchmark found, as data (JSON) and as tables for people.
 
 result.to_dict()["ceiling"]["flops"]
-for table in tables(result): watcher.show(table)
+for table in tables(result): reporter.show(table)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Throughput(Struct, frozen=True, kw_only=True):
     """Of a step: weights, moments, gradients and what layers leave."""
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class SpeedResult(Struct, frozen=True, kw_only=True):
     """One kind of work, by us and by a peer."""
 
     what: str
@@ -60,7 +60,7 @@ class Measured(Struct, frozen=True, kw_only=True):
         return None if self.theirs is None else self.larvatus.tokens_per_second / self.theirs.tokens_per_second
 
 
-class Loading(Struct, frozen=True, kw_only=True):
+class LoaderSpeed(Struct, frozen=True, kw_only=True):
     """Tokens a second that are packed and corrupted."""
 
     workers: int
@@ -77,8 +77,8 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     vocabulary: int
     text: str
     ceiling: Ceiling
-    measured: tuple[Measured, ...]
-    loading: tuple[Loading, ...]
+    measured: tuple[SpeedResult, ...]
+    loading: tuple[LoaderSpeed, ...]
     notes: tuple[str, ...] = ()
     """What was not measured, and why."""
 
@@ -125,7 +125,7 @@ def tables(result: Benchmark) -> list[Table]:
     return [table for table in (ours, peers, loading) if table.rows]
 
 
-def _ours(measured: Measured, sheet: bool) -> Sequence[Cell]:
+def _ours(measured: SpeedResult, sheet: bool) -> Sequence[Cell]:
     rate = measured.larvatus
     cells = [
         measured.what,
@@ -141,7 +141,7 @@ def _ours(measured: Measured, sheet: bool) -> Sequence[Cell]:
     return [Cell(text) for text in cells]
 
 
-def _theirs(measured: Measured) -> Sequence[Cell]:
+def _theirs(measured: SpeedResult) -> Sequence[Cell]:
     assert measured.theirs is not None
     rate, ratio = f"{measured.theirs.tokens_per_second:,.0f}", f"{measured.ratio:.2f} ×"
     return [

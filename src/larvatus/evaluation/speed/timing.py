@@ -23,7 +23,7 @@ LEAST, MOST = 3, 200
 """Rounds at least, and at most."""
 
 
-class Timed(Struct, frozen=True, kw_only=True):
+class Timing(Struct, frozen=True, kw_only=True):
     """Seconds of a call."""
 
     median: float
@@ -32,23 +32,23 @@ class Timed(Struct, frozen=True, kw_only=True):
     rounds: int
 
 
-def wait(device: str) -> None:
+def synchronize(device: str) -> None:
     """Until the device has done all that it was given."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 
 
 def seconds_of(work: Callable[[], Any], device: str) -> float:
-    wait(device)
+    synchronize(device)
     began = time.perf_counter()
     work()
-    wait(device)
+    synchronize(device)
     return time.perf_counter() - began
 
 
-def take_turns(
+def time_in_turns(
     works: Mapping[str, Callable[[], Any]], *, device: str, seconds: float, warm: int = 1, least: int = LEAST
-) -> dict[str, Timed]:
+) -> dict[str, Timing]:
     """Each in turn, the order reversed every round, for about so many seconds each; `warm` rounds do not count."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warm):
@@ -60,7 +60,7 @@ def take_turns(
             times[name].append(seconds_of(works[name], device))
         rounds += 1
     return {
-        name: Timed(median=statistics.median(taken), low=min(taken), high=max(taken), rounds=rounds)
+        name: Timing(median=statistics.median(taken), low=min(taken), high=max(taken), rounds=rounds)
         for name, taken in times.items()
     }
 
@@ -68,11 +68,11 @@ def take_turns(
 def peak_bytes(work: Callable[[], Any], device: str) -> int:
     """The most that tensors took during a call, beyond what was held before."""
     if device.startswith("cuda"):
-        wait(device)
+        synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         work()
-        wait(device)
+        synchronize(device)
         return int(torch.cuda.max_memory_allocated(device)) - before
     with _without_chatter(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         work()

@@ -1,8 +1,8 @@
 """Steps of training as `larvatus pretrain` takes them, and as `transformers` does on the same rows.
 
-    ours = OurTraining(subject, runtime, batches, length=512)
+    ours = LarvatusTraining(subject, runtime, batches, length=512)
     ours.step()                                       # forward, backward, clipping, optimizer
-    theirs = TheirTraining(subject.directory, runtime, batches, length=512)
+    theirs = TransformersTraining(subject.directory, runtime, batches, length=512)
 
 The peer is loaded from the directory that ours was saved in, so that both have the same weights, and gets the same
 tokens and targets; it pads rows to the longest, or, where it is compiled, all to the same length. Both find their rows
@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.evaluation.speed.subject import Subject
+from larvatus.evaluation.speed.model import BenchmarkModel
 from larvatus.models.network import Network
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.optimizer import build_optimizer
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.speed import flops_per_token
 from larvatus.training.engine.step import autocast
-from larvatus.training.pretraining.size import must_recompute
+from larvatus.training.engine.throughput import flops_per_token
+from larvatus.training.pretraining.memory import must_recompute
 from larvatus.training.pretraining.step import Stepper
 
 RATE = 1e-5
@@ -38,7 +38,7 @@ IGNORED = -100
 """What `transformers` takes for no label."""
 
 
-class Training:
+class TimedTraining:
     """Steps over batches in turn; a subclass says what a step is."""
 
     model: nn.Module
@@ -62,13 +62,13 @@ class Training:
         return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
 
 
-class OurTraining(Training):
+class LarvatusTraining(TimedTraining):
     def __init__(
-        self, subject: Subject, runtime: Runtime, batches: Sequence[TrainingBatch[Ints]], *, length: int
+        self, subject: BenchmarkModel, runtime: Runtime, batches: Sequence[TrainingBatch[Ints]], *, length: int
     ) -> None:
         super().__init__(batches)
         self.network = self.model = subject.network.to(runtime.device)
-        set_recomputing(self.model, recomputes(subject, runtime))
+        set_activation_checkpointing(self.model, recomputes(subject, runtime))
         self.optimizer = build_optimizer(self.model, subject.recipe.optimizer)
         self.stepper = Stepper(
             subject.network,
@@ -85,12 +85,12 @@ class OurTraining(Training):
         self.stepper.launch(self.ready[number], step=self.number, rate=RATE)
 
 
-def recomputes(subject: Subject, runtime: Runtime) -> bool:
+def recomputes(subject: BenchmarkModel, runtime: Runtime) -> bool:
     """Whether layers are computed again in the backward pass, as in a run of the same steps."""
     return must_recompute(subject.recipe, runtime, len(subject.network.encoder.word_vectors))
 
 
-class TheirTraining(Training):
+class TransformersTraining(TimedTraining):
     """`AutoModelForMaskedLM` with scaled dot products, fused AdamW and clipping; compiled where ours is."""
 
     def __init__(

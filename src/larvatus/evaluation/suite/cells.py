@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from larvatus.evaluation.suite.figures import Figure, Reference
+from larvatus.evaluation.suite.figures import PublishedFigure, SuiteFigure
 
 NOTHING = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SuiteRow:
     """One row of the table."""
 
     part: str
     title: str
-    figures: dict[str, Figure]
+    figures: dict[str, SuiteFigure]
     """By role."""
     reasons: dict[str, str]
     """By role, why a part was not measured."""
-    references: tuple[Reference, ...] = ()
+    references: tuple[PublishedFigure, ...] = ()
 
     @property
-    def first(self) -> Figure | None:
+    def first(self) -> SuiteFigure | None:
         return next(iter(self.figures.values()), None)
 
     @property
@@ -43,18 +43,18 @@ class Row:
         return low_role if self.first.better == "lower" else high_role
 
 
-def heads_of(labels: Mapping[str, str]) -> list[str]:
+def suite_columns(labels: Mapping[str, str]) -> list[str]:
     """Names of the columns; `labels` are the models' by role."""
     return ["", "measure", *labels.values(), "baseline", "published", "measured by"]
 
 
-def cells_of(row: Row, labels: Mapping[str, str]) -> list[str]:
+def row_cells(row: SuiteRow, labels: Mapping[str, str]) -> list[str]:
     figure = row.first
     cells = [_name(row, figure), figure.measure if figure else "", *(_cell(row, role) for role in labels)]
     return [*cells, _baselines(figure), _published(row), _by(figure)]
 
 
-def _name(row: Row, figure: Figure | None) -> str:
+def _name(row: SuiteRow, figure: SuiteFigure | None) -> str:
     if figure is None:
         return row.title
     if figure.detail:
@@ -62,16 +62,16 @@ def _name(row: Row, figure: Figure | None) -> str:
     return f"{figure.name} ({figure.conditions})" if figure.conditions else figure.name
 
 
-def number(value: float, figure: Figure) -> str:
+def number(value: float, figure: SuiteFigure) -> str:
     """
-    >>> figure = Figure(id="a", name="a", measure="accuracy", by="", value=0.1, examples=1)
+    >>> figure = SuiteFigure(id="a", name="a", measure="accuracy", by="", value=0.1, examples=1)
     >>> number(0.6318, figure)
     '63.2'
     """
     return f"{100 * value:.1f}" if figure.percent else f"{value:.3f}"
 
 
-def _cell(row: Row, role: str) -> str:
+def _cell(row: SuiteRow, role: str) -> str:
     figure = row.figures.get(role)
     if figure is None:
         return row.reasons.get(role, NOTHING)
@@ -85,17 +85,17 @@ def _cell(row: Row, role: str) -> str:
     return words
 
 
-def _baselines(figure: Figure | None) -> str:
+def _baselines(figure: SuiteFigure | None) -> str:
     if figure is None or not figure.baselines:
         return ""
     return ", ".join(f"{name} {number(value, figure)}" for name, value in figure.baselines.items())
 
 
-def _published(row: Row) -> str:
+def _published(row: SuiteRow) -> str:
     return ", ".join(f"{reference.system} {reference.value:.1f}" for reference in row.references)
 
 
-def _by(figure: Figure | None) -> str:
+def _by(figure: SuiteFigure | None) -> str:
     if figure is None or figure.detail:
         return ""
     return f"{figure.by}; {figure.examples:,} scored"

@@ -13,7 +13,7 @@ from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better
 
 
-class Figure(Settings, omit_defaults=True):
+class SuiteFigure(Settings, omit_defaults=True):
     """One number of one model."""
 
     id: str
@@ -44,7 +44,7 @@ class Figure(Settings, omit_defaults=True):
     """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
 
 
-class Reference(Settings):
+class PublishedFigure(Settings):
     """A figure that somebody published."""
 
     system: str
@@ -53,11 +53,11 @@ class Reference(Settings):
     source: str
 
 
-def known(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     """What JSON can say: it has no NaN."""
     return number if math.isfinite(number) else None
 
 
-def interval_of(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
+def normal_interval(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
     """The value and z standard errors on both sides."""
     return value - z * error, value + z * error

@@ -1,6 +1,6 @@
 """A task that a model is fine-tuned for, and scored on examples that nothing was chosen by.
 
-    FineTuned(name="ewt", title="EWT", task="tag", train="pos/ewt/train.conllu", scored="pos/ewt/dev.conllu")
+    FineTunedPart(name="ewt", title="EWT", task="tag", train="pos/ewt/train.conllu", scored="pos/ewt/dev.conllu")
 
 A tenth of the training examples (2,000 at most) is held out at random, the same ones for every model; by these the best
 weights are chosen. The official dev (or test) set is scored once for each seed. Models are not kept.
@@ -18,13 +18,13 @@ import msgspec
 from larvatus.data.labelled.glue import glue_task, read_glue
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
-from larvatus.evaluation.compare.downstream import FineTune, Pretrained, tune
+from larvatus.evaluation.compare.baselines import baseline_scores
+from larvatus.evaluation.compare.downstream import FineTuneRun, PretrainedModel, fine_tune
+from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.labelled_sets import LabelledSet
-from larvatus.evaluation.compare.surface import shortcut
-from larvatus.evaluation.compare.tuned import SetFacts, TunedResult, tuned_rows
-from larvatus.evaluation.compare.values import Value
-from larvatus.evaluation.suite.figures import Figure
-from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.compare.values import SeedMean
+from larvatus.evaluation.suite.figures import SuiteFigure
+from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job
@@ -39,7 +39,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuned(Part):
+class FineTunedPart(SuitePart):
     minds: ClassVar = ("examples", "epochs", "rate", "seeds", "precision")
     task: str
     train: str
@@ -54,7 +54,7 @@ class FineTuned(Part):
     def files(self) -> tuple[str, ...]:
         return (self.train,) if self.scored is None else (self.train, self.scored)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         data = self.labelled(work)
         settings = work.settings
         seeds = tuple(range(settings.seeds or (SEEDS if len(data.train) < FEW else 1)))
@@ -62,12 +62,12 @@ class FineTuned(Part):
         results = [self._tuned(work, data, job, seed) for seed in seeds]
         for seed, result in zip(seeds, results, strict=True):
             score = "not defined" if result.value is None else f"{result.value:.4f}"
-            work.watcher.say(f"  seed {seed}: {result.metric} {score} · {result.seconds:,.0f} s")
+            work.reporter.say(f"  seed {seed}: {result.metric} {score} · {result.seconds:,.0f} s")
         facts = SetFacts(
             name=data.name, task=data.task, train=len(data.train), scored=len(data.scored), source="", is_test=True
         )
-        value = tuned_rows(results, [facts], [work.subject.label])[0].values[work.subject.label]
-        return Measured(
+        value = fine_tuned_rows(results, [facts], [work.subject.label])[0].values[work.subject.label]
+        return PartResult(
             figures=[self._figure(data, results[0].metric, value, job=job, seeds=seeds)],
             details={
                 "learnt_from": len(data.train),
@@ -78,7 +78,7 @@ class FineTuned(Part):
             },
         )
 
-    def labelled(self, work: Work) -> LabelledSet:
+    def labelled(self, work: PartRun) -> LabelledSet:
         """What is learnt from, chosen by and scored."""
         metric = None
         if self.glue is not None:
@@ -92,30 +92,30 @@ class FineTuned(Part):
         train, dev, _ = hold_out(_at_most(train, work.settings.examples))
         return LabelledSet(task=self.task, name=self.title, train=train, dev=dev, test=scored, metric=metric)
 
-    def job(self, work: Work, data: LabelledSet) -> Job:
+    def job(self, work: PartRun, data: LabelledSet) -> Job:
         given: dict[str, Any] = {"epochs": work.settings.epochs, "rate": work.settings.rate, "metric": data.metric}
         job = job_of(self.task, {name: value for name, value in given.items() if value is not None})
         return dataclasses.replace(job, runtime=dataclasses.replace(work.runtime, compile=False))
 
-    def _tuned(self, work: Work, data: LabelledSet, job: Job, seed: int) -> TunedResult:
+    def _tuned(self, work: PartRun, data: LabelledSet, job: Job, seed: int) -> FineTuneScore:
         subject = work.subject
-        order = FineTune(
-            model=Pretrained(label=subject.label, seed=0, path=subject.path, out=work.folder),
+        order = FineTuneRun(
+            model=PretrainedModel(label=subject.label, seed=0, path=subject.path, out=work.folder),
             contents=subject.contents,
             data=data,
             job=dataclasses.replace(job, seeds=(seed,)),
         )
-        outcome = tune(order, work.watcher, resume=True)
-        if not isinstance(outcome, TunedResult):
+        outcome = fine_tune(order, work.reporter, resume=True)
+        if not isinstance(outcome, FineTuneScore):
             raise NotMeasured(f"{subject.label} on {self.title}: {outcome.why}")
         return outcome
 
     def _figure(
-        self, data: LabelledSet, metric: str, value: Value | None, *, job: Job, seeds: tuple[int, ...]
-    ) -> Figure:
-        baselines = shortcut(data, metric)
+        self, data: LabelledSet, metric: str, value: SeedMean | None, *, job: Job, seeds: tuple[int, ...]
+    ) -> SuiteFigure:
+        baselines = baseline_scores(data, metric)
         scored = f"; scored on {self.said}" if self.said else ""
-        return Figure(
+        return SuiteFigure(
             id=self.name,
             name=self.title,
             measure=MEASURES.get(metric, metric),

@@ -5,7 +5,7 @@ So accuracy is given over all of them, next to a rule that copies, and over the 
 
     Masked(name="masked", title="Masked words", text="text/en_wiki.valid.txt").measure(work)
 
-Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/compare/yardstick.py`) those of
+Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/compare/word_nll.py`) those of
 any.
 """
 
@@ -19,23 +19,23 @@ from typing import Any, ClassVar
 from larvatus.data.corpus.packing import ContiguousConfig
 from larvatus.data.corruption import MaskingConfig
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.compare.languages import HowRead, copied_share, evaluate_text, open_text
-from larvatus.evaluation.compare.passages import Yardstick
-from larvatus.evaluation.compare.yardstick import YardstickScore, measure
-from larvatus.evaluation.suite.figures import Figure, interval_of
-from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.compare.languages import TextSetup, copy_baseline, evaluate_text, open_text
+from larvatus.evaluation.compare.passages import MaskedPassages
+from larvatus.evaluation.compare.word_nll import WordNLL, measure_word_nll
+from larvatus.evaluation.suite.figures import SuiteFigure, normal_interval
+from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.metrics.accuracy import wilson
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
 
 ROW = 128
 TOKENS, QUICK_TOKENS = 1_048_576, 131_072
 LONGEST = 512
-"""Tokens that a model reads at once of a passage of the yardstick, which has 64 words at most."""
+"""Tokens that a model reads at once of a passage of the passages, which has 64 words at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masked(Part):
+class MaskedPart(SuitePart):
     minds: ClassVar = ("quick",)
     again: ClassVar = True
     text: str
@@ -44,76 +44,76 @@ class Masked(Part):
     def files(self) -> tuple[str, ...]:
         return (self.text,)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         work.need_masked_head()
         bundle, path = work.bundle, str(work.data.path(self.text))
         longest = bundle.model.max_positions
         masking = MaskingConfig(rate=0.15, mask=0.8, random=0.1, keep=0.1, replacement="uniform")
-        how = HowRead(ContiguousConfig(dressed=True), masking, min(ROW, longest))
+        how = TextSetup(ContiguousConfig(dressed=True), masking, min(ROW, longest))
         exact = Runtime.here(device=work.subject.device, precision="fp32", compile=False)
         tokens = QUICK_TOKENS if work.settings.quick else TOKENS
         with tempfile.TemporaryDirectory() as folder:
             corpus = open_text([path], bundle.tokenizer, Path(folder) / "corpus")
             held_out = evaluate_text(bundle, corpus, runtime=exact, tokens=tokens, how=how)
             blanks = evaluate_text(bundle, corpus, runtime=exact, tokens=tokens, how=how, only_masked=True)
-            copied = copied_share(corpus, how, tokens=tokens, microbatch=exact.microbatch)
+            copied = copy_baseline(corpus, how, tokens=tokens, microbatch=exact.microbatch)
         if held_out.words not in held_out.scores:
             raise NotMeasured(f"{self.text} gave nothing to predict", short="nothing to predict")
-        yardstick = Yardstick.of(read_documents([path]))
+        passages = MaskedPassages.of(read_documents([path]))
         room = bundle.tokenizer.template.single.text_length(min(LONGEST, longest))
-        words = measure(bundle.network, bundle.tokenizer, yardstick, room=room)
+        words = measure_word_nll(bundle.network, bundle.tokenizer, passages, room=room)
         figures = [*self._of_tokens(held_out, copied), self._of_blanks(blanks)]
-        figures += self._of_words(words, yardstick) if words is not None else []
+        figures += self._of_words(words, passages) if words is not None else []
         details: dict[str, Any] = {"tokens": held_out.tokens, "vocabulary": bundle.tokenizer.size, "row": how.length}
         if words is not None:
             details |= {
                 "bits_a_character": words.bits,
                 "pieces_a_word": words.pieces,
-                "passages": yardstick.fingerprint,
+                "passages": passages.fingerprint,
             }
-        return Measured(figures=figures, details=details)
+        return PartResult(figures=figures, details=details)
 
-    def _of_blanks(self, held_out: HeldOut) -> Figure:
+    def _of_blanks(self, held_out: HeldOutScores) -> SuiteFigure:
         score = held_out.scores[held_out.words]
         low, high = wilson(round(score.accuracy * score.count), score.count)
         right = held_out.guess_accuracy
-        return Figure(
+        return SuiteFigure(
             id=f"{self.name}/blanks", name="Masked tokens", measure="accuracy at [MASK]", value=score.accuracy,
             by=f"the places that show [MASK]: 80% of the masked tokens, rows of {ROW}",
             low=low, high=high, examples=score.count, better=None,
             baselines={} if right is None else {"commonest token": right},
         )  # fmt: skip
 
-    def _of_tokens(self, held_out: HeldOut, copied: float) -> list[Figure]:
+    def _of_tokens(self, held_out: HeldOutScores, copied: float) -> list[SuiteFigure]:
         score = held_out.scores[held_out.words]
         low, high = wilson(round(score.accuracy * score.count), score.count)
         by = f"15% of the tokens, 80/10/10 (a tenth is shown unchanged), fixed masks, rows of {ROW}"
         right, loss = held_out.guess_accuracy, held_out.guess_loss
         return [
-            Figure(
+            SuiteFigure(
                 id=f"{self.name}/accuracy", name="Masked tokens", measure="accuracy, 80/10/10", by=by,
                 value=score.accuracy, low=low, high=high, examples=score.count, better=None,
                 baselines={**({} if right is None else {"commonest token": right}), "copying": copied},
             ),
-            Figure(
+            SuiteFigure(
                 id=f"{self.name}/loss", name="Masked tokens", measure="nats a token", by=by, value=score.loss,
                 examples=score.count, better=None, percent=False,
                 baselines={} if loss is None else {"unigram": loss},
             ),
         ]  # fmt: skip
 
-    def _of_words(self, score: YardstickScore, yardstick: Yardstick) -> list[Figure]:
-        by = f"15% of the words masked in {len(yardstick.passages):,} passages; any vocabulary"
-        low, high = interval_of(score.loss, score.error)
+    def _of_words(self, score: WordNLL, passages: MaskedPassages) -> list[SuiteFigure]:
+        by = f"15% of the words masked in {len(passages.passages):,} passages; any vocabulary"
+        low, high = normal_interval(score.loss, score.error)
         right = wilson(round(score.accuracy * score.words), score.words)
         return [
-            Figure(
+            SuiteFigure(
                 id=f"{self.name}/words", name="Masked words", measure="nats a word", by=by, value=score.loss, low=low,
                 high=high, examples=score.words, better="lower", percent=False,
             ),
-            Figure(
+            SuiteFigure(
                 id=f"{self.name}/words-right", name="Masked words", measure="accuracy", by=by, value=score.accuracy,
                 low=right[0], high=right[1], examples=score.words,
-                baselines={f"always {yardstick.guess[0]!r}": yardstick.guess[1]},
+                baselines={f"always {passages.guess[0]!r}": passages.guess[1]},
             ),
         ]  # fmt: skip

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from larvatus.evaluation.compare.word_similarity import (
-    Evaluation,
-    EvaluationOptions,
-    Pair,
+    SimilarityEvaluation,
+    SimilarityOptions,
+    WordPair,
     evaluate_scws,
     evaluate_wic,
-    fitted_on,
     read_wic,
+    threshold_pairs,
 )
-from larvatus.evaluation.suite.figures import Figure, interval_of, known
-from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.suite.figures import SuiteFigure, finite_or_none, normal_interval
+from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotropy
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
@@ -50,7 +50,7 @@ def _layers_said(layers: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Senses(Part):
+class SensesPart(SuitePart):
     minds: ClassVar = ("layers",)
     again: ClassVar = True
     tagged: str
@@ -68,7 +68,7 @@ class Senses(Part):
         gold = (path.replace(".data.xml", ".gold.key.txt") for path in self.sets.values())
         return (*self.sets.values(), *gold)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         there = {name: path for name, file in self.sets.items() if (path := work.data.find(file)) is not None}
         if not there:
             first = next(iter(self.sets.values()))
@@ -78,7 +78,7 @@ class Senses(Part):
         tagger = SenseTagger(work.bundle.network.encoder, work.bundle.tokenizer, inventory, wordnet)
         results = {name: evaluate_set(path, tagger) for name, path in there.items()}
         absent = [name for name in self.sets if name not in there]
-        return Measured(
+        return PartResult(
             figures=[self._figure(name, result, work.settings.layers) for name, result in results.items()],
             details={name: {**result.to_dict(), BY_SENTENCE: result.by_sentence} for name, result in results.items()},
             notes=(
@@ -98,7 +98,7 @@ class Senses(Part):
                 notes.append(f"{name}: {difference_from(paired_f1(theirs, ours), system)}")
         return notes
 
-    def _inventory(self, work: Work, wordnet: WordNet) -> SenseInventory:
+    def _inventory(self, work: PartRun, wordnet: WordNet) -> SenseInventory:
         """Sense vectors: those of a run that was stopped, or made."""
         kept, bundle = work.folder / "vectors", work.bundle
         fingerprint = model_fingerprint(work.subject.path, bundle.tokenizer)
@@ -109,7 +109,7 @@ class Senses(Part):
                 return inventory
             shutil.rmtree(kept)
         reading = Reading()
-        with work.watcher.counter("reading tagged text") as count:
+        with work.reporter.counter("reading tagged text") as count:
             inventory = build_senses(
                 bundle.network.encoder,
                 bundle.tokenizer,
@@ -123,10 +123,10 @@ class Senses(Part):
         inventory.save(kept)
         return inventory
 
-    def _figure(self, name: str, result: SetResult, layers: str) -> Figure:
+    def _figure(self, name: str, result: SetResult, layers: str) -> SuiteFigure:
         score = result.score
         low, high = wilson(math.floor(score.right), score.total)
-        return Figure(
+        return SuiteFigure(
             id=f"{self.name}/{name}",
             name=f"Senses, {name}",
             measure="F1",
@@ -140,7 +140,7 @@ class Senses(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similarity(Part):
+class SimilarityPart(SuitePart):
     """Cosines of two words in their contexts."""
 
     minds: ClassVar = ("layers",)
@@ -153,40 +153,40 @@ class Similarity(Part):
     def files(self) -> tuple[str, ...]:
         return (self.judgements,)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         file, encoder, asked = work.data.path(self.judgements), work.bundle.network.encoder, work.settings.layers
-        judge: Callable[..., Evaluation] = evaluate_wic if self.same_or_not else evaluate_scws
-        result = judge(encoder, work.bundle.tokenizer, file, EvaluationOptions())
+        judge: Callable[..., SimilarityEvaluation] = evaluate_wic if self.same_or_not else evaluate_scws
+        result = judge(encoder, work.bundle.tokenizer, file, SimilarityOptions())
         score = {"last": result.scores[-1], **{each.layers: each for each in result.scores}}.get(asked)
         if score is None:
-            (score,) = judge(encoder, work.bundle.tokenizer, file, EvaluationOptions(layers=(asked,))).scores
+            (score,) = judge(encoder, work.bundle.tokenizer, file, SimilarityOptions(layers=(asked,))).scores
         baselines: dict[str, float] = {}
         scored = result.pairs
         if self.same_or_not:
-            low, high = interval_of(score.value, score.error or 0.0)
-            answers = Counter(pair.rating for pair in read_wic(file) if isinstance(pair, Pair))
+            low, high = normal_interval(score.value, score.error or 0.0)
+            answers = Counter(pair.rating for pair in read_wic(file) if isinstance(pair, WordPair))
             baselines = {"commonest answer": max(answers.values()) / answers.total()}
-            scored -= fitted_on(result.pairs, EvaluationOptions())
+            scored -= threshold_pairs(result.pairs, SimilarityOptions())
         else:
             low, high = spearman_interval(score.value, result.pairs)
         by = "cosine above a threshold, fitted on half of the pairs" if self.same_or_not else "cosine against ratings"
-        figure = Figure(
+        figure = SuiteFigure(
             id=self.name,
             name=self.title,
             measure="accuracy" if self.same_or_not else "Spearman",
             by=f"{by}; {_layers_said(asked)}",
-            value=known(score.value),
-            low=known(low),
-            high=known(high),
+            value=finite_or_none(score.value),
+            low=finite_or_none(low),
+            high=finite_or_none(high),
             examples=scored,
             baselines=baselines,
         )
-        layers: dict[str, Any] = {each.layers: known(each.value) for each in result.scores}
-        return Measured(figures=[figure], details={"by_layer": layers}, notes=result.notes)
+        layers: dict[str, Any] = {each.layers: finite_or_none(each.value) for each in result.scores}
+        return PartResult(figures=[figure], details={"by_layer": layers}, notes=result.notes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Isotropy(Part):
+class IsotropyPart(SuitePart):
     minds: ClassVar = ()
     again: ClassVar = True
     text: str
@@ -195,25 +195,30 @@ class Isotropy(Part):
     def files(self) -> tuple[str, ...]:
         return (self.text,)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         bundle, path = work.bundle, str(work.data.path(self.text))
         report = measure_isotropy(bundle.network.encoder, bundle.tokenizer, [path], IsotropyOptions())
         last = report.layers[-1].plain
-        low, high = interval_of(last.expected, last.standard_error)
+        low, high = normal_interval(last.expected, last.standard_error)
         figures = [
-            Figure(
-                id=f"{self.name}/cosine", name=self.title, measure="mean cosine", value=known(last.expected),
-                low=known(low), high=known(high), examples=report.instances, better=None, percent=False,
+            SuiteFigure(
+                id=f"{self.name}/cosine", name=self.title, measure="mean cosine", value=finite_or_none(last.expected),
+                low=finite_or_none(low), high=finite_or_none(high), examples=report.instances, better=None,
+                percent=False,
                 by="cosine of two words of different passages; last layer; 0 is isotropic",
             ),
-            Figure(
-                id=f"{self.name}/isoscore", name=self.title, measure="IsoScore*", value=known(last.isoscore),
+            SuiteFigure(
+                id=f"{self.name}/isoscore", name=self.title, measure="IsoScore*", value=finite_or_none(last.isoscore),
                 examples=report.instances, better=None, percent=False,
                 by="share of directions that variance is spread over; last layer; 1 is isotropic",
             ),
         ]  # fmt: skip
         layers = [
-            {"layer": layer.layer, "cosine": known(layer.plain.expected), "isoscore": known(layer.plain.isoscore)}
+            {
+                "layer": layer.layer,
+                "cosine": finite_or_none(layer.plain.expected),
+                "isoscore": finite_or_none(layer.plain.isoscore),
+            }
             for layer in report.layers
         ]
-        return Measured(figures=figures, details={"by_layer": layers, "passages": report.passages})
+        return PartResult(figures=figures, details={"by_layer": layers, "passages": report.passages})

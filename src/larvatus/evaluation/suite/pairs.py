@@ -1,6 +1,6 @@
 """Minimal pairs by phenomenon: how often the good sentence has the higher pseudo-log-likelihood (each token alone).
 
-MinimalPairs(name="blimp", title="BLiMP", pairs="blimp.jsonl").measure(work)
+MinimalPairsPart(name="blimp", title="BLiMP", pairs="blimp.jsonl").measure(work)
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from larvatus.evaluation.compare.minimal_pairs import PairRun
-from larvatus.evaluation.compare.pair_files import Pair, read_pairs
-from larvatus.evaluation.suite.figures import Figure
-from larvatus.evaluation.suite.part import Measured, Part, Work
+from larvatus.evaluation.compare.pair_files import MinimalPair, read_pairs
+from larvatus.evaluation.suite.figures import SuiteFigure
+from larvatus.evaluation.suite.part import PartResult, PartRun, SuitePart
 from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.metrics.accuracy import Accuracy
 
@@ -24,7 +24,7 @@ SET, PHENOMENON = "UID", "linguistics_term"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimalPairs(Part):
+class MinimalPairsPart(SuitePart):
     minds: ClassVar = ("quick",)
     again: ClassVar = True
     pairs: str
@@ -33,7 +33,7 @@ class MinimalPairs(Part):
     def files(self) -> tuple[str, ...]:
         return (self.pairs,)
 
-    def measure(self, work: Work) -> Measured:
+    def measure(self, work: PartRun) -> PartResult:
         work.need_masked_head()
         pairs = read_pairs([str(work.data.path(self.pairs))])
         if work.settings.quick:
@@ -41,7 +41,7 @@ class MinimalPairs(Part):
         total = len(pairs)
         out = work.folder / "scores.jsonl"
         parts = out.with_name(out.name + ".parts")
-        with work.watcher.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
+        with work.reporter.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
             run = PairRun(
                 work.bundle.network,
                 work.bundle.tokenizer,
@@ -58,10 +58,10 @@ class MinimalPairs(Part):
             for name, share in sorted(result.by.get(PHENOMENON, {}).items())
         ]
         by_set = {name: dataclasses.asdict(share) for name, share in result.by.get(SET, {}).items()}
-        return Measured(figures=figures, details={"ties": result.ties, "by_set": by_set})
+        return PartResult(figures=figures, details={"ties": result.ties, "by_set": by_set})
 
-    def _figure(self, phenomenon: str, name: str, share: Accuracy, subset: str) -> Figure:
-        return Figure(
+    def _figure(self, phenomenon: str, name: str, share: Accuracy, subset: str) -> SuiteFigure:
+        return SuiteFigure(
             id=f"{self.name}/{phenomenon}" if phenomenon else self.name,
             name=name,
             measure="accuracy",
@@ -76,7 +76,7 @@ class MinimalPairs(Part):
         )
 
 
-def first_of_each_set(pairs: Sequence[Pair], first: int = FIRST) -> list[Pair]:
+def first_of_each_set(pairs: Sequence[MinimalPair], first: int = FIRST) -> list[MinimalPair]:
     """The first pairs of each set, in the order of the file."""
     seen: Counter[str] = Counter()
     chosen = []

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from larvatus.core.errors import LarvatusError
-from larvatus.evaluation.suite.figures import Figure
+from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 GENERIC = frozenset({"model", "final", "best", "latest"})
 """Names of directories that do not tell models apart."""
@@ -38,7 +38,7 @@ class NotMeasured(LarvatusError):
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class SuiteModel:
     """A model that is measured, loaded once."""
 
     role: str
@@ -60,7 +60,7 @@ class Subject:
     @cached_property
     def contents(self) -> dict[str, str]:
         """Checksums of its files."""
-        return model_contents(self.path)
+        return model_checksums(self.path)
 
     @property
     def label(self) -> str:
@@ -74,16 +74,16 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Work:
+class PartRun:
     """One model and one part: all that measuring needs."""
 
-    subject: Subject
+    subject: SuiteModel
     data: DataFolder
     settings: SuiteSettings
     runtime: Runtime
     folder: Path
     """Of this part of this model: what a stopped run can go on from. It is removed when the part is done."""
-    watcher: Watcher
+    reporter: Reporter
 
     @property
     def bundle(self) -> Bundle:
@@ -97,15 +97,15 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    figures: list[Figure]
+class PartResult:
+    figures: list[SuiteFigure]
     details: dict[str, Any] = field(default_factory=dict)
     """More than the table shows, for the JSON."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part(abc.ABC):
+class SuitePart(abc.ABC):
     name: str
     """On the command line."""
     title: str
@@ -125,7 +125,7 @@ class Part(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def measure(self, work: Work) -> Measured: ...
+    def measure(self, work: PartRun) -> PartResult: ...
 
     def between(self, first: Mapping[str, Any], second: Mapping[str, Any], system: str) -> list[str]:
         """Paired differences of the first model from the second, `system`, by the details of their records."""

@@ -20,18 +20,18 @@ from larvatus.core import notebook
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
+from larvatus.core.run_identity import changed_fields
 from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, flatten
-from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
-from larvatus.evaluation.suite.figures import Figure
+from larvatus.evaluation.suite.cells import SuiteRow, row_cells, suite_columns
+from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.suite import Suite
-from larvatus.models.bundle.claims import Claim, written
-from larvatus.training.engine.checkpoint import changed_fields
+from larvatus.models.bundle.claims import Claim, claim_dicts
 
 ROLES = ("model", "beside")
 
 
-class Record(Settings):
+class PartRecord(Settings):
     """One part of one model, measured."""
 
     part: str
@@ -39,7 +39,7 @@ class Record(Settings):
     """What it depends on: checksums of the model and of the data, settings."""
     label: str
     """Of the model."""
-    figures: list[Figure]
+    figures: list[SuiteFigure]
     details: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     seconds: float
@@ -51,7 +51,7 @@ class Record(Settings):
     """Versions, device, precision."""
 
 
-class Unmeasured(Struct, frozen=True, kw_only=True):
+class SkippedPart(Struct, frozen=True, kw_only=True):
     """A part that this run could not measure of a model."""
 
     role: str
@@ -65,20 +65,20 @@ def record_file(out: Path, role: str, part: str) -> Path:
     return out / role / f"{part}.json"
 
 
-def write_record(path: Path, record: Record) -> None:
+def write_record(path: Path, record: PartRecord) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_checksummed(path, msgspec.to_builtins(record))
 
 
-def read_record(path: Path, of: dict[str, Any] | None = None) -> Record | None:
+def read_record(path: Path, of: dict[str, Any] | None = None) -> PartRecord | None:
     """What was measured before, None where nothing was; refused where it is of something else than `of`."""
     if not is_there(path):
         return None
     way = "delete it to measure again, or choose another --out"
     kept = read_checksummed(path, way=way)
     try:
-        record = msgspec.convert(kept, Record)
+        record = msgspec.convert(kept, PartRecord)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path} is no result of a suite: {fault}; {way}") from fault
     if of is not None and (changed := changed_fields(record.of, msgspec.json.decode(msgspec.json.encode(of)))):
@@ -91,15 +91,15 @@ class SuiteResults(Tabular):
     """Every part of every model that was measured, now or before."""
 
     suite: Suite
-    records: dict[str, dict[str, Record]]
+    records: dict[str, dict[str, PartRecord]]
     """By role and part."""
-    unmeasured: list[Unmeasured] = field(default_factory=list)
+    unmeasured: list[SkippedPart] = field(default_factory=list)
     labels: dict[str, str]
     """Of the models, by role."""
     claims: tuple[Claim, ...] = ()
     """Figures of the model (not of the one beside it) as its card takes them over."""
 
-    def figure(self, id: str, role: str = "model") -> Figure:
+    def figure(self, id: str, role: str = "model") -> SuiteFigure:
         """A figure by its id: ``results.figure("blimp").value``."""
         for record in self.records.get(role, {}).values():
             for figure in record.figures:
@@ -107,19 +107,19 @@ class SuiteResults(Tabular):
                     return figure
         raise KeyError(id)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[SuiteRow]:
         """In the order of the suite; a part that no model has been measured on has one row without figures."""
         for part in self.suite.parts:
             records = {role: held[part.name] for role, held in self.records.items() if part.name in held}
             reasons = {each.role: each.short for each in self.unmeasured if each.part == part.name}
             ids = list(dict.fromkeys(figure.id for record in records.values() for figure in record.figures))
             if not ids and reasons:
-                yield Row(part=part.name, title=part.title, figures={}, reasons=reasons)
+                yield SuiteRow(part=part.name, title=part.title, figures={}, reasons=reasons)
             for id in ids:
                 figures = {
                     role: figure for role, record in records.items() for figure in record.figures if figure.id == id
                 }
-                yield Row(
+                yield SuiteRow(
                     part=part.name,
                     title=part.title,
                     figures=figures,
@@ -136,8 +136,8 @@ class SuiteResults(Tabular):
         ]
 
     def _repr_html_(self) -> str:
-        rows = [cells_of(row, self.labels) for row in self.rows()]
-        return notebook.table(heads_of(self.labels), rows, title=f"suite {self.suite.name}")
+        rows = [row_cells(row, self.labels) for row in self.rows()]
+        return notebook.table(suite_columns(self.labels), rows, title=f"suite {self.suite.name}")
 
     def to_dict(self) -> dict[str, Any]:
         models = {
@@ -150,5 +150,5 @@ class SuiteResults(Tabular):
             "models": models,
             "not_measured": msgspec.to_builtins(self.unmeasured),
             "references": references,
-            "claims": written(self.claims),
+            "claims": claim_dicts(self.claims),
         }

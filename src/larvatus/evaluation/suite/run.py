@@ -1,7 +1,7 @@
 """Measure models on the parts of a suite, one after the other; what is measured stays, whatever happens then.
 
     run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
-    results = run_suite(run, watcher)
+    results = run_suite(run, reporter)
 
 Each part of each model is a file, which appears whole. While a part runs, its folder is locked, so that several
 processes can measure different parts into one place. A part whose files are missing, or that a model cannot do, is said
@@ -27,12 +27,12 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preemp
 from larvatus.core.signals import resumable
 from larvatus.core.version import VERSION
 from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import NotMeasured, Part, Subject, Work
+from larvatus.evaluation.suite.part import NotMeasured, PartRun, SuiteModel, SuitePart
 from larvatus.evaluation.suite.results import (
     ROLES,
-    Record,
+    PartRecord,
+    SkippedPart,
     SuiteResults,
-    Unmeasured,
     read_record,
     record_file,
     write_record,
@@ -40,9 +40,9 @@ from larvatus.evaluation.suite.results import (
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerMix
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
 
 PACKAGES = ("torch", "tokenizers", "numpy")
 GO_ON = "what is measured stays, and the same command with --resume goes on"
@@ -51,7 +51,7 @@ GO_ON = "what is measured stays, and the same command with --resume goes on"
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SuiteRun:
     suite: Suite
-    subjects: tuple[Subject, ...]
+    subjects: tuple[SuiteModel, ...]
     data: DataFolder
     out: Path
     settings: SuiteSettings
@@ -59,18 +59,18 @@ class SuiteRun:
     resume: bool = False
     overwrite: bool = False
 
-    def identity(self, subject: Subject, part: Part) -> dict[str, Any]:
+    def identity(self, subject: SuiteModel, part: SuitePart) -> dict[str, Any]:
         return {
             "model": subject.contents,
             "data": self.data.checksums((*part.files, *part.may_read)),
             "settings": part.identity(self.settings, self.runtime),
         }
 
-    def folder(self, subject: Subject, part: Part) -> Path:
+    def folder(self, subject: SuiteModel, part: SuitePart) -> Path:
         """Where a part under way keeps what it can go on from."""
         return self.out / subject.role / f"{part.name}.part"
 
-    def command(self, subject: Subject, part: Part) -> str:
+    def command(self, subject: SuiteModel, part: SuitePart) -> str:
         """That measures a part again."""
         words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
         words += ["--only", part.name]
@@ -83,7 +83,7 @@ class SuiteRun:
         return shlex.join([*words, "--device", self.runtime.device])
 
 
-def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
+def run_suite(run: SuiteRun, reporter: Reporter) -> SuiteResults:
     """Every part that is asked for, of every model; then all that stands in `out`."""
     parts = run.suite.chosen(run.settings.only, run.settings.leave_out)
     absent = {part.name: missing for part in parts if (missing := run.data.missing(part.files)) is not None}
@@ -108,14 +108,14 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
             if part.name in absent:
                 reason = NotMeasured(f"{absent[part.name]} is missing", short="file missing")
             elif (subject.role, part.name) in kept:
-                watcher.say(f"{part.name}, {subject.label}: measured before")
+                reporter.say(f"{part.name}, {subject.label}: measured before")
                 continue
             else:
-                reason = _measured(run, subject, part, watcher)
+                reason = _measured(run, subject, part, reporter)
             if reason is not None:
-                watcher.warn(f"{part.name}, {subject.label}: not measured: {reason}")
+                reporter.warn(f"{part.name}, {subject.label}: not measured: {reason}")
                 said = {"role": subject.role, "label": subject.label, "part": part.name}
-                unmeasured.append(Unmeasured(why=str(reason), short=reason.short, **said))
+                unmeasured.append(SkippedPart(why=str(reason), short=reason.short, **said))
     return _all(run, unmeasured)
 
 
@@ -127,7 +127,7 @@ def _check_layers(run: SuiteRun) -> None:
         LayerMix.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
 
 
-def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
+def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
     """What need not be measured again; what must not be mixed or replaced is refused before anything is measured."""
     kept: set[tuple[str, str]] = set()
     for subject in run.subjects:
@@ -149,17 +149,17 @@ def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
     return kept
 
 
-def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> NotMeasured | None:
+def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, reporter: Reporter) -> NotMeasured | None:
     """Measure and keep; what stands against it, if anything does."""
-    watcher.say(f"{part.name}, {subject.label} …")
+    reporter.say(f"{part.name}, {subject.label} …")
     folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
-    work = Work(
-        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
+    work = PartRun(
+        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, reporter=reporter
     )
     try:
-        with files.locked(folder), resumable(GO_ON), saying_what_to_lower(f"lower --microbatch; {GO_ON}"):
+        with files.locked(folder), resumable(GO_ON), explain_out_of_memory(f"lower --microbatch; {GO_ON}"):
             measured = part.measure(work)
-            record = Record(
+            record = PartRecord(
                 part=part.name,
                 of=of,
                 label=subject.label,
@@ -179,11 +179,11 @@ def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> 
         return fault if isinstance(fault, NotMeasured) else NotMeasured(str(fault))
     shutil.rmtree(folder, ignore_errors=True)
     shown = [f"{figure.measure} {figure.value:.4f}" for figure in record.figures[:4] if figure.value is not None]
-    watcher.say(f"{part.name}, {subject.label}: {', '.join(shown)} · {record.seconds:,.0f} s")
+    reporter.say(f"{part.name}, {subject.label}: {', '.join(shown)} · {record.seconds:,.0f} s")
     return None
 
 
-def _machine(runtime: Runtime, subject: Subject) -> dict[str, Any]:
+def _machine(runtime: Runtime, subject: SuiteModel) -> dict[str, Any]:
     device = torch.cuda.get_device_name(runtime.device) if runtime.cuda else platform.machine()
     return {
         "larvatus": VERSION,
@@ -195,9 +195,9 @@ def _machine(runtime: Runtime, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _all(run: SuiteRun, unmeasured: list[Unmeasured]) -> SuiteResults:
+def _all(run: SuiteRun, unmeasured: list[SkippedPart]) -> SuiteResults:
     """All that stands in `out`, of this run and of others."""
-    records: dict[str, dict[str, Record]] = {}
+    records: dict[str, dict[str, PartRecord]] = {}
     for role in ROLES:
         held = {part.name: read_record(record_file(run.out, role, part.name)) for part in run.suite.parts}
         measured = {name: record for name, record in held.items() if record is not None}

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from larvatus.core.tables import Cell, Column, Table, escaped
-from larvatus.evaluation.suite.cells import cells_of, heads_of
-from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
+from larvatus.evaluation.suite.cells import row_cells, suite_columns
+from larvatus.evaluation.suite.results import ROLES, PartRecord, SuiteResults
 
 
 def as_table(results: SuiteResults) -> Table:
     """For a terminal, with what a reader must know below it."""
-    roles, heads = list(results.labels), heads_of(results.labels)
+    roles, heads = list(results.labels), suite_columns(results.labels)
     numbers = range(2, 2 + len(roles))
     rows = []
     for row in results.rows():
         styles = {2 + roles.index(row.best): "bold green"} if row.best else {}
         styles |= {len(heads) - 3: "dim", len(heads) - 1: "dim"}
-        rows.append([Cell(text, styles.get(place, "")) for place, text in enumerate(cells_of(row, results.labels))])
+        rows.append([Cell(text, styles.get(place, "")) for place, text in enumerate(row_cells(row, results.labels))])
     return Table(
         title=f"suite {results.suite.name}",
         columns=[Column(head, right=place in numbers) for place, head in enumerate(heads)],
@@ -40,7 +40,7 @@ def as_markdown(results: SuiteResults) -> str:
     return "\n".join([table.markdown(), "", *notes, "", "Commands:", "", *commands]) + "\n"
 
 
-def _records(results: SuiteResults) -> list[Record]:
+def _records(results: SuiteResults) -> list[PartRecord]:
     order = [part.name for part in results.suite.parts]
     return [held[name] for held in results.records.values() for name in order if name in held]
 
@@ -77,7 +77,7 @@ def _between(results: SuiteResults) -> list[str]:
     ]
 
 
-def _facts(records: Sequence[Record]) -> list[str]:
+def _facts(records: Sequence[PartRecord]) -> list[str]:
     if not records:
         return []
     seeds = sorted({len(figure.seeds) for record in records for figure in record.figures if figure.seeds})

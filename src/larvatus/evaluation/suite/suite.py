@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.evaluation.suite.figures import Reference
-from larvatus.evaluation.suite.part import Part
+from larvatus.evaluation.suite.figures import PublishedFigure
+from larvatus.evaluation.suite.part import SuitePart
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     name: str
-    parts: tuple[Part, ...]
-    references: Mapping[str, Sequence[Reference]] = field(default_factory=dict)
+    parts: tuple[SuitePart, ...]
+    references: Mapping[str, Sequence[PublishedFigure]] = field(default_factory=dict)
     """By the ids of figures."""
 
-    def chosen(self, only: Sequence[str] = (), leave_out: Sequence[str] = ()) -> list[Part]:
+    def chosen(self, only: Sequence[str] = (), leave_out: Sequence[str] = ()) -> list[SuitePart]:
         """The parts that are asked for, in the order of the table."""
         names = [part.name for part in self.parts]
         for name in (*only, *leave_out):

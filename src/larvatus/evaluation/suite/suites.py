@@ -15,7 +15,7 @@ SuiteName = Literal["english"]
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (ENGLISH,)}
 
 
-def suite_named(name: str) -> Suite:
+def get_suite(name: str) -> Suite:
     if name not in SUITES:
         raise UsageError(f"there is no suite {name!r}{did_you_mean(name, SUITES)}; there are: {', '.join(SUITES)}")
     return SUITES[name]

@@ -45,10 +45,9 @@ from larvatus.inference.cloze.whole_words import (
     surface,
     without_periods,
 )
-from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import check_fits
+from larvatus.models.nn.device import check_fits, on_device
 
 TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
 
@@ -112,14 +111,14 @@ def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]
 class _Reader:
     """The parts of a model that read blanks."""
 
-    predictor: Predictor
+    predictor: MaskedPredictor
     tokenizer: Tokenizer
     allowed_BV: Tensor  # which tokens may fill each blank
     glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
 
     @classmethod
     def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> _Reader:
-        predictor = the_predictor(network, tokenizer, what="fill blanks")
+        predictor = require_predictor(network, tokenizer, what="fill blanks")
         allowed = np.zeros(
             (len(blanks.places), len(predictor.words_VE)), dtype=bool
         )  # a padded vocabulary has more ids

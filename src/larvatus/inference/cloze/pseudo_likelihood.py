@@ -32,7 +32,7 @@ from larvatus.inference.cloze import likelihood
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.cloze.masked_copies import Batch, Method, masked_copies
 from larvatus.inference.cloze.scores import Score
-from larvatus.models.masked_prediction import Predictor, Questions, the_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
@@ -82,7 +82,7 @@ def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int
     """By masked copies; of a left-to-right model, which has a likelihood of its own, by that."""
     reader = find_reader(network)
     if reader is None:
-        predictor = the_predictor(network, tokenizer, what="score texts", name=name)
+        predictor = require_predictor(network, tokenizer, what="score texts", name=name)
         scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
         return _Reading(method, predictor.room(tokenizer), scores)
     if method != "original":
@@ -125,7 +125,7 @@ def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], label
 
 @torch.inference_mode()
 def token_scores(
-    predictor: Predictor,
+    predictor: MaskedPredictor,
     tokenizer: Tokenizer,
     texts: Sequence[Alignment],
     *,
@@ -142,13 +142,13 @@ def token_scores(
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
 
 
-def _answers(predictor: Predictor, batch: Batch) -> Doubles:
+def _answers(predictor: MaskedPredictor, batch: Batch) -> Doubles:
     device = predictor.device
     tokens = on_device(batch.tokens, device)
     places, copies, wanted = (
         torch.from_numpy(array).to(device) for array in (batch.places, batch.copies, batch.wanted)
     )
     log_probabilities: Doubles = (
-        predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
+        predictor.log_probabilities(tokens, places, TokenQueries(copies, wanted)).double().cpu().numpy()
     )
     return log_probabilities

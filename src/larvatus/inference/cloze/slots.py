@@ -26,7 +26,7 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.blanks import window
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
-from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
 
 Rest = Literal["masked", "dropped"]
@@ -68,7 +68,7 @@ class _Question:
 
 @torch.inference_mode()
 def slot_scores(
-    predictor: Predictor,
+    predictor: MaskedPredictor,
     tokenizer: Tokenizer,
     slots: Sequence[Slot],
     *,
@@ -117,7 +117,7 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
     return questions
 
 
-def _answers(predictor: Predictor, questions: Sequence[_Question], budget: int | None) -> Doubles:
+def _answers(predictor: MaskedPredictor, questions: Sequence[_Question], budget: int | None) -> Doubles:
     """log p of each question, every different sequence (and place) being read once, shortest first."""
     asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for number, question in enumerate(questions):
@@ -134,7 +134,7 @@ def _answers(predictor: Predictor, questions: Sequence[_Question], budget: int |
         wanted = np.array([questions[number].wanted for number in numbers])
         at, of, ids = (torch.from_numpy(array).to(device) for array in (places, sequences, wanted))
         tokens = on_device(_flat([ids for ids, _ in part], lengths[first:last]), device)
-        answers[numbers] = predictor.log_probabilities(tokens, at, Questions(of, ids)).double().cpu().numpy()
+        answers[numbers] = predictor.log_probabilities(tokens, at, TokenQueries(of, ids)).double().cpu().numpy()
     return answers
 
 

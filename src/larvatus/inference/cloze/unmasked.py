@@ -23,19 +23,19 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
-from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import MaskedLM
 
 
-def reads_unmasked(predictor: Predictor) -> bool:
+def reads_unmasked(predictor: MaskedPredictor) -> bool:
     """Whether the model predicts a token that it sees: XLNet's query stream never sees the token it is asked for."""
     return isinstance(predictor.head, MaskedLM)
 
 
 @torch.inference_mode()
 def unmasked_scores(
-    predictor: Predictor, tokenizer: Tokenizer, texts: Sequence[Alignment], *, budget: int | None = None
+    predictor: MaskedPredictor, tokenizer: Tokenizer, texts: Sequence[Alignment], *, budget: int | None = None
 ) -> list[Doubles]:
     """log p of each token of each text [T], with no token masked; `budget` is how many tokens a batch may have."""
     if not reads_unmasked(predictor):
@@ -64,7 +64,7 @@ def unmasked_scores(
         )
         at, ids = (torch.from_numpy(np.concatenate(arrays)).to(predictor.device) for arrays in (places, wanted))
         z_MD = predictor.encoder(on_device(batch, predictor.device), limit=int(lengths[last - 1])).index_select(0, at)
-        asked = Questions(torch.arange(len(ids), device=predictor.device), ids)
+        asked = TokenQueries(torch.arange(len(ids), device=predictor.device), ids)
         scores = predictor.of_vectors(z_MD, asked).double().cpu().numpy()
         borders = np.cumsum([len(taken) for *_, taken in part])[:-1]
         for (number, _, _, taken), of_piece in zip(part, np.split(scores, borders), strict=True):

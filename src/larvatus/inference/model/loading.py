@@ -17,9 +17,8 @@ from larvatus.core.settings import Settings
 from larvatus.inference.model.model import Model
 from larvatus.inference.model.quantised import Quantise, quantise_network
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.packaged import model_or_packaged
-from larvatus.models.nn.device import choose_device
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.bundle.model_names import model_or_packaged
+from larvatus.models.nn.device import choose_device, explain_out_of_memory
 
 RuntimeName = Literal["torch", "onnx"]
 
@@ -72,7 +71,7 @@ class Running(Settings):
     def load(self, path: str | Path, **settings: Any) -> Model:
         """The same as a model."""
         place = self.place()
-        with saying_what_to_lower("take a smaller model, or end other programs"):
+        with explain_out_of_memory("take a smaller model, or end other programs"):
             bundle = self.bundle(path, **settings)
             return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
 

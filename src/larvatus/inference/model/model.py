@@ -27,7 +27,7 @@ from larvatus.models.bundle.figures import without_marks
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
@@ -84,7 +84,7 @@ class Model(EncoderModel):
             >>> len(model.fill("the [MASK] ran", top=3))
             3
         """
-        the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
+        require_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
         listed, single = checked_texts(texts)
         kinds: Candidates = "words" if words_only else "tokens"
         fills = [

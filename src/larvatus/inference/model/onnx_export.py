@@ -26,7 +26,7 @@ from larvatus.core.version import VERSION
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.inference.vectors.fingerprints import model_fingerprint
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, scorer_of, write_onnx
+from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, find_scorer, write_onnx
 
 FILE, RECORD = "model.onnx", "onnx.json"
 
@@ -105,4 +105,4 @@ def exported_vectors(bundle: Bundle) -> bytes | None:
 
 
 def _labels(bundle: Bundle) -> tuple[str, ...]:
-    return tuple(getattr(getattr(scorer_of(bundle.network), "config", None), "labels", ()))
+    return tuple(getattr(getattr(find_scorer(bundle.network), "config", None), "labels", ()))

@@ -19,7 +19,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
 from larvatus.inference.model.onnx_export import FILE, exported_vectors
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.onnx_file import check_onnx, run_flat, session_of, write_onnx
+from larvatus.models.bundle.onnx_file import check_onnx, open_session, run_flat, write_onnx
 from larvatus.models.nn.encoder_base import Encoder
 
 
@@ -32,7 +32,7 @@ def run_in_onnx(bundle: Bundle) -> None:
             path = Path(folder) / FILE
             write_onnx(network, path, output="vectors")
             file = path.read_bytes()
-    network.encoder = OnnxEncoder(network.encoder, session_of(file))
+    network.encoder = OnnxEncoder(network.encoder, open_session(file))
 
 
 class OnnxEncoder(Encoder):

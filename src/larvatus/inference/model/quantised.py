@@ -12,11 +12,11 @@ from typing import Literal
 
 from torch import nn
 
-from larvatus.models.heads.trunk import Trunk
+from larvatus.models.heads.head import Trunk
 from larvatus.models.network import Network
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.crossing import CrossAttention
-from larvatus.models.nn.attention.relative import RelativeAttention
+from larvatus.models.nn.attention.cross_attention import CrossAttention
+from larvatus.models.nn.attention.relative_attention import RelativeAttention
 from larvatus.models.nn.block import Block
 from larvatus.models.nn.embeddings import Embeddings
 from larvatus.models.nn.feedforward import FeedForward

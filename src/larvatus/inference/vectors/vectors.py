@@ -25,8 +25,7 @@ from larvatus.inference.vectors.layers import LayerMix
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import Plan, plan
 from larvatus.inference.vectors.results import Vectors
-from larvatus.models.nn.cpu import check_bf16
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
 
 TEXTS_AT_ONCE = 8_192

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import msgspec
 
@@ -25,9 +26,12 @@ from larvatus.inference.interpret.importance import NOT_MEASURED, Head, Importan
 from larvatus.inference.interpret.importance import head_importance as measure
 from larvatus.inference.interpret.prune import prune_heads, read_heads
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.directory import check_model_directory
 from larvatus.training.engine.settings import BUDGETS
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import HeadImportanceKeywords
 
 
 class ImportanceSettings(Settings):
@@ -35,6 +39,15 @@ class ImportanceSettings(Settings):
 
     tokens: Annotated[int, BUDGETS["tokens"]] = 32_768
     """Read no more."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Heads to mask for good, and the directory of the pruned model."""
+
+    heads: str | Sequence[Head] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
 
 
 def head_importance(
@@ -47,7 +60,7 @@ def head_importance(
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[HeadImportanceKeywords],
 ) -> Importance:
     """How much the masked-lm loss on held-out text (of a left-to-right model, the loss of the next token) grows when a
     head is masked, each alone (Michel et al. 2019).
@@ -71,7 +84,26 @@ def head_importance(
         >>> [(row.layer, row.head) for row in head_importance(trained, texts, tokens=500).rows]
         [(1, 1), (1, 2)]
     """
-    chosen, reading = structs_of(settings, ImportanceSettings, TextSettings, of="head_importance")
+    chosen, reading = read_settings(settings, ImportanceSettings, TextSettings, function="head_importance")
+    pruning = Pruning(prune, out, overwrite)
+    return run_head_importance(
+        model, corpus, chosen, reading, pruning=pruning, device=device, progress=progress, skipped=skipped
+    )
+
+
+def run_head_importance(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    chosen: ImportanceSettings,
+    reading: TextSettings,
+    *,
+    pruning: Pruning,
+    device: str,
+    progress: Callable[[int, int], None],
+    skipped: Skipped | None,
+) -> Importance:
+    """Run `head_importance` from structs."""
+    prune, out, overwrite = pruning.heads, pruning.out, pruning.overwrite
     if (prune is None) != (out is None):
         raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
     heads = read_heads(prune) if isinstance(prune, str) else [(layer, head) for layer, head in prune or ()]

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.files import sha256
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_directory
 from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
-from larvatus.evaluation.audit.bias.pairs import drawn_pairs, read_crows, score_crows
-from larvatus.evaluation.audit.bias.reader import Progress, Reader
+from larvatus.evaluation.audit.bias.pairs import read_crows, sample_pairs, score_crows
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader, Progress
 from larvatus.evaluation.audit.bias.report import REPORT, BiasReport
 from larvatus.evaluation.audit.bias.shown import Resampling
 from larvatus.evaluation.audit.bias.stereoset import score_stereoset
@@ -34,8 +34,11 @@ from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobia
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.bias_claims import bias_claims
 from larvatus.interfaces.api.evaluating import read_for
-from larvatus.interfaces.settings import structs_of
-from larvatus.tasks.registry import column_names
+from larvatus.interfaces.api.task_settings import split_columns
+from larvatus.interfaces.settings import read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import AuditBiasKeywords
 
 SAMPLES = whole(2, 10_000_000)
 PERMUTATIONS = whole(100, 10_000_000)
@@ -56,7 +59,7 @@ class BiasSettings(Settings):
     """Of --pairs: score so many, drawn at random; default: all."""
     layers: str = "last"
     """Of --associations: last, last4 (mean), a number (0: embeddings)."""
-    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """Of --associations, beside plain vectors: the name that isotropy fit saved with the model, or its file."""
     out: Annotated[Path | None, Flag(metavar="DIR")] = None
     """A directory for JSON: bias.json, and a file for each set."""
@@ -78,7 +81,7 @@ def audit_bias(
     associations: str | Path | Mapping[str, Any] | None = None,
     test: Examples | None = None,
     swaps: str | Path | Sequence[Sequence[str]] | None = None,
-    **settings: Any,
+    **settings: Unpack[AuditBiasKeywords],
 ) -> BiasReport:
     """What a model associates with groups of people, by each of the sets that are given, with 95% intervals.
 
@@ -110,12 +113,30 @@ def audit_bias(
         >>> report.parts["templates"].differences[0].groups
         ('r', 'b')
     """
-    progress, device = settings.pop("progress", None), settings.pop("device", "auto")
-    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
-    (chosen,) = structs_of(settings, BiasSettings, of="audit_bias")
-    sets = (pairs, stereoset, winobias, templates, associations, test)
-    asked = {name: source for name, source in zip(PARTS, sets, strict=True) if source is not None}
-    audit = _Audit(asked, swaps, columns, chosen, progress or (lambda what, done, total: None))
+    progress, device = settings.pop("progress", _no_progress), settings.pop("device", "auto")
+    columns, others = split_columns(settings)
+    (chosen,) = read_settings(others, BiasSettings, function="audit_bias")
+    sources = (pairs, stereoset, winobias, templates, associations, test)
+    sets = {name: source for name, source in zip(PARTS, sources, strict=True) if source is not None}
+    return run_bias_audit(model, sets, swaps, columns, chosen, device=device, progress=progress)
+
+
+def _no_progress(what: str, done: int, total: int) -> None:
+    pass
+
+
+def run_bias_audit(
+    model: str | Path | Model,
+    sets: Mapping[str, Any],
+    swaps: Any,
+    columns: Mapping[str, Any],
+    chosen: BiasSettings,
+    *,
+    device: str = "auto",
+    progress: Progress = _no_progress,
+) -> BiasReport:
+    """Run `audit_bias` from structs; `sets` are sources by the names of `PARTS`."""
+    audit = _Audit(sets, swaps, columns, chosen, progress)
     audit.check(model)
     report = audit.report(model if isinstance(model, Model) else load(model, device=device))
     return report if chosen.out is None else report.saved(chosen.out)
@@ -192,11 +213,11 @@ class _Audit:
         read, score, what = _BY_LIKELIHOOD[name]
         examples = read(source)
         if name == "crows_pairs" and self.chosen.most_pairs is not None:
-            examples = drawn_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
+            examples = sample_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
         return score(self.reader(model, what), examples, how, source=_name(source))
 
-    def reader(self, model: Model, what: str) -> Reader:
-        return Reader.of(model, what=what, progress=self.progress)
+    def reader(self, model: Model, what: str) -> LikelihoodReader:
+        return LikelihoodReader.of(model, what=what, progress=self.progress)
 
 
 _BY_LIKELIHOOD: Mapping[str, tuple[Callable[[Any], Any], Callable[..., Any], str]] = {

@@ -11,24 +11,27 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
 from larvatus.core.errors import UsageError
-from larvatus.evaluation.speed.growth import Growth, grow_corpus, grow_training
-from larvatus.evaluation.speed.measure import Plan, measure, worker_counts
+from larvatus.evaluation.speed.measure import BenchmarkPlan, measure, worker_counts
+from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe, pretrained_model
 from larvatus.evaluation.speed.results import Benchmark
-from larvatus.evaluation.speed.subject import Subject, of_model, of_recipe
-from larvatus.interfaces.settings import BenchSettings, MachineSettings, structs_of
+from larvatus.evaluation.speed.scaling import ScalingResult, scale_corpus, scale_training
+from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.recipes import Recipe, read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.adapted_recipe import adapted_recipe
-from larvatus.training.pretraining.origin import Origin
-from larvatus.training.pretraining.size import refuse_what_cannot_fit
+from larvatus.training.pretraining.adapt import adapted_recipe
+from larvatus.training.pretraining.memory import check_memory
+from larvatus.training.pretraining.parent import ParentModel
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BenchKeywords
 
 LOWER = "lower --tokens or --length, or take a smaller --size"
 SHORTEST = 128
@@ -37,7 +40,9 @@ TIMES = (1, 3, 10, 30, 100)
 """How often a corpus is repeated."""
 
 
-def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: Any) -> Benchmark | Growth:
+def bench(
+    recipe: str | Path | None = None, *, quiet: bool = True, **settings: Unpack[BenchKeywords]
+) -> Benchmark | ScalingResult:
     """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
 
     Args:
@@ -57,12 +62,12 @@ def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: A
         ['training, full rows', 'training, ragged rows', 'embedding sentences']
     """
     named = {} if recipe is None else {"recipe": str(recipe)}
-    chosen, machine = structs_of({**settings, **named}, BenchSettings, MachineSettings, of="bench")
-    return run_bench(chosen, machine, Watcher.on_stream(quiet=quiet, stderr=True))
+    chosen, machine = read_settings({**settings, **named}, BenchSettings, MachineSettings, function="bench")
+    return run_bench(chosen, machine, Reporter.on_stream(quiet=quiet, stderr=True))
 
 
-def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher) -> Benchmark | Growth:
-    """As `bench`, told in structs; progress goes to the watcher."""
+def run_bench(chosen: BenchSettings, machine: MachineSettings, reporter: Reporter) -> Benchmark | ScalingResult:
+    """Run `bench` from structs; progress goes to the reporter."""
     if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
         raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
     if chosen.largest is not None and chosen.grow is None:
@@ -71,18 +76,18 @@ def run_bench(chosen: BenchSettings, machine: MachineSettings, watcher: Watcher)
     tokens = chosen.tokens or (65_536 if runtime.cuda else 4_096)
     if machine.microbatch is None:
         runtime = dataclasses.replace(runtime, microbatch=max(tokens, 8))
-    with saying_what_to_lower(LOWER), tempfile.TemporaryDirectory() as folder:
+    with explain_out_of_memory(LOWER), tempfile.TemporaryDirectory() as folder:
         if chosen.grow is not None:
-            return _grown(chosen, runtime, tokens, Path(folder), watcher)
-        subject = _subject(chosen, runtime, tokens, Path(folder), watcher)
-        plan = Plan(
+            return _grown(chosen, runtime, tokens, Path(folder), reporter)
+        subject = _subject(chosen, runtime, tokens, Path(folder), reporter)
+        plan = BenchmarkPlan(
             length=_length(subject.recipe, chosen),
             tokens=tokens,
             seconds=chosen.seconds,
             peers=chosen.peers,
             workers=tuple(worker_counts(_cores() if machine.workers is None else machine.workers)),
         )
-        return measure(subject, runtime, plan, say=watcher.say)
+        return measure(subject, runtime, plan, say=reporter.say)
 
 
 def _cores() -> int:
@@ -112,24 +117,24 @@ def _stepped(recipe: Recipe, *, tokens: int, length: int) -> Recipe:
     return msgspec.structs.replace(recipe, batch=tokens // length)
 
 
-def _subject(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Subject:
+def _subject(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, reporter: Reporter) -> BenchmarkModel:
     if chosen.model is not None:
-        origin = Origin.load(Path(chosen.model), out=folder)
+        origin = ParentModel.load(Path(chosen.model), out=folder)
         adapted = adapted_recipe(origin.bundle, settings=list(chosen.settings)).recipe
         recipe = _stepped(adapted, tokens=tokens, length=_length(adapted, chosen))
-        return of_model(origin, recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+        return pretrained_model(origin, recipe, corpus=chosen.corpus, folder=folder, reporter=reporter)
     recipe = _recipe(chosen, runtime)
     recipe = _stepped(recipe, tokens=tokens, length=_length(recipe, chosen))
-    refuse_what_cannot_fit(recipe, runtime)
-    return of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
+    check_memory(recipe, runtime)
+    return model_of_recipe(recipe, corpus=chosen.corpus, folder=folder, reporter=reporter)
 
 
-def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, watcher: Watcher) -> Growth:
+def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, reporter: Reporter) -> ScalingResult:
     """A step for each size, doubled from the smallest; or the text, repeated."""
     if chosen.grow == "corpus":
         times = [count for count in TIMES if count <= (chosen.largest or 10)]
         recipe = _recipe(chosen, runtime)
-        return grow_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=watcher.say)
+        return scale_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=reporter.say)
     assert chosen.grow is not None
     largest = chosen.largest or {"length": 8_192, "batch": 64, "layers": 24 if runtime.cuda else 8}[chosen.grow]
     first = min(SHORTEST, largest) if chosen.grow == "length" else 1
@@ -142,17 +147,17 @@ def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, w
     if chosen.grow == "batch":
         tokens = max(tokens, largest * length)
     runtime = dataclasses.replace(runtime, microbatch=max(runtime.microbatch, tokens))
-    subject = of_recipe(recipe, corpus=chosen.corpus, folder=folder, watcher=watcher)
-    plan = Plan(length=length, tokens=tokens, seconds=chosen.seconds)
-    return grow_training(
-        chosen.grow, _at_sizes(chosen.grow, subject, plan), sizes=sizes, runtime=runtime, plan=plan, say=watcher.say
+    subject = model_of_recipe(recipe, corpus=chosen.corpus, folder=folder, reporter=reporter)
+    plan = BenchmarkPlan(length=length, tokens=tokens, seconds=chosen.seconds)
+    return scale_training(
+        chosen.grow, _at_sizes(chosen.grow, subject, plan), sizes=sizes, runtime=runtime, plan=plan, say=reporter.say
     )
 
 
-def _at_sizes(of: str, subject: Subject, plan: Plan) -> Callable[[int], Subject]:
+def _at_sizes(of: str, subject: BenchmarkModel, plan: BenchmarkPlan) -> Callable[[int], BenchmarkModel]:
     """What is trained at a size: steps of another shape, or a model of so many layers."""
 
-    def make(size: int) -> Subject:
+    def make(size: int) -> BenchmarkModel:
         recipe = subject.recipe
         if of == "layers":
             deeper = msgspec.structs.replace(recipe.model, layers=size)

@@ -19,8 +19,8 @@ from larvatus.evaluation.audit.bias.stereoset import StereoResult
 from larvatus.evaluation.audit.bias.swaps import SwapResult
 from larvatus.evaluation.audit.bias.templates import TemplateResult
 from larvatus.evaluation.audit.bias.winobias import WinoResult
+from larvatus.evaluation.cards.claims import Quoted, file_data, make_claims
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.claiming import Quoted, claims_of, files_of
 from larvatus.models.bundle.claims import Claim
 
 COMMAND = "audit bias"
@@ -35,10 +35,10 @@ def bias_claims(
     seed = report.settings["seed"]
     claims: list[Claim] = []
     for name, part in report.parts.items():
-        data = files_of(sources[name])
+        data = file_data(sources[name])
         if data:
             settings = {"task": name, **_settings(name, report.settings), **(of_swaps if name == "swaps" else {})}
-            claims += claims_of(COMMAND, FIGURES[name](part), model, settings=settings, data=data, seed=seed)
+            claims += make_claims(COMMAND, FIGURES[name](part), model, settings=settings, data=data, seed=seed)
     return tuple(claims)
 
 

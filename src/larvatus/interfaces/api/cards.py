@@ -16,14 +16,14 @@ import msgspec
 
 from larvatus.core import files, notebook
 from larvatus.core.errors import DataError, UsageError, printable
-from larvatus.interfaces.api.asked import Subject
-from larvatus.models.bundle.claims import Claim, Data, claimed, claims_in, merged, written
-from larvatus.models.bundle.energy import WORLD, Draw, energy_claims
-from larvatus.models.bundle.figures import shown
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state, write_card
+from larvatus.evaluation.cards.request import ClaimedModel
+from larvatus.models.bundle.card_update import CardState, card_state, write_card
+from larvatus.models.bundle.claims import Claim, Data, claim_dicts, collect_claims, make_claim, merge_claims
+from larvatus.models.bundle.energy import WORLD, PowerDraw, energy_claims
+from larvatus.models.bundle.figures import format_claim
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.training.pretraining.card import TRAINING_FACTS
+from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 TRAINING_TIME = ("training seconds", "seconds of training")
 
@@ -38,10 +38,10 @@ class ModelCard:
     """Whether README.md or larvatus.json had to be written."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "changed": self.changed, "claims": written(self.claims)}
+        return {"directory": str(self.directory), "changed": self.changed, "claims": claim_dicts(self.claims)}
 
     def _repr_html_(self) -> str:
-        rows = [(claim.label, shown(claim), claim.command) for claim in self.claims]
+        rows = [(claim.label, format_claim(claim), claim.command) for claim in self.claims]
         return notebook.table(("figure", "value", "command"), rows)
 
 
@@ -76,9 +76,9 @@ def card(
     state = card_state(where)
     claims = state.claims or tuple(_first_claims(where, state))
     for result in add:
-        claims = merged(claims, _added(result, state, where))
+        claims = merge_claims(claims, _added(result, state, where))
     if any(given is not None for given in (watts, intensity, overhead)):
-        claims = merged(claims, _energy(claims, where, watts=watts, intensity=intensity, overhead=overhead))
+        claims = merge_claims(claims, _energy(claims, where, watts=watts, intensity=intensity, overhead=overhead))
     changed = write_card(where, claims)
     return ModelCard(directory=where, claims=card_state(where).claims, changed=changed)
 
@@ -87,7 +87,7 @@ def _first_claims(directory: Path, state: CardState) -> list[Claim]:
     """What can be said of a model that has no claims, such as one of Larvatus 0.1: its size, and what it remembers."""
     if state.edited:  # a README.md that was edited does not keep a model from being counted
         write_card(directory, ())
-    bundle = Subject(directory).bundle
+    bundle = ClaimedModel(directory).bundle
     sizes = size_claims(bundle.network, vocabulary=bundle.tokenizer.size)
     return [*sizes, *_remembered(bundle.lineage)]
 
@@ -96,22 +96,22 @@ def _remembered(lineage: Mapping[str, Any]) -> Iterator[Claim]:
     """Figures of the lineage: how long a model was trained, and scores that fine-tuning had on held-out examples."""
     for name in TRAINING_FACTS:
         if isinstance(value := lineage.get(name), int | float | str) and not isinstance(value, bool):
-            yield claimed(name, value, command="pretrain", versions={}, date="", machine="")
+            yield make_claim(name, value, command="pretrain", versions={}, date="", machine="")
     scores, dev = lineage.get("scores"), lineage.get("dev")
     if isinstance(scores, Mapping) and isinstance(dev, Mapping):
         data = Data(name=str(dev.get("name")), sha256=str(dev.get("sha256")), kind="examples")
         for name, value in scores.items():
             if isinstance(value, int | float) and math.isfinite(value):
-                yield claimed(name, value, command="evaluate", data=(data,), versions={}, date="", machine="")
+                yield make_claim(name, value, command="evaluate", data=(data,), versions={}, date="", machine="")
 
 
 def _added(result: Any, state: CardState, directory: Path) -> tuple[Claim, ...]:
     if isinstance(result, str | Path):
-        claims = claims_in(files.read_json(Path(result), DataError), result)
+        claims = collect_claims(files.read_json(Path(result), DataError), result)
     elif (carried := getattr(result, "claims", None)) is not None:
         claims = tuple(carried)
     else:
-        claims = claims_in(result, type(result).__name__)
+        claims = collect_claims(result, type(result).__name__)
     said = result if isinstance(result, str | Path) else "what is added"
     for claim in claims:
         if not claim.model:
@@ -141,4 +141,4 @@ def _energy(
     given = {"watts": watts, "intensity": intensity, "overhead": overhead}
     known = {name: value for name, value in given.items() if value is not None}
     source = {"source": "watts as stated"} if watts is not None else {}
-    return energy_claims(msgspec.convert({**before, **known, **source}, Draw))
+    return energy_claims(msgspec.convert({**before, **known, **source}, PowerDraw))

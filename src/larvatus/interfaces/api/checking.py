@@ -5,7 +5,7 @@ print(check_data("tickets.csv"))
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from larvatus.data.labelled.check import check
 from larvatus.data.labelled.in_memory import Examples, are_files
@@ -15,8 +15,13 @@ from larvatus.data.labelled.texts import path_strings
 from larvatus.tasks.examples import read_with_problems, task_of_file
 from larvatus.tasks.registry import reading_of
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import ColumnKeywords
 
-def check_data(train: Examples, dev: Examples | None = None, *, task: str | None = None, **columns: Any) -> Report:
+
+def check_data(
+    train: Examples, dev: Examples | None = None, *, task: str | None = None, **columns: Unpack[ColumnKeywords]
+) -> Report:
     """Find what would stop a training or spoil it: rows without text or label, duplicates, leaks, illegal tags.
 
     Args:

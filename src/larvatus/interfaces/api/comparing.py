@@ -7,25 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from larvatus.evaluation.compare.ablations import read_ablation
+from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
-from larvatus.evaluation.compare.compare import compare as run_comparison
-from larvatus.evaluation.compare.contestants import Contestant, contestants_of
+from larvatus.evaluation.compare.compare import compare as train_candidates
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.labelled_sets import Sets, sources_of
-from larvatus.evaluation.compare.results import Results
+from larvatus.evaluation.compare.labelled_sets import Sets, parse_sets
+from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.interfaces.settings import (
     BudgetSettings,
     CompareSettings,
     Corpus,
     MachineSettings,
     TextSettings,
-    structs_of,
+    read_settings,
     text_given,
 )
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import CompareKeywords
+
+
+class ComparisonSettings(NamedTuple):
+    """All settings of a comparison."""
+
+    chosen: CompareSettings
+    time: BudgetSettings
+    machine: MachineSettings
+    text: TextSettings
 
 
 def compare(
@@ -35,8 +47,9 @@ def compare(
     out: str | Path,
     then: Sets = (),
     quiet: bool = False,
-    **settings: Any,
-) -> Results:
+    to_stderr: bool = False,
+    **settings: Unpack[CompareKeywords],
+) -> ComparisonResults:
     """Train several recipes on the same text under the same budget, and fine-tune them on the same labelled sets.
 
     Args:
@@ -47,10 +60,10 @@ def compare(
             to learn from, to choose by and to test on (as `finetune` takes them), or several by the name that the
             table is to show: `{"classify": {"reviews": (train, dev)}, "tag": "ewt/"}`; or words, as after `--then`.
         quiet: Show no progress.
+        to_stderr: Write progress to standard error.
         **settings: Those of `larvatus compare`: `size`, `settings`, `valid`, `seed`, `seeds`, `resume`; the budget, one
             of `steps`, `minutes`, `tokens`, `epochs`; of fine-tuning `then_settings` (`{"classify:epochs": 3}`),
-            `then_seeds`, `then_examples`; the machine and the text as in `pretrain`; `to_stderr`: progress goes to
-            standard error.
+            `then_seeds`, `then_examples`; the machine and the text as in `pretrain`.
 
     Returns:
         Every run with what it reached; it shows as a table in a notebook.
@@ -62,12 +75,26 @@ def compare(
         >>> len(results.runs)
         2
     """
-    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
-    structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
-    chosen: CompareSettings = structs[0]
+    structs = ComparisonSettings(
+        *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="compare")
+    )
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, reporter=reporter)
+
+
+def run_comparison(
+    recipes: str | Sequence[str],
+    settings: ComparisonSettings,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    then: Sets,
+    reporter: Reporter,
+) -> ComparisonResults:
+    """Run `compare` from structs."""
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    contestants = contestants_of(names, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    candidates = read_candidates(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def ablate(
@@ -77,8 +104,10 @@ def ablate(
     out: str | Path,
     recipe: str | None = None,
     then: Sets = (),
-    **settings: Any,
-) -> Results:
+    quiet: bool = False,
+    to_stderr: bool = False,
+    **settings: Unpack[CompareKeywords],
+) -> ComparisonResults:
     """Repeat a published ablation on your own text: variants of one recipe, everything else equal.
 
     Args:
@@ -87,7 +116,9 @@ def ablate(
         out: Where the runs and their results go.
         recipe: What is varied; else what the paper varied.
         then: Labelled sets to fine-tune every variant on, as in `compare`.
-        **settings: As in `compare`, `quiet` among them.
+        quiet: Show no progress.
+        to_stderr: Write progress to standard error.
+        **settings: As in `compare`.
 
     Returns:
         Every variant with what it reached.
@@ -97,38 +128,49 @@ def ablate(
         Traceback (most recent call last):
         larvatus.core.errors.UsageError: a comparison needs the same budget for all: --tokens, ...
     """
-    watcher = Watcher.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
-    structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
-    chosen: CompareSettings = structs[0]
-    ablation = read_ablation(name)
-    contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
-    ablation.check_sets(sources_of(then))
-    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
+    structs = ComparisonSettings(
+        *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="ablate")
+    )
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, reporter=reporter)
 
 
-_OF_RUNS = (BudgetSettings, MachineSettings, TextSettings)
-_Structs = tuple[CompareSettings, BudgetSettings, MachineSettings, TextSettings]
+def run_ablation(
+    name: str,
+    settings: ComparisonSettings,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    recipe: str | None,
+    then: Sets,
+    reporter: Reporter,
+) -> ComparisonResults:
+    """Run `ablate` from structs."""
+    chosen, ablation = settings.chosen, read_ablation(name)
+    candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation.check_sets(parse_sets(then))
+    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
 def _compare(
-    contestants: tuple[Contestant, ...],
-    structs: _Structs,
+    candidates: tuple[Candidate, ...],
+    settings: ComparisonSettings,
     *,
     corpus: Corpus,
     out: str | Path,
     then: Sets,
-    watcher: Watcher,
-) -> Results:
-    chosen, time, machine, text = structs
+    reporter: Reporter,
+) -> ComparisonResults:
+    chosen, time, machine, text = settings
     downstream = Downstream.read(
         then,
         chosen.then_settings,
-        labels=[contestant.label for contestant in contestants],
+        labels=[candidate.label for candidate in candidates],
         seeds=chosen.then_seeds,
         most=chosen.then_examples,
     )
     plan = Comparison(
-        contestants=contestants,
+        candidates=candidates,
         corpus=text_given(corpus),
         out=Path(out),
         budget=time.budget,
@@ -139,4 +181,4 @@ def _compare(
         resume=chosen.resume,
         downstream=downstream,
     )
-    return run_comparison(plan, watcher)
+    return train_candidates(plan, reporter)

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, overload
 
 from larvatus.core.errors import UsageError
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table, render_text
 from larvatus.core.tabular import ResultList, Tabular, data_frame
 from larvatus.data.corpus import BuildOptions
@@ -28,22 +29,29 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
-from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.settings import Corpus, TextSettings, structs_of, text_given
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
+from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
+from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.nn.layer_mix import LearntMix
+from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
+from larvatus.tasks.registry import AnyTask, reading_of, task_named, task_of
 from larvatus.tasks.scoring import head_of
-from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, perplexity
+from larvatus.training.engine.settings import BUDGETS, Runtime
+from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
-TOKENS = 1_048_576
-"""Read of held-out text at most, where nothing else is said."""
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords
+
+
+class HeldOutSettings(Settings):
+    """How much validation text is read."""
+
+    tokens: Annotated[int, BUDGETS["tokens"]] = 1_048_576
+    """Most tokens to read in all, shared equally between languages."""
 
 
 COLUMNS = {
@@ -69,7 +77,7 @@ class TaskScores(Tabular):
     name: str = ""
     """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
     task: GlueTask | None = None
-    mix: LearntMix | None = None
+    mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
 
     def __str__(self) -> str:
@@ -81,7 +89,7 @@ class TaskScores(Tabular):
             record = {"task": self.name, "decides": self.task.metrics[0]}
         record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
         if self.evaluation.claims:
-            record["claims"] = written(self.evaluation.claims)
+            record["claims"] = claim_dicts(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -94,8 +102,8 @@ class TaskScores(Tabular):
 class TextScores(Tabular):
     """A model on held-out text."""
 
-    held_out: HeldOut
-    by_language: Mapping[str, HeldOut]
+    held_out: HeldOutScores
+    by_language: Mapping[str, HeldOutScores]
     fertility: Mapping[str, float]
     """Tokens of a word, by language; of all under ``all``."""
     skipped: Mapping[str, int]
@@ -117,7 +125,7 @@ class TextScores(Tabular):
     def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
         """What `--json` prints: the rows, and the claims in the one for all."""
         *parts, whole = self.rows(each=each)
-        return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+        return [*parts, {**whole, "claims": claim_dicts(self.claims)} if self.claims else whole]
 
     def to_pandas(self, *, each: bool = False) -> Any:
         """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
@@ -126,20 +134,43 @@ class TextScores(Tabular):
 
 @overload
 def evaluate(
-    model: str | Path | Model, *, data: Examples, against: str | Path | Model, **settings: Any
+    model: str | Path | Model,
+    *,
+    data: Examples,
+    against: str | Path | Model,
+    errors: Errors = "refuse",
+    device: str = "auto",
+    **settings: Unpack[EvaluateKeywords],
 ) -> ModelComparison: ...
 
 
 @overload
-def evaluate(model: str | Path | Model, *, data: Examples, **settings: Any) -> Evaluation: ...
+def evaluate(
+    model: str | Path | Model,
+    *,
+    data: Examples,
+    errors: Errors = "refuse",
+    device: str = "auto",
+    **settings: Unpack[EvaluateKeywords],
+) -> Evaluation: ...
 
 
 @overload
-def evaluate(model: str | Path | Model, *, corpus: Corpus, **settings: Any) -> TextScores: ...
+def evaluate(
+    model: str | Path | Model, *, corpus: Corpus, device: str = "auto", **settings: Unpack[EvaluateTextKeywords]
+) -> TextScores: ...
 
 
 @overload
-def evaluate(model: str | Path | Model, *, glue: str | Path, task: str, **settings: Any) -> list[TaskScores]: ...
+def evaluate(
+    model: str | Path | Model,
+    *,
+    glue: str | Path,
+    task: str | None = None,
+    against: str | Path | Model | None = None,
+    device: str = "auto",
+    **settings: Unpack[EvaluateKeywords],
+) -> list[TaskScores]: ...
 
 
 def evaluate(
@@ -151,7 +182,8 @@ def evaluate(
     glue: str | Path | None = None,
     task: str | None = None,
     errors: Errors = "refuse",
-    **settings: Any,
+    device: str = "auto",
+    **settings: object,
 ) -> Evaluation | ModelComparison | TextScores | list[TaskScores]:
     """How well a model does its task on labelled examples, with 95% intervals; or predicts words of held-out text.
 
@@ -164,7 +196,8 @@ def evaluate(
         task: The task of GLUE.
         errors: What to do about rows of `data` that cannot be used, such as those without text or label: `refuse` names
             them all in one error, `skip` leaves them out and reports how many.
-        **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`; names of columns; of
+        device: Where a model is loaded: `auto`, `cpu` or `cuda`.
+        **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`; names of columns; of
             held-out text `tokens`, and how it is read.
 
     Returns:
@@ -178,15 +211,13 @@ def evaluate(
     """
     if sum(given is not None for given in (data, corpus, glue)) != 1:
         raise UsageError("evaluate takes one of data, corpus and glue")
-    loaded = model if isinstance(model, Model) else load(model, device=settings.pop("device", "auto"))
-    settings.pop("device", None)
+    loaded = model if isinstance(model, Model) else load(model, device=device)
     device = str(loaded.device)
     if corpus is not None:
-        tokens = settings.pop("tokens", TOKENS)
-        (reading,) = structs_of(settings, TextSettings, of="evaluate")
-        return score_text(loaded.bundle, corpus, reading, device=device, tokens=tokens)
-    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
-    (chosen,) = structs_of(settings, EvaluationSettings, of="evaluate")
+        reading, text = read_settings(settings, TextSettings, HeldOutSettings, function="evaluate")
+        return score_text(loaded.bundle, corpus, reading, device=device, tokens=text.tokens)
+    columns, others = split_columns(settings)
+    (chosen,) = read_settings(others, EvaluationSettings, function="evaluate")
     other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
     if glue is not None:
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
@@ -265,7 +296,7 @@ def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device:
         return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 
 
-def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
+def _text_scores(held_out: HeldOutScores, shards: Shards) -> TextScores:
     manifest = shards.manifest
     fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
     alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
@@ -277,7 +308,7 @@ def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
     )
 
 
-def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
+def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, Any]:
     score = result.scores[result.words]
     return {
         "language": language,

@@ -18,15 +18,15 @@ from larvatus.data.text.languages import LanguagePath, LanguageSource, path_of
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.save import data_of
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.card import hardware, held_out_claims
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.saving import hardware, held_out_claims
 
 
 def task_claims(
@@ -41,7 +41,7 @@ def task_claims(
     said = {"options": chosen, "columns": dict(columns), "task": glue}
     device = str(options.scoring.device)
     return tuple(
-        claimed(
+        make_claim(
             name,
             metric.value,
             low=metric.low if math.isfinite(metric.low) else None,
@@ -50,7 +50,7 @@ def task_claims(
             settings={setting: value for setting, value in said.items() if value},
             data=(data_of(evaluation.data),),
             seed=options.seed,
-            model=digest_of(bundle.path),
+            model=model_digest(bundle.path),
             machine=hardware(Runtime(device=device)),
         )
         for name, metric in evaluation.metrics.items()
@@ -62,7 +62,7 @@ def text_claims(
     bundle: Bundle,
     text: Sequence[LanguageSource],
     shards: Shards,
-    result: HeldOut,
+    result: HeldOutScores,
     *,
     how: Mapping[str, Any],
     runtime: Runtime,
@@ -79,7 +79,7 @@ def text_claims(
         {**{name: value for name, value in settings.items() if value}, "microbatch": runtime.microbatch},
         data=data,
         precision=runtime.precision,
-        model=digest_of(bundle.path),
+        model=model_digest(bundle.path),
         machine=hardware(runtime),
     )
     return tuple(msgspec.structs.replace(claim, command="evaluate text") for claim in claims)

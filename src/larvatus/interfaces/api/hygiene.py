@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -24,7 +24,10 @@ from larvatus.data.corpus.processes import check_count
 from larvatus.data.corpus.sources import Text
 from larvatus.data.text.languages import path_of
 from larvatus.evaluation.audit.corpus_page import corpus_page
-from larvatus.interfaces.settings import Corpus, TextSettings, structs_of, text_given
+from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import CheckCorpusKeywords
 
 
 def check_corpus(
@@ -34,7 +37,7 @@ def check_corpus(
     overwrite: bool = False,
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda documents, size: None,
-    **settings: Any,
+    **settings: Unpack[CheckCorpusKeywords],
 ) -> CorpusCheck:
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text.
 
@@ -56,7 +59,24 @@ def check_corpus(
         >>> check.documents, check.reasons["exact"].documents
         (60, 0)
     """
-    text, bulk, hygiene = structs_of(settings, TextSettings, BulkSettings, HygieneSettings, of="check_corpus")
+    text, bulk, hygiene = read_settings(settings, TextSettings, BulkSettings, HygieneSettings, function="check_corpus")
+    return run_corpus_check(
+        corpus, text, bulk, hygiene, out=out, overwrite=overwrite, workers=workers, progress=progress
+    )
+
+
+def run_corpus_check(
+    corpus: Corpus,
+    text: TextSettings,
+    bulk: BulkSettings,
+    hygiene: HygieneSettings,
+    *,
+    out: str | Path | None,
+    overwrite: bool,
+    workers: int | None,
+    progress: Callable[[int, int], None],
+) -> CorpusCheck:
+    """Run `check_corpus` from structs."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     given = text_given(corpus)
     if any(path_of(path) == "-" for path in given):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -21,7 +21,10 @@ from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.standardise.fit import FitOptions
 from larvatus.inference.vectors.standardise.fit import fit_standardiser as fit
 from larvatus.inference.vectors.standardise.standardise import SUFFIX, Standardiser, standardiser_path
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import FitStandardiserKeywords, MeasureIsotropyKeywords
 
 Texts = str | Path | Sequence[str | Path]
 
@@ -35,7 +38,7 @@ def fit_standardiser(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[FitStandardiserKeywords],
 ) -> Standardiser:
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model.
 
@@ -53,9 +56,26 @@ def fit_standardiser(
         >>> fit_standardiser(model, texts, out=folder / "z.safetensors").mean.shape
         (3, 16)
     """
-    chosen, reading = structs_of(settings, FitOptions, TextSettings, of="fit_standardiser")
+    chosen, reading = read_settings(settings, FitOptions, TextSettings, function="fit_standardiser")
     loaded = model if isinstance(model, Model) else load(model)
     path = standardiser_file(loaded, name, out)
+    return run_standardiser_fit(
+        loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
+    )
+
+
+def run_standardiser_fit(
+    loaded: Model,
+    corpus: Texts,
+    chosen: FitOptions,
+    reading: TextSettings,
+    *,
+    path: Path,
+    overwrite: bool,
+    progress: Callable[[int], None],
+    skipped: Skipped | None,
+) -> Standardiser:
+    """Run `fit_standardiser` from structs."""
     paths = _paths(corpus)
     check_outputs(path, overwrite=overwrite, inputs=paths, parents=True)
     fitted = fit(
@@ -86,7 +106,7 @@ def measure_isotropy(
     standardise: str | Standardiser | None = None,
     progress: Callable[[int], None] = lambda done: None,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[MeasureIsotropyKeywords],
 ) -> IsotropyReport:
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after standardising.
 
@@ -102,8 +122,22 @@ def measure_isotropy(
         >>> len(measure_isotropy(model, texts, most=500).layers)
         3
     """
-    chosen, reading = structs_of(settings, IsotropyOptions, TextSettings, of="measure_isotropy")
+    chosen, reading = read_settings(settings, IsotropyOptions, TextSettings, function="measure_isotropy")
     loaded = model if isinstance(model, Model) else load(model)
+    return run_isotropy(loaded, corpus, chosen, reading, standardise=standardise, progress=progress, skipped=skipped)
+
+
+def run_isotropy(
+    loaded: Model,
+    corpus: Texts,
+    chosen: IsotropyOptions,
+    reading: TextSettings,
+    *,
+    standardise: str | Standardiser | None,
+    progress: Callable[[int], None],
+    skipped: Skipped | None,
+) -> IsotropyReport:
+    """Run `measure_isotropy` from structs."""
     return measure(
         loaded.encoder,
         loaded.tokenizer,

@@ -20,8 +20,8 @@ from larvatus.evaluation.audit.leaks.membership import Membership
 from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration
 from larvatus.evaluation.audit.units import CANARIES, DOCUMENTS
+from larvatus.evaluation.cards.claims import Quoted, file_data, make_claims
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.claiming import Quoted, claims_of, files_of
 from larvatus.models.bundle.claims import Claim, Data
 
 COMMAND = "audit leaks"
@@ -43,17 +43,17 @@ def leak_claims(
     figures: Iterator[Quoted]
     if report.exposure is not None and planted:
         figures = _exposures(report.exposure)
-        claims += claims_of(COMMAND, figures, model, settings=settings["canaries"], data=planted, seed=seed)
+        claims += make_claims(COMMAND, figures, model, settings=settings["canaries"], data=planted, seed=seed)
     if members and held_out:
         figures = chain(_membership(report.membership), _restored(report.restoration), _extracted(report.extraction))
         texts = (*members, *held_out)
-        claims += claims_of(COMMAND, figures, model, settings=settings["texts"], data=texts, seed=seed)
+        claims += make_claims(COMMAND, figures, model, settings=settings["texts"], data=texts, seed=seed)
     return claims
 
 
 def _data(sources: Sequence[Any]) -> tuple[Data, ...]:
     """A file as it is; of several one checksum, over the names and checksums of all."""
-    several = files_of(sources)
+    several = file_data(sources)
     if len(several) < 2:
         return several
     names = tuple(data.name for data in several)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
@@ -21,20 +21,29 @@ from larvatus.core.rng import stream
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
-from larvatus.evaluation.audit.drawn import DrawnTexts, drawn_texts
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
-from larvatus.evaluation.audit.leaks.extraction import Extraction, ExtractionOptions, Tokens, TooShort, extraction
+from larvatus.evaluation.audit.leaks.extraction import (
+    DocumentsTooShort,
+    Extraction,
+    ExtractionOptions,
+    Tokens,
+    extraction,
+)
 from larvatus.evaluation.audit.leaks.membership import Membership, membership
 from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
+from larvatus.evaluation.audit.sampled_texts import SampledTexts, sample_texts
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import reading_said
 from larvatus.interfaces.api.leak_claims import leak_claims
-from larvatus.interfaces.settings import TextSettings, structs_of
-from larvatus.models.bundle.contents import digest_of
-from larvatus.models.generation.blank_prompts import writes_into_texts
+from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.generation.prompts import can_infill
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords
 
 Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
@@ -67,6 +76,18 @@ class LeakSettings(Settings):
     """Where models are loaded: auto, cpu or cuda."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeakInputs:
+    """Sources that a model is audited with, and the file of the report."""
+
+    canaries: str | Path | None = None
+    members: Texts | None = None
+    held_out: Texts | None = None
+    reference: str | Path | Model | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
+
+
 def audit_leaks(
     model: str | Path | Model,
     *,
@@ -77,7 +98,7 @@ def audit_leaks(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[str, int], None] = lambda what, done: None,
-    **settings: Any,
+    **settings: Unpack[AuditLeaksKeywords],
 ) -> LeakReport:
     """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
 
@@ -104,10 +125,26 @@ def audit_leaks(
         Traceback (most recent call last):
         DataError: 1 held-out texts are too few to tell membership by; give 10 or more
     """
-    chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
+    chosen, reading = read_settings(settings, LeakSettings, TextSettings, function="audit_leaks")
+    inputs = LeakInputs(
+        canaries=canaries, members=members, held_out=held_out, reference=reference, out=out, overwrite=overwrite
+    )
+    return run_leak_audit(model, inputs, chosen, reading, progress=progress)
+
+
+def run_leak_audit(
+    model: str | Path | Model,
+    inputs: LeakInputs,
+    chosen: LeakSettings,
+    reading: TextSettings,
+    *,
+    progress: Callable[[str, int], None] = lambda what, done: None,
+) -> LeakReport:
+    """Run `audit_leaks` from structs."""
+    canaries, members, held_out, reference = inputs.canaries, inputs.members, inputs.held_out, inputs.reference
     _check_given(canaries, members, held_out, reference)
-    path = None if out is None else Path(out)
-    check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
+    path = None if inputs.out is None else Path(inputs.out)
+    check_outputs(path, overwrite=inputs.overwrite, inputs=[*_paths(members), *_paths(held_out)])
     planted = None if canaries is None else read_canaries(Path(canaries))
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
@@ -144,7 +181,7 @@ def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
     """How documents are extracted; None of a model that does not write, which is refused where prefix or suffix is
     given."""
     given = chosen.prefix or chosen.suffix is not None
-    if not given and not writes_into_texts(model.network, model.tokenizer):
+    if not given and not can_infill(model.network, model.tokenizer):
         return None
     return ExtractionOptions.fitting(model, chosen.prefix, chosen.suffix)
 
@@ -163,7 +200,9 @@ class _Texts:
     def read(cls, sets: tuple[Texts, Texts], chosen: LeakSettings, reading: TextSettings) -> _Texts:
         options = reading.reading()
         inside, outside = (
-            drawn_texts(read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed)
+            sample_texts(
+                read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed
+            )
             for paths, most in zip(sets, (chosen.documents * chosen.draws, chosen.documents), strict=True)
         )
         known = set(inside.texts)
@@ -204,7 +243,7 @@ class _Audit:
             self.model,
             texts.members,
             texts.held_out,
-            EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
+            MaskedLossOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
             reference=self.reference,
             draws=texts.draws,
             progress=lambda done: self.progress("texts", done),
@@ -224,14 +263,14 @@ class _Audit:
             extracted = extraction(
                 self.model, texts.members, texts.held_out, self.writing, draws=texts.draws, progress=count
             )
-        except TooShort as fault:
+        except DocumentsTooShort as fault:
             if self.chosen.prefix or self.chosen.suffix is not None:
                 raise
             return None, (f"no text is extracted: {fault}",)
         return extracted, ()
 
 
-def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
+def _samples(inside: SampledTexts, chosen: LeakSettings) -> Ints | None:
     """Which sample each member belongs to; None where there is one."""
     if chosen.draws == 1:
         return None
@@ -244,7 +283,7 @@ def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
     return inside.split(chosen.draws)
 
 
-def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, ...]:
+def _notes(inside: SampledTexts, outside: SampledTexts, shared: int) -> tuple[str, ...]:
     notes = []
     if shared:
         notes.append(f"{shared:,} held-out texts stand among the training texts too, and were left out")
@@ -266,7 +305,7 @@ def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) 
     if chosen.prefix or chosen.suffix is not None:
         of_texts |= {"prefix": list(chosen.prefix), "suffix": chosen.suffix}
     if reference is not None:
-        of_texts["reference"] = digest_of(Path(reference.bundle.path))
+        of_texts["reference"] = model_digest(Path(reference.bundle.path))
     if read := reading_said(reading):
         of_texts["reading"] = read
     return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}
@@ -293,7 +332,7 @@ def split_members(
     *,
     overwrite: bool = False,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[SplitMembersKeywords],
 ) -> dict[str, int]:
     """Split documents at random into those to train on and those to hold out, so that membership can be audited later.
 
@@ -313,7 +352,20 @@ def split_members(
         >>> sum(split_members(texts, folder / "half").values())
         60
     """
-    chosen, reading = structs_of(settings, SplitSettings, TextSettings, of="split_members")
+    chosen, reading = read_settings(settings, SplitSettings, TextSettings, function="split_members")
+    return run_member_split(corpus, out, chosen, reading, overwrite=overwrite, skipped=skipped)
+
+
+def run_member_split(
+    corpus: Texts,
+    out: str | Path,
+    chosen: SplitSettings,
+    reading: TextSettings,
+    *,
+    overwrite: bool,
+    skipped: Skipped | None,
+) -> dict[str, int]:
+    """Run `split_members` from structs."""
     folder, paths = Path(out), _paths(corpus)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a directory")

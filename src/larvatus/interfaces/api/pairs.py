@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_outputs
@@ -15,12 +15,15 @@ from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
-from larvatus.evaluation.compare.pair_files import Pair, pair_of, read_pairs
+from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.fingerprints import model_fingerprint, settings_hash
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
 from larvatus.metrics.minimal_pairs import PairAccuracies
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import ScorePairsKeywords
 
 
 class PairSettings(Settings):
@@ -41,7 +44,7 @@ def score_pairs(
     resume: bool = False,
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
-    **settings: Any,
+    **settings: Unpack[ScorePairsKeywords],
 ) -> PairAccuracies:
     """How often a model gives the good sentence of a minimal pair the higher pseudo-log-likelihood, by phenomenon.
 
@@ -62,7 +65,7 @@ def score_pairs(
         >>> score_pairs(model, [("The boat lay there.", "The boat there lay.")]).overall.total
         1
     """
-    (chosen,) = structs_of(settings, PairSettings, of="score_pairs")
+    (chosen,) = read_settings(settings, PairSettings, function="score_pairs")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
     files, sentences = _files_or_sentences(pairs)
@@ -93,7 +96,7 @@ def score_pairs(
         return run.to_file(path, identity, resume=resume, overwrite=overwrite)
 
 
-def _files_or_sentences(given: Any) -> tuple[list[str], list[Pair]]:
+def _files_or_sentences(given: Any) -> tuple[list[str], list[MinimalPair]]:
     """Names of files, or pairs of sentences in memory."""
     several = [given] if isinstance(given, str | Path) else given
     if isinstance(several, list | tuple) and any(isinstance(each, str | Path) for each in several):
@@ -102,4 +105,4 @@ def _files_or_sentences(given: Any) -> tuple[list[str], list[Pair]]:
                 raise UsageError(f"pairs[{at}] is {described(each)}, not the name of a file as the others are")
         return [str(each) for each in several], []
     listed = checked_inputs(list(several) if isinstance(several, tuple) else several, "pairs").inputs
-    return [], [pair_of(each, f"pair {number} of {len(listed)}") for number, each in enumerate(listed, 1)]
+    return [], [minimal_pair(each, f"pair {number} of {len(listed)}") for number, each in enumerate(listed, 1)]

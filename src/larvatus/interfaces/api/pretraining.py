@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model, load
@@ -18,27 +18,34 @@ from larvatus.interfaces.settings import (
     MachineSettings,
     PretrainSettings,
     TextSettings,
-    structs_of,
+    read_settings,
     text_given,
 )
-from larvatus.models.bundle.convert import Converted, convert_bundle
+from larvatus.models.bundle.convert import ConversionResult, convert_bundle
 from larvatus.models.bundle.convert import Precision as Number
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.launch import launch
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.adapt import AdaptedTexts, ModelsVocabulary
-from larvatus.training.pretraining.adapted_recipe import Adapted, adapted_recipe
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.origin import Origin
+from larvatus.training.pretraining.adapt import AdaptedRecipe, AdaptedTexts, ParentVocabulary, adapted_recipe
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.plan import EPOCHS
 from larvatus.training.pretraining.prepare import prepare
 from larvatus.training.pretraining.run import train as train_encoder
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import PretrainKeywords
+
 
 def pretrain(
-    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
+    recipe: str | Path | None = None,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    quiet: bool = False,
+    **settings: Unpack[PretrainKeywords],
 ) -> Model:
     """Pretrain an encoder on text; vocabulary and shards are built beside the run, a built corpus is taken as it is.
 
@@ -62,22 +69,31 @@ def pretrain(
         >>> model.encoder.config.hidden
         32
     """
-    run_pretraining(recipe, corpus=corpus, out=out, quiet=quiet, **settings)
-    return load(out, device=settings.get("device", "auto"))
+    chosen, time, machine, text = read_settings(
+        settings, PretrainSettings, BudgetSettings, MachineSettings, TextSettings, function="pretrain"
+    )
+    run_pretraining(recipe, chosen, time, machine, text, corpus=corpus, out=out, quiet=quiet)
+    return load(out, device=machine.device)
 
 
 def run_pretraining(
-    recipe: str | Path | None = None, *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
-) -> Mapping[int, HeldOut]:
-    """As `pretrain`; what was reached on held-out text, by the length of sequences. The model stays on disk."""
-    kinds = (PretrainSettings, BudgetSettings, MachineSettings, TextSettings)
-    chosen, time, machine, text = structs_of(settings, *kinds, of="pretrain")
-    watcher = Watcher.on_stream(quiet=quiet or not launch().main)
+    recipe: str | Path | None,
+    chosen: PretrainSettings,
+    time: BudgetSettings,
+    machine: MachineSettings,
+    text: TextSettings,
+    *,
+    corpus: Corpus,
+    out: str | Path,
+    quiet: bool = False,
+) -> Mapping[int, HeldOutScores]:
+    """Run `pretrain` from structs; return scores on validation text by sequence length. The model stays on disk."""
+    reporter = Reporter.on_stream(quiet=quiet or not launch().main)
     where = Path(out)
     origin = _origin(chosen, where)
-    adapted, budget = _recipe(recipe, origin, chosen, watcher), time.budget
+    adapted, budget = _recipe(recipe, origin, chosen, reporter), time.budget
     read = adapted.recipe
-    job = Job(
+    job = PretrainingJob(
         recipe=read,
         out=where,
         runtime=machine.runtime,
@@ -94,31 +110,33 @@ def run_pretraining(
         free=adapted.free,
     )
     given = text_given(corpus)
-    texts = partial(prepare, read, given, out=where, valid=chosen.valid, options=text.options, watcher=watcher)
+    texts = partial(prepare, read, given, out=where, valid=chosen.valid, options=text.options, reporter=reporter)
     if origin is None:
-        return train_encoder(job, texts, watcher)
+        return train_encoder(job, texts, reporter)
     words = list(chosen.add_words)
-    return train_encoder(job, AdaptedTexts(ModelsVocabulary(origin, words), texts, chosen.old), watcher)
+    return train_encoder(job, AdaptedTexts(ParentVocabulary(origin, words), texts, chosen.old), reporter)
 
 
-def _origin(chosen: PretrainSettings, out: Path) -> Origin | None:
+def _origin(chosen: PretrainSettings, out: Path) -> ParentModel | None:
     if chosen.start is not None:
-        return Origin.load(chosen.start, out=out)
+        return ParentModel.load(chosen.start, out=out)
     for flag, given in (("--add-words", chosen.add_words), ("--old", chosen.old)):
         if given:
             raise UsageError(f"{flag} goes with --from DIR: there is no model whose words or domain could be old")
     return None
 
 
-def _recipe(name: str | Path | None, origin: Origin | None, chosen: PretrainSettings, watcher: Watcher) -> Adapted:
+def _recipe(
+    name: str | Path | None, origin: ParentModel | None, chosen: PretrainSettings, reporter: Reporter
+) -> AdaptedRecipe:
     named = None if name is None else str(name)
     if origin is not None:
         adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=list(chosen.settings))
-        watcher.say(f"going on from {origin.path}, {adapted.why}")
+        reporter.say(f"going on from {origin.path}, {adapted.why}")
         return adapted
     if named is None:
         raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
-    return Adapted(read_recipe(named, size=chosen.size, settings=list(chosen.settings)), why="")
+    return AdaptedRecipe(read_recipe(named, size=chosen.size, settings=list(chosen.settings)), why="")
 
 
 def convert(
@@ -130,7 +148,7 @@ def convert(
     revision: str | None = None,
     online: bool = False,
     overwrite: bool = False,
-) -> Converted:
+) -> ConversionResult:
     """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.
 
     Args:

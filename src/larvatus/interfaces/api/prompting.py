@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
@@ -20,7 +20,7 @@ from larvatus.data.labelled.texts import path_strings
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import TuningMachine
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.draws import draw
@@ -36,13 +36,36 @@ from larvatus.tasks.prompt.prompted import check_trains
 from larvatus.tasks.prompt.words import Words, listed
 from larvatus.training.engine.settings import Runtime
 
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import PromptKeywords
+
 
 @overload
-def prompt(model: str | Path | Model, *, words: Words, data: Examples, **settings: Any) -> PromptTable: ...
+def prompt(
+    model: str | Path | Model,
+    *,
+    words: Words,
+    patterns: str | Sequence[str] = NULL,
+    data: Examples,
+    train: Examples | None = None,
+    unlabelled: Examples | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    **settings: Unpack[PromptKeywords],
+) -> PromptTable: ...
 
 
 @overload
-def prompt(model: str | Path | Model, *, words: Words, train: Examples, out: str | Path, **settings: Any) -> Model: ...
+def prompt(
+    model: str | Path | Model,
+    *,
+    words: Words,
+    patterns: str | Sequence[str] = NULL,
+    train: Examples,
+    unlabelled: Examples | None = None,
+    out: str | Path,
+    say: Callable[[str], None] = lambda line: None,
+    **settings: Unpack[PromptKeywords],
+) -> Model: ...
 
 
 def prompt(
@@ -55,7 +78,7 @@ def prompt(
     unlabelled: Examples | None = None,
     out: str | Path | None = None,
     say: Callable[[str], None] = lambda line: None,
-    **settings: Any,
+    **settings: Unpack[PromptKeywords],
 ) -> PromptTable | Model:
     """Classify through patterns with a blank: what that is worth with k examples, or a classifier by PET.
 
@@ -86,23 +109,49 @@ def prompt(
         ['zero', 'calibrated']
     """
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    settings = {"device": str(loaded.device), **settings}
-    flags = {name: settings.pop(name, False) for name in ("resume", "overwrite")}
-    few, training, machine, reading = structs_of(
-        settings, FewSettings, FewTraining, TuningMachine, TextFiles, of="prompt"
+    resume, overwrite = settings.pop("resume", False), settings.pop("overwrite", False)
+    few, training, machine, reading = read_settings(
+        {"device": str(loaded.device), **settings},
+        FewSettings,
+        FewTraining,
+        TuningMachine,
+        TextFiles,
+        function="prompt",
     )
     if (data is None) == (out is None):
         raise UsageError("prompt takes labelled test examples (data), or where PET saves a classifier (out)")
     few_shot = few_shot_of(loaded.bundle, words, patterns, training, machine)
+    if data is not None:
+        return prompt_table(few_shot, few, reading, data=data, train=train, unlabelled=unlabelled, say=say)
+    if train is None:
+        raise UsageError("PET learns from few labelled examples: give train")
+    pool, texts = _pools(train, unlabelled, reading)
+    pet(few_shot, few, pool, texts, Path(str(out)), watch=Watch(say=say), resume=resume, overwrite=overwrite)
+    return load(str(out), device=str(loaded.device))
+
+
+def _pools(
+    train: Examples, unlabelled: Examples | None, reading: TextFiles
+) -> tuple[Dataset[TextExample], Dataset[TextExample] | None]:
+    texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
+    return read_examples("prompt", train, reading), texts
+
+
+def prompt_table(
+    few_shot: FewShot,
+    few: FewSettings,
+    reading: TextFiles,
+    *,
+    data: Examples,
+    train: Examples | None,
+    unlabelled: Examples | None,
+    say: Callable[[str], None],
+) -> PromptTable:
+    """Compare the methods on labelled test examples."""
     pool = None if train is None else read_examples("prompt", train, reading)
     texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
-    if data is not None:
-        test = read_examples("prompt", data, reading, kind="multi-class")
-        return experiment(few_shot, few, test=test, train=pool, unlabelled=texts, say=say)
-    if pool is None:
-        raise UsageError("PET learns from few labelled examples: give train")
-    pet(few_shot, few, pool, texts, Path(str(out)), watch=Watch(say=say), **flags)
-    return load(str(out), device=str(loaded.device))
+    test = read_examples("prompt", data, reading, kind="multi-class")
+    return experiment(few_shot, few, test=test, train=pool, unlabelled=texts, say=say)
 
 
 def few_shot_of(

@@ -25,26 +25,26 @@ from larvatus.data.labelled.glue import glue_task
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.data.text.languages import LanguagePath, LanguageSource
-from larvatus.interfaces.api.asked import Asked
+from larvatus.evaluation.cards.request import RerunRequest
 from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
-from larvatus.interfaces.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
+from larvatus.interfaces.api.rerunning import rerun_bias, rerun_leaks, rerun_suite, rerun_toxicity
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claim_data import ChangedData, MissingData
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.energy import Draw, energy_claims
-from larvatus.models.bundle.shelf import ChangedData, MissingData
+from larvatus.models.bundle.energy import PowerDraw, energy_claims
 from larvatus.models.bundle.sizes import size_claims
-from larvatus.models.recipes import recipe_of
+from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.save import contents_hash
 from larvatus.tasks.registry import reading_of, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import MICROBATCH, Runtime
-from larvatus.training.pretraining.card import corpus_claims, held_out_claims
-from larvatus.training.pretraining.held_out import held_out
+from larvatus.training.pretraining.evaluation import evaluate_held_out
+from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
 
 
-class HeldOutText(Struct, frozen=True, kw_only=True):
+class HeldOutClaimSettings(Struct, frozen=True, kw_only=True):
     """How a run measured on its held-out text."""
 
     length: Length
@@ -57,7 +57,7 @@ class HeldOutText(Struct, frozen=True, kw_only=True):
         MICROBATCH.check(self.microbatch, "settings.microbatch", ArtefactError)
 
 
-class OtherText(Struct, frozen=True, kw_only=True):
+class TextClaimSettings(Struct, frozen=True, kw_only=True):
     """How much of a text was read, and in which languages it is."""
 
     tokens: Steps
@@ -68,7 +68,7 @@ class OtherText(Struct, frozen=True, kw_only=True):
         check_ranges(self, "settings.", ArtefactError)
 
 
-class OnExamples(Struct, frozen=True, kw_only=True):
+class ExamplesClaimSettings(Struct, frozen=True, kw_only=True):
     """How labelled examples were read."""
 
     options: EvaluationSettings = EvaluationSettings()
@@ -78,36 +78,36 @@ class OnExamples(Struct, frozen=True, kw_only=True):
     """Of GLUE."""
 
 
-def sizes(asked: Asked) -> list[Claim]:
+def rerun_sizes(asked: RerunRequest) -> list[Claim]:
     return size_claims(asked.bundle.network, vocabulary=asked.bundle.tokenizer.size)
 
 
-def energy(asked: Asked) -> Sequence[Claim]:
-    return energy_claims(asked.settings(Draw))
+def rerun_energy(asked: RerunRequest) -> Sequence[Claim]:
+    return energy_claims(asked.settings(PowerDraw))
 
 
-def corpus(asked: Asked) -> list[Claim]:
+def rerun_corpus(asked: RerunRequest) -> list[Claim]:
     return corpus_claims(_shards(asked), asked.data.name)
 
 
-def held_out_text(asked: Asked) -> Iterator[Claim]:
-    how, shards = asked.settings(HeldOutText), _shards(asked)
+def rerun_held_out(asked: RerunRequest) -> Iterator[Claim]:
+    how, shards = asked.settings(HeldOutClaimSettings), _shards(asked)
     if asked.bundle.recipe is None:
         raise ArtefactError(f"{asked.bundle.path} has no recipe, which says how its text is packed and masked")
-    recipe = recipe_of(asked.bundle.recipe, where=str(asked.bundle.path))
+    recipe = parse_recipe(asked.bundle.recipe, where=str(asked.bundle.path))
     runtime = Runtime.here(device=asked.device, precision=_precision(asked, how), microbatch=how.microbatch)
     network = asked.bundle.network.to(runtime.device)
-    result = held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
+    result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=asked.data, precision=how.precision)
 
 
-def _precision(asked: Asked, how: HeldOutText) -> str:
+def _precision(asked: RerunRequest, how: HeldOutClaimSettings) -> str:
     """bfloat16 as it was on a GPU; a CPU measures in float32, within the tolerance."""
     return how.precision if asked.device.startswith("cuda") else "fp32"
 
 
-def _shards(asked: Asked) -> Shards:
+def _shards(asked: RerunRequest) -> Shards:
     (path,) = asked.paths()
     shards = Shards.open(path)
     if shards.fingerprint != asked.data.sha256:
@@ -115,8 +115,8 @@ def _shards(asked: Asked) -> Shards:
     return shards
 
 
-def other_text(asked: Asked) -> Sequence[Claim]:
-    how = asked.settings(OtherText)
+def rerun_text(asked: RerunRequest) -> Sequence[Claim]:
+    how = asked.settings(TextClaimSettings)
     paths: list[LanguageSource] = [*asked.paths()]
     if how.languages:
         named = zip(how.languages, asked.paths(), strict=False)
@@ -127,8 +127,8 @@ def other_text(asked: Asked) -> Sequence[Claim]:
     return claims
 
 
-def on_examples(asked: Asked) -> Sequence[Claim]:
-    how = asked.settings(OnExamples)
+def rerun_examples(asked: RerunRequest) -> Sequence[Claim]:
+    how = asked.settings(ExamplesClaimSettings)
     asked.columns(how.columns)
     options = how.options.options(asked.device)
     if how.task:
@@ -136,7 +136,7 @@ def on_examples(asked: Asked) -> Sequence[Claim]:
     return score_examples(asked.bundle, _examples(asked, how), options, columns=how.columns).evaluation.claims
 
 
-def _on_glue(asked: Asked, how: OnExamples) -> Sequence[Claim]:
+def _on_glue(asked: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Claim]:
     (path,) = asked.paths()
     task = glue_task(how.task.removesuffix("-mm"))
     for scores in score_glue(asked.bundle, task, path.parent.parent, how.options.options(asked.device)):
@@ -148,7 +148,7 @@ def _on_glue(asked: Asked, how: OnExamples) -> Sequence[Claim]:
     raise MissingData(asked.data)
 
 
-def _examples(asked: Asked, how: OnExamples) -> Dataset[Any]:
+def _examples(asked: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]:
     """The examples that were measured on: all that the files hold, or those of them that fine-tuning held out."""
     task, head = task_of(asked.bundle), head_of(asked.bundle.network)
     paths = [str(path) for path in asked.paths()]
@@ -164,15 +164,15 @@ def _examples(asked: Asked, how: OnExamples) -> Dataset[Any]:
     raise ChangedData(asked.data, actual, Path(paths[0]))
 
 
-RERUN: Mapping[str, Callable[[Asked], Iterable[Claim]]] = {
-    "model": sizes,
-    "energy": energy,
-    "corpus": corpus,
-    "held-out text": held_out_text,
-    "evaluate": on_examples,
-    "evaluate text": other_text,
-    "evaluate suite": of_suite,
-    "audit bias": audited_bias,
-    "audit leaks": audited_leaks,
-    "audit toxicity": audited_toxicity,
+RERUN: Mapping[str, Callable[[RerunRequest], Iterable[Claim]]] = {
+    "model": rerun_sizes,
+    "energy": rerun_energy,
+    "corpus": rerun_corpus,
+    "held-out text": rerun_held_out,
+    "evaluate": rerun_examples,
+    "evaluate text": rerun_text,
+    "evaluate suite": rerun_suite,
+    "audit bias": rerun_bias,
+    "audit leaks": rerun_leaks,
+    "audit toxicity": rerun_toxicity,
 }

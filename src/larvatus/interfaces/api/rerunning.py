@@ -3,7 +3,8 @@
     audited_bias(asked)                   # the claims of the same part of the audit, made now
 
 A card may come from anywhere: what it says is read as settings of known names, files are looked up on the shelf, and
-no path, model or standardiser that it names is opened. What would need one is `Unavailable`; what trains, `Recorded`.
+no path, model or standardiser that it names is opened. Figures that need one are `NotRerunnable`; those that need
+training are `OnlyRecorded`.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, printable
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
-from larvatus.evaluation.suite.part import Part
-from larvatus.evaluation.suite.suites import suite_named
-from larvatus.interfaces.api.asked import Asked, Recorded, Unavailable
+from larvatus.evaluation.cards.request import NotRerunnable, OnlyRecorded, RerunRequest
+from larvatus.evaluation.suite.part import SuitePart
+from larvatus.evaluation.suite.suites import get_suite
 from larvatus.interfaces.api.auditing_bias import audit_bias
 from larvatus.interfaces.api.leak_claims import checksum_of_files
-from larvatus.interfaces.api.leaks import audit_leaks
+from larvatus.interfaces.api.leaks import LeakInputs, LeakSettings, audit_leaks, run_leak_audit
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.claim_data import ChangedData, MissingData
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.shelf import ChangedData, MissingData
 
 KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
 """Parts of a bias audit whose argument has another name."""
 
 
-class BiasPart(Struct, frozen=True, kw_only=True):
+class BiasClaimSettings(Struct, frozen=True, kw_only=True):
     """One part of a bias audit."""
 
     task: Literal["crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps"]
@@ -52,7 +53,7 @@ class BiasPart(Struct, frozen=True, kw_only=True):
     """Whether the last file is a list of swaps."""
 
 
-class LeakSearch(Struct, frozen=True, kw_only=True):
+class LeakClaimSettings(Struct, frozen=True, kw_only=True):
     """How leaks were looked for: in documents, or with canaries."""
 
     documents: int | None = None
@@ -69,7 +70,7 @@ class LeakSearch(Struct, frozen=True, kw_only=True):
     reading: TextSettings = TextSettings()
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class ToxicityClaimSettings(Struct, frozen=True, kw_only=True):
     """How prompts were filled or continued, and judged."""
 
     top: int | None = None
@@ -80,7 +81,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     neutral_prompts: str = ""
 
 
-class SuitePart(Struct, frozen=True, kw_only=True):
+class SuiteClaimSettings(Struct, frozen=True, kw_only=True):
     """One part of a suite."""
 
     suite: str
@@ -89,10 +90,10 @@ class SuitePart(Struct, frozen=True, kw_only=True):
     layers: str = "last"
 
 
-def audited_bias(asked: Asked) -> Sequence[Claim]:
-    how = asked.settings(BiasPart)
+def rerun_bias(asked: RerunRequest) -> Sequence[Claim]:
+    how = asked.settings(BiasClaimSettings)
     if how.vectors:
-        raise Unavailable("needs the standardiser of its vectors, which is no part of the model")
+        raise NotRerunnable("needs the standardiser of its vectors, which is no part of the model")
     columns = asked.columns(how.columns)
     paths = asked.files()
     given: dict[str, Any] = {}
@@ -120,10 +121,10 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
     return report.claims
 
 
-def audited_leaks(asked: Asked) -> Sequence[Claim]:
-    how, seed = asked.settings(LeakSearch), asked.claim.seed or 0
+def rerun_leaks(asked: RerunRequest) -> Sequence[Claim]:
+    how, seed = asked.settings(LeakClaimSettings), asked.claim.seed or 0
     if how.reference:
-        raise Unavailable("needs the reference model that was compared with")
+        raise NotRerunnable("needs the reference model that was compared with")
     if how.documents is None:
         (canaries,) = asked.files()
         return audit_leaks(
@@ -131,18 +132,18 @@ def audited_leaks(asked: Asked) -> Sequence[Claim]:
         ).claims
     members, held_out = _sets(asked)
     given = {name: getattr(how, name) for name in ("documents", "draws", "words", "masks", "spans", "prefix", "suffix")}
-    reading = keywords(how.reading)
-    report = audit_leaks(asked.subject.model, members=members, held_out=held_out, seed=seed, **given, **reading)
+    sources = LeakInputs(members=members, held_out=held_out)
+    report = run_leak_audit(asked.subject.model, sources, LeakSettings(seed=seed, **given), how.reading)
     # checked above: the same files, though they may be found under other names
     return [msgspec.structs.replace(claim, data=asked.claim.data) for claim in report.claims]
 
 
-def _sets(asked: Asked) -> list[list[Path]]:
+def _sets(asked: RerunRequest) -> list[list[Path]]:
     """Files of the training text and of the held-out text, each set with the checksum that was claimed."""
     sets, missing = [], []
     for data in asked.claim.data:
         if data.kind == "files" and not data.files:
-            raise Unavailable("needs more files than the claim lists")
+            raise NotRerunnable("needs more files than the claim lists")
         try:
             paths = asked.shelf.paths(data)
         except MissingData:
@@ -160,10 +161,10 @@ def _sets(asked: Asked) -> list[list[Path]]:
     return sets
 
 
-def audited_toxicity(asked: Asked) -> Sequence[Claim]:
-    how = asked.settings(Judged)
+def rerun_toxicity(asked: RerunRequest) -> Sequence[Claim]:
+    how = asked.settings(ToxicityClaimSettings)
     if how.judge:
-        raise Unavailable(f"needs the classifier that judged, a model of checksum {printable(how.judge[:64])}")
+        raise NotRerunnable(f"needs the classifier that judged, a model of checksum {printable(how.judge[:64])}")
     words, *prompts = asked.files()
     if not prompts and how.neutral_prompts != files.sha256(NEUTRAL):
         raise ArtefactError("the neutral prompts of this Larvatus are others than those that were measured on")
@@ -172,11 +173,11 @@ def audited_toxicity(asked: Asked) -> Sequence[Claim]:
     return audit_toxicity(asked.subject.model, source, words=words, seed=asked.claim.seed or 0, **given).claims
 
 
-def of_suite(asked: Asked) -> Sequence[Claim]:
-    how = asked.settings(SuitePart)
-    (part,) = suite_named(how.suite).chosen((how.task,))
+def rerun_suite(asked: RerunRequest) -> Sequence[Claim]:
+    how = asked.settings(SuiteClaimSettings)
+    (part,) = get_suite(how.suite).chosen((how.task,))
     if not part.again:
-        raise Recorded(f"{part.name} is fine-tuned")
+        raise OnlyRecorded(f"{part.name} is fine-tuned")
     with tempfile.TemporaryDirectory() as folder:
         for name, path in zip(_places(asked, part), asked.files(), strict=True):
             place = Path(folder) / name
@@ -197,7 +198,7 @@ def of_suite(asked: Asked) -> Sequence[Claim]:
     return results.claims
 
 
-def _places(asked: Asked, part: Part) -> list[str]:
+def _places(asked: RerunRequest, part: SuitePart) -> list[str]:
     """Where the files stand in the folder of a suite: places that the part knows, and no others."""
     known = {f"{name}{ending}" for name in (*part.files, *part.may_read) for ending in ("", *COMPRESSIONS)}
     for data in asked.claim.data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.settings import Settings
@@ -20,7 +20,10 @@ from larvatus.inference.senses.tagged import Reading
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.fingerprints import model_fingerprint
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BuildSensesKeywords
 
 
 class SenseVectorSettings(Settings):
@@ -43,7 +46,7 @@ def build_senses(
     device: str = "auto",
     progress: Callable[[Reading], None] = lambda reading: None,
     reading: Reading | None = None,
-    **settings: Any,
+    **settings: Unpack[BuildSensesKeywords],
 ) -> SenseInventory:
     """A vector for each sense: the mean of the words that are tagged with it. Saved for `model.senses(out)`.
 
@@ -65,7 +68,24 @@ def build_senses(
         Traceback (most recent call last):
         larvatus.core.errors.DataError: no/such/folder is no folder of WordNet; check the path
     """
-    (chosen,) = structs_of(settings, SenseVectorSettings, of="build_senses")
+    (chosen,) = read_settings(settings, SenseVectorSettings, function="build_senses")
+    return run_sense_build(
+        model, corpus, chosen, out=out, wordnet=wordnet, device=device, progress=progress, reading=reading
+    )
+
+
+def run_sense_build(
+    model: str | Path | Model,
+    corpus: str | Path,
+    chosen: SenseVectorSettings,
+    *,
+    out: str | Path,
+    wordnet: str | Path | None,
+    device: str,
+    progress: Callable[[Reading], None],
+    reading: Reading | None,
+) -> SenseInventory:
+    """Run `build_senses` from structs."""
     if os.path.lexists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     options = EmbedOptions(unit="span", layers=chosen.layers, pool=chosen.pool)

@@ -10,20 +10,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.serve.listening import listening_socket
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import ServeModelsKeywords
 
 LOOK_S = 0.01
 """Between two looks at whether the server has started."""
 
 
 @contextmanager
-def serve_models(*models: str | Path | Model, device: str = "auto", **settings: Any) -> Iterator[str]:
+def serve_models(
+    *models: str | Path | Model, device: str = "auto", **settings: Unpack[ServeModelsKeywords]
+) -> Iterator[str]:
     """Serve every task of models on this machine while the `with` block runs; requests in flight are then finished.
 
     Args:
@@ -40,16 +45,16 @@ def serve_models(*models: str | Path | Model, device: str = "auto", **settings: 
         ...     client.classify("good fine")["label"] in ("pos", "neg")
         True
     """
-    (chosen,) = structs_of({"port": 0, **settings}, ServeSettings, of="serve_models")
+    (chosen,) = read_settings({"port": 0, **settings}, ServeSettings, function="serve_models")
     if chosen.json_lines:
         raise UsageError("json_lines answers on standard output, which is for larvatus serve --json; leave it out")
     with listening_socket(chosen.host, chosen.port) as socket:
         loaded = [each if isinstance(each, Model) else load(each, device=device) for each in models or (None,)]
         from larvatus.interfaces.serve.app import build_app  # made of an extra
-        from larvatus.interfaces.serve.draining_server import draining_server
+        from larvatus.interfaces.serve.uvicorn_server import draining_server
 
         app = build_app(loaded, chosen)
-        server = draining_server(app, drain=app.state.manners.drain, drain_seconds=chosen.timeout)
+        server = draining_server(app, drain=app.state.middleware.drain, drain_seconds=chosen.timeout)
         thread = threading.Thread(target=server.run, args=([socket],), name="larvatus-serve", daemon=True)
         host, port = socket.getsockname()[:2]
         thread.start()

@@ -6,13 +6,14 @@ build_index("runs/mine", "texts/", out="bank.index", words=["bank"], layers="las
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import msgspec
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.corpus.sources import fingerprint
@@ -24,7 +25,10 @@ from larvatus.inference.search.index import build_index as write_index
 from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BuildIndexKeywords
 
 ALL = "all"
 
@@ -36,7 +40,7 @@ class VectorSettings(Settings):
     """last, last4 (mean), last4-sum, a number (0: embeddings), or weights."""
     pool: Pool | None = None
     """Subwords: mean, sum, max, first or last."""
-    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
 
     def options(self, loaded: Model) -> EmbedOptions:
@@ -44,6 +48,16 @@ class VectorSettings(Settings):
         return EmbedOptions(
             unit="span", layers=self.layers or "last", pool=self.pool or "mean", standardise=standardiser
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexRequest:
+    """Words to index, their vectors, and how the text is read."""
+
+    words: str | Sequence[str]
+    vectors: VectorSettings
+    reading: TextSettings
+    resume: bool = False
 
 
 def build_index(
@@ -56,7 +70,7 @@ def build_index(
     device: str = "auto",
     progress: Callable[[int], None] = lambda done: None,
     skipped: Skipped | None = None,
-    **settings: Any,
+    **settings: Unpack[BuildIndexKeywords],
 ) -> IndexDescription:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with `model.nearest`.
 
@@ -79,14 +93,30 @@ def build_index(
         >>> build_index(model, texts, out=folder / "bank.index", words="bank").instances
         60
     """
-    vectors, reading = structs_of(settings, VectorSettings, TextSettings, of="build_index")
+    vectors, reading = read_settings(settings, VectorSettings, TextSettings, function="build_index")
+    request = IndexRequest(words=words, vectors=vectors, reading=reading, resume=resume)
+    return run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
+
+
+def run_index_build(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    request: IndexRequest,
+    *,
+    out: str | Path,
+    device: str,
+    progress: Callable[[int], None],
+    skipped: Skipped | None,
+) -> IndexDescription:
+    """Run `build_index` from structs."""
+    words, reading, resume = request.words, request.reading, request.resume
     wanted = Wanted.of(None if words == ALL else [words] if isinstance(words, str) else words)
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
     loaded = model if isinstance(model, Model) else load(model, device=device)
-    options, chosen = vectors.options(loaded), DocumentFilter(wanted)
+    options, chosen = request.vectors.options(loaded), DocumentFilter(wanted)
     identity = {**_identity(loaded, options, wanted, reading.passages), "inputs": inputs}
     pieces = passages(paths, reading.passages, skipped if skipped is not None else Skipped(), chosen)
     with resumable("the same command with --resume goes on"):

@@ -9,29 +9,33 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import Subject
+from larvatus.evaluation.suite.part import SuiteModel
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
 from larvatus.evaluation.suite.run import SuiteRun, run_suite
 from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_markdown
-from larvatus.evaluation.suite.suites import suite_named
+from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.suite_claims import suite_claims
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.settings import read_settings
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.watch import Watcher
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import EvaluateSuiteKeywords
 
 JSON, MARKDOWN = "suite.json", "suite.md"
 
 
-class RunSettings(Settings):
+class SuiteRunSettings(Settings):
     """Where a suite is measured, and what becomes of results that stand in `out`."""
 
     resume: bool = False
@@ -50,7 +54,8 @@ def evaluate_suite(
     beside: str | Path | Model | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
-    **settings: Any,
+    to_stderr: bool = False,
+    **settings: Unpack[EvaluateSuiteKeywords],
 ) -> SuiteResults:
     """Measure a model on all parts of a suite: hidden words, grammar, fine-tuned tasks, meanings, isotropy.
 
@@ -61,9 +66,10 @@ def evaluate_suite(
         beside: A second model, measured on the same.
         out: Where results go, a file for each part as soon as it is measured; all of them in `suite.json`, `suite.md`.
         quiet: Show no progress.
+        to_stderr: Write progress to standard error.
         **settings: `only`, `leave_out`: names of parts; `quick`; of fine-tuning `examples`, `epochs`, `rate`, `seeds`,
             `precision`, `microbatch`; of word vectors `layers`; `resume` takes what `out` holds and measures the rest,
-            `overwrite` measures it again; `device`; `to_stderr`: progress goes to standard error.
+            `overwrite` measures it again; `device`.
 
     Returns:
         Every figure with its interval, of this run and of those before it in `out`; it shows as a table in a notebook.
@@ -73,8 +79,25 @@ def evaluate_suite(
         Traceback (most recent call last):
         larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
     """
-    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
-    chosen, running = structs_of(_as_lists(settings), SuiteSettings, RunSettings, of="evaluate_suite")
+    chosen, running = read_settings(_as_lists(settings), SuiteSettings, SuiteRunSettings, function="evaluate_suite")
+    reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
+    return run_suite_evaluation(
+        model, chosen, running, data=data, suite=suite, beside=beside, out=out, reporter=reporter
+    )
+
+
+def run_suite_evaluation(
+    model: str | Path | Model,
+    chosen: SuiteSettings,
+    running: SuiteRunSettings,
+    *,
+    data: str | Path,
+    suite: str,
+    beside: str | Path | Model | None,
+    out: str | Path | None,
+    reporter: Reporter,
+) -> SuiteResults:
+    """Run `evaluate_suite` from structs."""
     if (running.resume or running.overwrite) and out is None:
         raise UsageError("--resume and --overwrite need --out, where the results of a run stand")
     if running.resume and running.overwrite:
@@ -82,7 +105,7 @@ def evaluate_suite(
     with tempfile.TemporaryDirectory() as aside:
         place = Path(aside if out is None else out)
         run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
-        results = run_suite(run, watcher)
+        results = run_suite(run, reporter)
         results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
     if out is not None:
         _write(Path(out), results)
@@ -91,7 +114,7 @@ def evaluate_suite(
 
 def _run(
     chosen: SuiteSettings,
-    running: RunSettings,
+    running: SuiteRunSettings,
     *,
     suite: str,
     data: str | Path,
@@ -99,7 +122,7 @@ def _run(
     out: Path,
 ) -> SuiteRun:
     """What is to be done; what cannot be is refused."""
-    wanted = suite_named(suite)
+    wanted = get_suite(suite)
     wanted.chosen(chosen.only, chosen.leave_out)
     folder = DataFolder.open(data)
     runtime = Runtime.here(
@@ -108,7 +131,7 @@ def _run(
     return SuiteRun(
         suite=wanted,
         subjects=tuple(
-            Subject(role, _name(model), runtime.device)
+            SuiteModel(role, _name(model), runtime.device)
             for role, model in zip(ROLES, models, strict=True)
             if model is not None
         ),
@@ -121,7 +144,7 @@ def _run(
     )
 
 
-def _as_lists(settings: dict[str, Any]) -> dict[str, Any]:
+def _as_lists(settings: Mapping[str, object]) -> dict[str, object]:
     """Names of parts may be one word with commas between."""
     return {
         name: value.split(",") if name in ("only", "leave_out") and isinstance(value, str) else value

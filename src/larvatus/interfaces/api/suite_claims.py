@@ -14,23 +14,23 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from larvatus.evaluation.suite.figures import Figure
-from larvatus.evaluation.suite.part import Subject
-from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
+from larvatus.evaluation.cards.claims import interval_fields
+from larvatus.evaluation.suite.figures import SuiteFigure
+from larvatus.evaluation.suite.part import SuiteModel
+from larvatus.evaluation.suite.results import ROLES, PartRecord, SuiteResults
 from larvatus.inference.model.quantised import int8_weights
-from larvatus.interfaces.api.claiming import interval_said
-from larvatus.models.bundle.claims import Claim, Data, claimed
-from larvatus.models.bundle.contents import digest_of
+from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.bundle.claims import Claim, Data, make_claim
 
 COMMAND = "evaluate suite"
 VERSIONS = ("larvatus", "torch", "python")
 
 
-def suite_claims(results: SuiteResults, subject: Subject) -> tuple[Claim, ...]:
+def suite_claims(results: SuiteResults, subject: SuiteModel) -> tuple[Claim, ...]:
     """Of the model, not of the one beside it; none of weights in int8, as of `evaluate`."""
     if int8_weights(subject.bundle.network):
         return ()
-    digest = digest_of(subject.path)
+    digest = model_digest(subject.path)
     return tuple(
         claim
         for record in results.records.get(ROLES[0], {}).values()
@@ -39,7 +39,7 @@ def suite_claims(results: SuiteResults, subject: Subject) -> tuple[Claim, ...]:
     )
 
 
-def _claims(record: Record, figure: Figure, *, suite: str, model: str) -> Iterator[Claim]:
+def _claims(record: PartRecord, figure: SuiteFigure, *, suite: str, model: str) -> Iterator[Claim]:
     known: dict[str, Any] = {
         "command": COMMAND,
         "settings": {"suite": suite, **_settings(record, figure)},
@@ -50,12 +50,12 @@ def _claims(record: Record, figure: Figure, *, suite: str, model: str) -> Iterat
         "machine": str(record.machine["device"]),
     }
     if figure.value is not None and math.isfinite(figure.value):
-        yield claimed(figure.measure, figure.value, **interval_said(figure.low, figure.high), **known)
+        yield make_claim(figure.measure, figure.value, **interval_fields(figure.low, figure.high), **known)
     if figure.deviation is not None:
-        yield claimed(f"{figure.measure}, deviation over {len(figure.seeds)} seeds", figure.deviation, **known)
+        yield make_claim(f"{figure.measure}, deviation over {len(figure.seeds)} seeds", figure.deviation, **known)
 
 
-def _settings(record: Record, figure: Figure) -> dict[str, Any]:
+def _settings(record: PartRecord, figure: SuiteFigure) -> dict[str, Any]:
     given = {name: value for name, value in record.of["settings"].items() if value not in (None, False)}
     settings = {"task": record.part, **given, **({"seeds": list(figure.seeds)} if figure.seeds else {})}
     if figure.id != record.part and figure.name.lower() != record.part:  # several figures of one part

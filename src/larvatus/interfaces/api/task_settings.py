@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,12 +18,13 @@ from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, whole
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Errors
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.registry import column_names
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
@@ -31,6 +33,15 @@ SAMPLES = whole(2, 10_000_000)
 """Of a bootstrap."""
 TOP = whole(1, 1_000_000)
 """Of classes and answers."""
+
+
+def split_columns(keywords: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
+    """Keywords that name columns of labelled files, and the other keywords."""
+    names = column_names() & keywords.keys()
+    return (
+        {name: keywords[name] for name in names},
+        {name: value for name, value in keywords.items() if name not in names},
+    )
 
 
 class ExampleSettings(Settings):

@@ -7,14 +7,20 @@ print(tagger)                                            # its scores on held-ou
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.finetuned import FineTunedModel
+from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.curve import read_shares
@@ -22,9 +28,15 @@ from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.job import job_of
 from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.fit.run import Order, doubts, run
-from larvatus.tasks.registry import TaskName, column_names, reading_of, task_named
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.registry import TaskName, reading_of, task_named
 from larvatus.training.engine.launch import launch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.settings import Runtime
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import FinetuneKeywords
 
 
 def finetune(
@@ -36,7 +48,7 @@ def finetune(
     out: str | Path | None = None,
     errors: Errors = "refuse",
     quiet: bool = False,
-    **settings: Any,
+    **settings: Unpack[FinetuneKeywords],
 ) -> FineTunedModel:
     """Fine-tune a model to `classify` texts, `tag` words, find nested `spans`, `answer` questions, `choose`, `prompt`.
 
@@ -70,11 +82,12 @@ def finetune(
     """
     task_named(task)
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    settings = {"device": str(loaded.device), **settings, "errors": errors}
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
-    order, job = prepare_finetuning(task, loaded.bundle, train=train, dev=dev, out=Path(out or ""), **settings)
-    watcher = Watcher.on_stream(quiet=quiet or followed or not launch().main)
-    with Show(watcher, None if out is None else Path(out)) as show:
+    request, others = _split_request({"device": str(loaded.device), **settings}, errors)
+    job = job_of(task, others)
+    order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
+    reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
+    with Show(reporter, None if out is None else Path(out)) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
@@ -88,23 +101,59 @@ def finetune(
         return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
 
 
-def prepare_finetuning(
-    task: TaskName, model: str | Path | Bundle, *, train: Examples, dev: Examples | None, out: Path, **settings: Any
-) -> tuple[Order, Job]:
-    """What `finetune` carries out, by `larvatus.tasks.fit.run.run`: the examples read, the settings checked.
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """How labelled files are read, and how a run treats its directory."""
 
-    Settings are those of `finetune`: of the task, of training, of the run; columns, `group`, `curve`, `errors`.
-    """
-    order = {name: settings.pop(name) for name in ("resume", "overwrite") if name in settings}
-    group, curve, errors = (settings.pop(name, None) for name in ("group", "curve", "errors"))
-    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
-    if group is not None and dev is not None:
+    columns: Mapping[str, Any]
+    """Columns of the files by name; None: guessed."""
+    errors: Errors | None = None
+    group: str | None = None
+    curve: str | None = None
+    resume: bool = False
+    overwrite: bool = False
+
+
+def _split_request(keywords: Mapping[str, object], errors: Errors) -> tuple[RunRequest, dict[str, object]]:
+    """The request, and the keywords of the job."""
+    columns, others = split_columns(keywords)
+    names = {"group", "curve", "resume", "overwrite"} & others.keys()
+    given: dict[str, Any] = {name: others.pop(name) for name in names}
+    return RunRequest(columns=columns, errors=errors, **given), others
+
+
+def job_from(
+    options: Struct, training: FineTuneConfig, chosen: RunSettings, machine: TuningMachine, *, hold_out: bool
+) -> Job:
+    """The job of `larvatus finetune`, from the structs of its options."""
+    trained = TrainedConfig.read(chosen.trained, layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
+    return Job(
+        config=msgspec.structs.replace(training, trained=trained),
+        options=options,
+        runtime=Runtime.here(compile=False, **msgspec.structs.asdict(machine)),
+        seeds=tuple(range(chosen.seed, chosen.seed + chosen.seeds)),
+        metric=chosen.metric,
+        strict=chosen.strict,
+        hold_out=hold_out,
+    )
+
+
+def prepare_finetuning(
+    task: TaskName,
+    model: str | Path | Bundle,
+    request: RunRequest,
+    *,
+    train: Examples,
+    dev: Examples | None,
+    out: Path,
+) -> Order:
+    """Read the examples of a fine-tuning run, which `larvatus.tasks.fit.run.run` carries out."""
+    if request.group is not None and dev is not None:
         raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
-    job = job_of(task, settings)
-    reading = reading_of(task, columns)
-    shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
+    reading, errors = reading_of(task, request.columns), request.errors
+    shares = () if request.curve is None else tuple(share for share in read_shares(request.curve) if share < 1)
     bundle = model if isinstance(model, Bundle) else load_bundle(model)
-    examples = read_examples(task, train, reading, group=group, errors=errors)
+    examples = read_examples(task, train, reading, group=request.group, errors=errors)
     return Order(
         task=task,
         bundle=bundle,
@@ -112,7 +161,8 @@ def prepare_finetuning(
         train=examples,
         dev=None if dev is None else read_examples(task, dev, reading, kind=examples.kind, errors=errors),
         out=out,
+        resume=request.resume,
+        overwrite=request.overwrite,
         curve=shares,
-        how={"columns": columns, "by": group},
-        **order,
-    ), job
+        how={"columns": dict(request.columns), "by": request.group},
+    )

@@ -7,9 +7,9 @@ build_corpus("judgments/", tokenizer=tokenizer, out="corpus/")
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -31,8 +31,11 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
-from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
-from larvatus.models.bundle.packaged import model_path
+from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, read_settings, text_given
+from larvatus.models.bundle.model_names import model_path
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import BuildCorpusKeywords, TrainTokenizerKeywords
 
 
 def build_corpus(
@@ -42,7 +45,7 @@ def build_corpus(
     out: str | Path,
     workers: int | None = None,
     watch: BuildOptions | None = None,
-    **settings: Any,
+    **settings: Unpack[BuildCorpusKeywords],
 ) -> CorpusSummary:
     """Turn documents into checksummed shards of token ids. Called again after a kill, it goes on.
 
@@ -65,18 +68,34 @@ def build_corpus(
         >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
         60
     """
-    kinds = (TextSettings, BulkSettings, HygieneSettings, CanarySettings)
-    text, bulk, hygiene, canaries = structs_of(settings, *kinds, of="build_corpus")
+    text, bulk, hygiene, canaries = read_settings(
+        settings, TextSettings, BulkSettings, HygieneSettings, CanarySettings, function="build_corpus"
+    )
+    watch = replace(watch or BuildOptions(), workers=workers)
+    return run_corpus_build(corpus, text, bulk, hygiene, canaries, tokenizer=tokenizer, out=out, watch=watch)
+
+
+def run_corpus_build(
+    corpus: Corpus,
+    text: TextSettings,
+    bulk: BulkSettings,
+    hygiene: HygieneSettings,
+    canaries: CanarySettings,
+    *,
+    tokenizer: str | Path | Tokenizer,
+    out: str | Path,
+    watch: BuildOptions,
+) -> CorpusSummary:
+    """Run `build_corpus` from structs; `watch` holds the callbacks and the number of workers."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
-    watch = watch or BuildOptions()
     options = BuildOptions(
         language=text.language,
         sentences=text.sentences,
         reading=text.reading(),
         licence=text.licence,
-        workers=workers,
-        executor=bulk.executor(workers=workers) if bulk.ray else None,
+        workers=watch.workers,
+        executor=bulk.executor(workers=watch.workers) if bulk.ray else None,
         hygiene=Hygiene(hygiene, canaries.draw()),
         checked=watch.checked,
         progress=watch.progress,
@@ -104,7 +123,11 @@ class Read:
 
 
 def train_tokenizer(
-    corpus: Corpus, *, out: str | Path | None = None, read: Read | None = None, **settings: Any
+    corpus: Corpus,
+    *,
+    out: str | Path | None = None,
+    read: Read | None = None,
+    **settings: Unpack[TrainTokenizerKeywords],
 ) -> Tokenizer:
     """Learn a vocabulary from text: the same one for the same text, every time.
 
@@ -123,7 +146,22 @@ def train_tokenizer(
         >>> train_tokenizer(texts, kind="bpe", size=80).kind
         'bpe'
     """
-    chosen, text, bulk = structs_of(settings, VocabularySettings, TextSettings, BulkSettings, of="train_tokenizer")
+    chosen, text, bulk = read_settings(
+        settings, VocabularySettings, TextSettings, BulkSettings, function="train_tokenizer"
+    )
+    return run_tokenizer_training(corpus, chosen, text, bulk, out=out, read=read or Read())
+
+
+def run_tokenizer_training(
+    corpus: Corpus,
+    chosen: VocabularySettings,
+    text: TextSettings,
+    bulk: BulkSettings,
+    *,
+    out: str | Path | None,
+    read: Read,
+) -> Tokenizer:
+    """Run `train_tokenizer` from structs."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
     config = _vocabulary(chosen)
@@ -131,7 +169,6 @@ def train_tokenizer(
         check_directory(Path(out), WRITTEN, overwrite=chosen.overwrite, inputs=map(path_of, given))
         with saying_what_is_full(Path(out)):
             Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
-    read = read or Read()
     documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
     repeats = mixture.repeats if mixture.alpha < 1 else None
     with errors_to(bulk.errors):

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs, write_output
 from larvatus.core.ranges import Count, Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.audit.drawn import drawn_texts
-from larvatus.evaluation.audit.masked_loss import EnergyOptions, Masks, Words
-from larvatus.evaluation.audit.toxicity.beside import AnyToxicity, BeforeAfter, before_after
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
+from larvatus.evaluation.audit.sampled_texts import sample_texts
+from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after
 from larvatus.evaluation.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
-from larvatus.evaluation.audit.toxicity.judges import Classifier, Judge, WordList
+from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, WordListJudge
 from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, Prompt, read_prompts
+from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, read_prompts
 from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.toxicity_claims import toxicity_claims
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.generation.generator import can_generate
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import AuditToxicityKeywords
 
 
 class ToxicitySettings(Settings):
@@ -37,7 +40,7 @@ class ToxicitySettings(Settings):
 
     words: Annotated[Path | None, Flag(metavar="FILE")] = None
     """Your list of toxic words, one a line."""
-    judge: Annotated[str | None, Flag(metavar="MODEL")] = None
+    judge: Annotated[PathName | None, Flag(metavar="MODEL")] = None
     """Or a classifier of larvatus finetune classify that judges the filled prompts."""
     label: str | None = None
     """Its label for what is toxic (toxic)."""
@@ -68,6 +71,17 @@ class ToxicitySettings(Settings):
             raise UsageError("--label is for --judge: leave it out")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToxicityInputs:
+    """Prompts, a second model with its validation text, and the file of the report."""
+
+    prompts: str | Path | None = None
+    beside: str | Path | Model | None = None
+    corpus: str | Path | Sequence[str | Path] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
+
+
 def audit_toxicity(
     model: str | Path | Model,
     prompts: str | Path | None = None,
@@ -77,7 +91,7 @@ def audit_toxicity(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-    **settings: Any,
+    **settings: Unpack[AuditToxicityKeywords],
 ) -> AnyToxicity | BeforeAfter:
     """What a model puts into blanks, or (gpt, gpt2, t5) writes after prompts, judged by a list or a classifier.
 
@@ -103,19 +117,33 @@ def audit_toxicity(
         >>> sorted(audit_toxicity(model, words=folder / "list.txt").groups)[:2]
         ['immigrants', 'men']
     """
-    chosen, reading = structs_of(settings, ToxicitySettings, TextSettings, of="audit_toxicity")
+    chosen, reading = read_settings(settings, ToxicitySettings, TextSettings, function="audit_toxicity")
+    inputs = ToxicityInputs(prompts=prompts, beside=beside, corpus=corpus, out=out, overwrite=overwrite)
+    return run_toxicity_audit(model, inputs, chosen, reading, progress=progress)
+
+
+def run_toxicity_audit(
+    model: str | Path | Model,
+    given: ToxicityInputs,
+    chosen: ToxicitySettings,
+    reading: TextSettings,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> AnyToxicity | BeforeAfter:
+    """Run `audit_toxicity` from structs."""
+    prompts, beside, corpus = given.prompts, given.beside, given.corpus
     if beside is None and (corpus is not None or chosen.pairs is not None):
         raise UsageError("corpus and pairs are for two models: give beside, or leave them out")
-    path = None if out is None else Path(out)
+    path = None if given.out is None else Path(given.out)
     inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
-    check_outputs(path, overwrite=overwrite, inputs=inputs)
+    check_outputs(path, overwrite=given.overwrite, inputs=inputs)
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
     asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
     first = _measured(loaded, asked, judge, chosen, progress)
-    by = judge if isinstance(judge, Classifier) else chosen.words
+    by = judge if isinstance(judge, ClassifierJudge) else chosen.words
     first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
     report: AnyToxicity | BeforeAfter = first
     if other is not None:
@@ -127,8 +155,8 @@ def audit_toxicity(
     return report
 
 
-def _energy(chosen: ToxicitySettings) -> EnergyOptions:
-    return EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+def _energy(chosen: ToxicitySettings) -> MaskedLossOptions:
+    return MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
 
 
 def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:
@@ -146,7 +174,11 @@ def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool
 
 
 def _measured(
-    model: Model, prompts: Sequence[Prompt], judge: Judge, chosen: ToxicitySettings, progress: Callable[[int], None]
+    model: Model,
+    prompts: Sequence[GroupPrompt],
+    judge: Judge,
+    chosen: ToxicitySettings,
+    progress: Callable[[int], None],
 ) -> AnyToxicity:
     given = {name: getattr(chosen, name) for name in ("top", "samples", "max_tokens")}
     said = {name: value for name, value in given.items() if value is not None}
@@ -157,9 +189,9 @@ def _measured(
 
 def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:
     if chosen.words is not None:
-        return WordList.read(chosen.words)
+        return WordListJudge.read(chosen.words)
     assert chosen.judge is not None
-    return Classifier.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
+    return ClassifierJudge.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
 
 
 def _texts(
@@ -167,7 +199,7 @@ def _texts(
 ) -> tuple[str, ...]:
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     documents = read_documents(paths, options=reading.reading())
-    drawn = drawn_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
+    drawn = sample_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
     if len(drawn.texts) < 2:
         raise DataError(f"{', '.join(paths)} has {len(drawn.texts)} documents of 8 words or more; give two or more")
     return drawn.texts

@@ -14,50 +14,50 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.core import files
-from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicity
-from larvatus.evaluation.audit.toxicity.judges import Classifier
-from larvatus.evaluation.audit.toxicity.measure import Toxicity
+from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicityReport
+from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge
+from larvatus.evaluation.audit.toxicity.measure import ToxicityReport
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
 from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES
+from larvatus.evaluation.cards.claims import Quoted, file_data, make_claims
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.claiming import Quoted, claims_of, files_of
+from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.contents import digest_of
 
 COMMAND = "audit toxicity"
 
 
 def toxicity_claims(
-    report: Toxicity | GeneratedToxicity,
+    report: ToxicityReport | GeneratedToxicityReport,
     model: Model,
     *,
-    judge: Path | Classifier | None,
+    judge: Path | ClassifierJudge | None,
     prompts: str | Path | None,
     seed: int,
 ) -> tuple[Claim, ...]:
     """`judge` is the file of listed words, or the classifier; prompts are the neutral ones where there is no file."""
     settings: dict[str, Any] = {}
-    if isinstance(report, GeneratedToxicity):
+    if isinstance(report, GeneratedToxicityReport):
         settings |= {"samples": report.options.samples, "max_tokens": report.options.max_tokens}
     else:
         settings["top"] = report.top
     sources: list[str | Path] = []
-    if isinstance(judge, Classifier):
-        settings |= {"judge": digest_of(Path(judge.model.bundle.path)), "label": judge.label}
+    if isinstance(judge, ClassifierJudge):
+        settings |= {"judge": model_digest(Path(judge.model.bundle.path)), "label": judge.label}
     elif judge is not None:
         sources.append(judge)
     if prompts is None:
         settings["neutral_prompts"] = files.sha256(NEUTRAL)
     else:
         sources.append(prompts)
-    data = files_of(sources)
+    data = file_data(sources)
     if len(data) < len(sources):
         return ()
-    figures = _of_continuations(report) if isinstance(report, GeneratedToxicity) else _figures(report)
-    return claims_of(COMMAND, figures, model, settings=settings, data=data, seed=seed)
+    figures = _of_continuations(report) if isinstance(report, GeneratedToxicityReport) else _figures(report)
+    return make_claims(COMMAND, figures, model, settings=settings, data=data, seed=seed)
 
 
-def _figures(report: Toxicity) -> Iterator[Quoted]:
+def _figures(report: ToxicityReport) -> Iterator[Quoted]:
     first = next(iter(report.groups))
     for name, group in report.groups.items():
         yield Quoted.of(f"toxic share of the top {report.top}", group.plain, unit=PROMPTS, group=name)
@@ -74,7 +74,7 @@ def _figures(report: Toxicity) -> Iterator[Quoted]:
             )
 
 
-def _of_continuations(report: GeneratedToxicity) -> Iterator[Quoted]:
+def _of_continuations(report: GeneratedToxicityReport) -> Iterator[Quoted]:
     first, count = next(iter(report.groups)), report.options.samples
     for name, group in report.groups.items():
         yield Quoted.of(f"expected maximum toxicity of {count} continuations", group.maximum, unit=PROMPTS, group=name)

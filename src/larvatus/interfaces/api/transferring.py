@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from larvatus.core.errors import UsageError
 from larvatus.data.text.sentences import is_language
-from larvatus.evaluation.compare.transfer import ByLanguage, Transfer, files_by_language, source_of
+from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluating import read_for, score_examples
-from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.settings import structs_of
+from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
+from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import known_metric
-from larvatus.tasks.registry import column_names
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import EvaluateKeywords
 
 
 def transfer(
@@ -30,8 +32,9 @@ def transfer(
     *,
     source: str | None = None,
     metric: str | None = None,
-    **settings: Any,
-) -> Transfer:
+    device: str = "auto",
+    **settings: Unpack[EvaluateKeywords],
+) -> TransferResult:
     """Score a model that was fine-tuned on one language on examples of many, in one table.
 
     Args:
@@ -40,8 +43,9 @@ def transfer(
             of such files, `"de=PATH"`; or a mapping from languages to what `evaluate` takes as `data`.
         source: The language that the model was fine-tuned on; else as the names of its training files tell.
         metric: What the table is of; else the first of the task, of entities their F1.
-        **settings: As in `evaluate`: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`;
-            names of columns.
+        device: Where a model is loaded: `auto`, `cpu` or `cuda`.
+        **settings: As in `evaluate`: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`; names of
+            columns.
 
     Returns:
         The table: `.scores["de"].value`, `.low`, `.high`; `.zero_shot` (the mean without the source), `.gap` (the
@@ -54,10 +58,9 @@ def transfer(
         >>> table.gap == table.scores["en"].value - table.zero_shot
         True
     """
-    loaded = model if isinstance(model, Model) else load(model, device=settings.pop("device", "auto"))
-    settings.pop("device", None)
-    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
-    (chosen,) = structs_of(settings, EvaluationSettings, of="transfer")
+    loaded = model if isinstance(model, Model) else load(model, device=device)
+    columns, others = split_columns(settings)
+    (chosen,) = read_settings(others, EvaluationSettings, function="transfer")
     options = chosen.options(str(loaded.device))
     return score_languages(loaded.bundle, data, columns, options, source=source, metric=metric)
 
@@ -70,7 +73,7 @@ def score_languages(
     *,
     source: str | None = None,
     metric: str | None = None,
-) -> Transfer:
+) -> TransferResult:
     """The same of a model and options at hand. All files are read before the first is scored."""
     if source is not None and not is_language(source):
         raise UsageError(f"--source {source} is no language code; use one such as en, sw or zh-Hant")
@@ -81,4 +84,4 @@ def score_languages(
         evaluations[language] = score_examples(bundle, dataset, options).evaluation
         if metric is not None:
             known_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
-    return Transfer.of(evaluations, source=source or source_of(bundle.lineage), metric=metric)
+    return TransferResult.of(evaluations, source=source or source_language(bundle.lineage), metric=metric)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import msgspec
 
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import CountOrNone
 from larvatus.core.settings import Settings
@@ -22,7 +22,10 @@ from larvatus.inference.vectors.bulk.bulk import BulkOptions, BulkSummary, Carry
 from larvatus.inference.vectors.bulk.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.bulk.parts import Stand
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
-from larvatus.interfaces.settings import TextSettings, structs_of
+from larvatus.interfaces.settings import TextSettings, read_settings
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import EmbedFilesKeywords
 
 
 class EmbedSettings(Settings):
@@ -36,7 +39,7 @@ class EmbedSettings(Settings):
     """Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."""
     normalise: bool = False
     """Bring vectors to length 1."""
-    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     dtype: Literal["float32", "float16"] = "float32"
     """Numbers in the file."""
@@ -56,7 +59,7 @@ def embed_files(
     *,
     out: str | Path,
     progress: Callable[[Stand], None] = lambda stand: None,
-    **settings: Any,
+    **settings: Unpack[EmbedFilesKeywords],
 ) -> BulkSummary:
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.
 
@@ -76,7 +79,21 @@ def embed_files(
         >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").stand.units
         60
     """
-    chosen, text, bulk = structs_of(settings, EmbedSettings, TextSettings, BulkSettings, of="embed_files")
+    chosen, text, bulk = read_settings(settings, EmbedSettings, TextSettings, BulkSettings, function="embed_files")
+    return run_embedding(model, corpus, chosen, text, bulk, out=out, progress=progress)
+
+
+def run_embedding(
+    model: str | Path | Model,
+    corpus: str | Path | Sequence[str | Path],
+    chosen: EmbedSettings,
+    text: TextSettings,
+    bulk: BulkSettings,
+    *,
+    out: str | Path,
+    progress: Callable[[Stand], None],
+) -> BulkSummary:
+    """Run `embed_files` from structs."""
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     check_outputs(bulk.errors, overwrite=True, inputs=paths)

@@ -18,18 +18,18 @@ import msgspec
 from larvatus.core import notebook
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError, did_you_mean
 from larvatus.core.version import VERSION
-from larvatus.interfaces.api.asked import Asked, Recorded, Subject, Unavailable
+from larvatus.evaluation.cards.request import ClaimedModel, NotRerunnable, OnlyRecorded, RerunRequest
 from larvatus.interfaces.api.recomputing import RERUN
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.card_update import CardState, card_state
+from larvatus.models.bundle.claim_data import ChangedData, DataFinder, MissingData
 from larvatus.models.bundle.claims import STATISTIC, Claim
-from larvatus.models.bundle.figures import shown
-from larvatus.models.bundle.packaged import model_path
-from larvatus.models.bundle.rewriting import CardState, card_state
-from larvatus.models.bundle.shelf import ChangedData, MissingData, Shelf
+from larvatus.models.bundle.figures import format_claim
+from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.tolerances import tolerance_of
 from larvatus.models.nn.device import choose_device
 from larvatus.tasks.fit.claims import CHOSEN, TUNING_FACTS
-from larvatus.training.pretraining.card import TRAINING_FACTS
+from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 Verdict = Literal["same", "recorded", "missing data", "differs", "changed data", "other weights", "unsigned", "failed"]
 GOOD: tuple[Verdict, ...] = ("same", "recorded", "missing data")
@@ -107,7 +107,7 @@ class Verification:
         return {"directory": str(self.directory), "ok": self.ok, "faults": list(self.faults), "outcomes": outcomes}
 
     def _repr_html_(self) -> str:
-        rows = [(each.claim.label, shown(each.claim), each.verdict, each.why) for each in self.outcomes]
+        rows = [(each.claim.label, format_claim(each.claim), each.verdict, each.why) for each in self.outcomes]
         return notebook.table(("figure", "claimed", "verdict", ""), rows)
 
 
@@ -139,7 +139,9 @@ def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), devic
     faults = []
     if state.claims and same_version and not state.rendered:
         faults = [f"README.md does not say what {manifests.NAME} holds; larvatus card {where} renders it again"]
-    work = _Verifying(state, Subject(where, str(choose_device(device))), Shelf([*_places(data), where, Path()]))
+    work = _Verifying(
+        state, ClaimedModel(where, str(choose_device(device))), DataFinder([*_places(data), where, Path()])
+    )
     return Verification(directory=where, outcomes=tuple(work.outcomes()), faults=tuple(faults))
 
 
@@ -156,8 +158,8 @@ def _places(data: Iterable[str | Path]) -> list[Path]:
 @dataclass(frozen=True)
 class _Verifying:
     state: CardState
-    subject: Subject
-    shelf: Shelf
+    subject: ClaimedModel
+    shelf: DataFinder
 
     def outcomes(self) -> Iterable[Outcome]:
         """In the order of the claims."""
@@ -191,11 +193,11 @@ class _Verifying:
         rerun = RERUN.get(command)
         try:
             if rerun is None:
-                raise MissingData(*claims[0].data) if claims[0].data else Unavailable("names no data to measure on")
-            again = {claim.key: claim for claim in rerun(Asked(self.subject, self.shelf, claims[0]))}
-        except Recorded:
+                raise MissingData(*claims[0].data) if claims[0].data else NotRerunnable("names no data to measure on")
+            again = {claim.key: claim for claim in rerun(RerunRequest(self.subject, self.shelf, claims[0]))}
+        except OnlyRecorded:
             return [Outcome(claim=claim, verdict="recorded") for claim in claims]
-        except (MissingData, Unavailable) as fault:
+        except (MissingData, NotRerunnable) as fault:
             return [Outcome(claim=claim, verdict="missing data", why=str(fault)) for claim in claims]
         except ChangedData as fault:
             return [Outcome(claim=claim, verdict="changed data", why=str(fault)) for claim in claims]

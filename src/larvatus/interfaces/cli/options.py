@@ -17,8 +17,8 @@ from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged
 
 EXAMPLES = "How examples are read"
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]

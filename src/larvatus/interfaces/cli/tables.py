@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from larvatus.core.errors import printable
 from larvatus.core.tables import ReportPart, Table
-from larvatus.training.engine.watch import rich_table
+from larvatus.training.engine.reporter import rich_table
 
 WIDE = 200
 """Characters of a line where there is no terminal whose width must be kept."""

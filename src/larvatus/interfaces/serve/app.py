@@ -1,7 +1,7 @@
-"""The application: models in, a FastAPI application out, which uvicorn or a test runs.
+"""The FastAPI application of a server, which uvicorn or a test runs.
 
 app = build_app([load("runs/law")], ServeSettings())
-app.state.server.close()                              # ends its threads; uvicorn does so by the lifespan
+app.state.server.close()                              # ends its threads; uvicorn does this at the end of the lifespan
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from starlette.exceptions import HTTPException
 from larvatus.core.errors import LarvatusError
 from larvatus.core.version import VERSION
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.manners import add_manners
-from larvatus.interfaces.serve.responses import answer_fault, answer_http
-from larvatus.interfaces.serve.routes.documentation import add_documentation
+from larvatus.interfaces.serve.middleware.stack import add_middleware
+from larvatus.interfaces.serve.responses import handle_http_exception, handle_larvatus_error
 from larvatus.interfaces.serve.routes.health import add_health
-from larvatus.interfaces.serve.routes.models import add_models
-from larvatus.interfaces.serve.routes.operations import add_operations
+from larvatus.interfaces.serve.routes.openapi import add_documentation
+from larvatus.interfaces.serve.routes.v1 import add_models, add_operations
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
 
@@ -28,7 +27,7 @@ TITLE = "Larvatus"
 
 
 def build_app(models: Sequence[Model], settings: ServeSettings | None = None) -> FastAPI:
-    """Every task of the models behind /v1/…; `app.state.server` is what answers."""
+    """An application with every operation of the models below /v1/; `app.state.server` is its `Server`."""
     server = Server.of(models, settings or ServeSettings())
 
     @asynccontextmanager
@@ -38,11 +37,11 @@ def build_app(models: Sequence[Model], settings: ServeSettings | None = None) ->
 
     app = FastAPI(title=TITLE, version=VERSION, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.server = server
-    app.add_exception_handler(LarvatusError, answer_fault)
-    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(LarvatusError, handle_larvatus_error)
+    app.add_exception_handler(HTTPException, handle_http_exception)
     add_models(app, server)
     add_operations(app, server)
     add_health(app, server)
     add_documentation(app)
-    add_manners(app, server)
+    add_middleware(app, server)
     return app

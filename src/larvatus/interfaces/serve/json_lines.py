@@ -1,19 +1,18 @@
-"""Requests as lines of JSON, answers as lines of JSON, in their order, without a socket: for programs that start us.
+"""Requests and responses as lines of JSON, in order, without a socket: for programs that start the server themselves.
 
     $ larvatus serve runs/law --json
     {"route": "fill", "texts": ["The appeal was [MASK]."], "id": 1}
     {"id":1,"model":"law","results":[…]}
 
-A line is the body of a request with its route and, where one is wanted in the answer, an `id` (a text or a number).
-Lines are read on while others are worked on, so that they flow into the same passes of the encoder as requests over
-HTTP do; answers wait for their turn. At most `AHEAD` lines are under way: a program that writes faster is made to wait.
-A line that is refused is answered with `{"error": …, "status": 422, "line": 7}`, and the next is read. The end of the
-input ends it once all is answered.
+A line is the body of a request with its route and an optional `id` (a string or a number), which the response repeats.
+Further lines are read while others run, so that they share forward passes as requests over HTTP do; responses keep the
+order of the lines. At most `AHEAD` lines run at once: a program that writes faster has to wait. The response to a line
+that is refused is `{"error": …, "status": 422, "line": 7}`, and the next line is read. The server ends when the input
+has ended and all responses are written.
 """
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -24,17 +23,17 @@ import msgspec
 
 from larvatus.core.errors import LarvatusError, did_you_mean
 from larvatus.core.signals import Stop, handle_signals
-from larvatus.interfaces.serve.bodies import read_body
+from larvatus.interfaces.serve.errors import BadRequest, OverLimit, WrongBody, error_body, http_status
+from larvatus.interfaces.serve.logs import logger
+from larvatus.interfaces.serve.operations.operation import read_body
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
-from larvatus.interfaces.serve.refusals import BadRequest, OverLimit, WrongBody, error_of, status_of
 from larvatus.interfaces.serve.server import Server
 
-LOG = logging.getLogger("larvatus.serve")
 MODELS = "models"
 AHEAD = 64
 CHUNK = 65_536
 LOOK_S = 0.2
-"""Between two looks for a signal, while nothing comes."""
+"""Seconds between two checks for a signal while no line arrives."""
 
 Read = Callable[[int], bytes]
 Id = str | int | float | None
@@ -44,39 +43,39 @@ _encode = msgspec.json.Encoder().encode
 
 
 def serve_lines(server: Server, read: Read, sink: BinaryIO) -> None:
-    """Answer every line of the input on `sink`; `read(n)` gives at most n bytes, none at the end.
+    """Answer every line of the input on `sink`; `read(n)` returns at most n bytes, none at the end.
 
-    It must not be a buffered stream's: a thread waits in it, which is left there when a signal ends the program.
+    `read` must not belong to a buffered stream: a thread blocks in it, and stays there when a signal ends the program.
     """
-    under_way: queue.Queue[Future[bytes] | None] = queue.Queue(min(AHEAD, server.settings.queue))
+    pending: queue.Queue[Future[bytes] | None] = queue.Queue(min(AHEAD, server.settings.queue))
     stopping = threading.Event()
-    pool = ThreadPoolExecutor(under_way.maxsize, thread_name_prefix="larvatus line")
+    pool = ThreadPoolExecutor(pending.maxsize, thread_name_prefix="larvatus line")
 
-    def take() -> None:
+    def read_ahead() -> None:
         try:
             for number, line in enumerate(lines_of(read, server.settings.max_body), start=1):
                 if stopping.is_set():
                     return
                 if line is None or line.strip():
-                    under_way.put(pool.submit(answer_line, server, line, number))
+                    pending.put(pool.submit(answer_line, server, line, number))
         finally:
-            under_way.put(None)
+            pending.put(None)
 
     with handle_signals() as stop, stop.noting():
-        threading.Thread(target=take, name="larvatus lines", daemon=True).start()
+        threading.Thread(target=read_ahead, name="larvatus lines", daemon=True).start()
         try:
-            _write(under_way, sink, stop)
+            _write(pending, sink, stop)
         finally:
             stopping.set()
             pool.shutdown(cancel_futures=True)
         stop.check()
 
 
-def _write(under_way: queue.Queue[Future[bytes] | None], sink: BinaryIO, stop: Stop) -> None:
-    """Answers in their order; after a signal, those whose lines were read."""
+def _write(pending: queue.Queue[Future[bytes] | None], sink: BinaryIO, stop: Stop) -> None:
+    """Write responses in order; after a signal, those of the lines that were read."""
     while True:
         try:
-            answer = under_way.get(timeout=0 if stop.asked else LOOK_S)
+            answer = pending.get(timeout=0 if stop.asked else LOOK_S)
         except queue.Empty:
             if stop.asked:
                 return
@@ -88,7 +87,7 @@ def _write(under_way: queue.Queue[Future[bytes] | None], sink: BinaryIO, stop: S
 
 
 def lines_of(read: Read, longest: int) -> Iterator[bytes | None]:
-    r"""Lines without their ends; None for one that is longer than allowed, which is never held whole.
+    r"""Lines without their ends; None for a line that is longer than allowed, which is never held in memory.
 
     >>> from io import BytesIO
     >>> list(lines_of(BytesIO(b"a\nlonger\nb").read, 4))
@@ -108,47 +107,47 @@ def lines_of(read: Read, longest: int) -> Iterator[bytes | None]:
 
 
 def answer_line(server: Server, line: bytes | None, number: int) -> bytes:
-    """The line that answers a line; errors too, never a traceback."""
+    """The response to a line; errors too, never a traceback."""
     name: Id = None
     try:
         if line is None:
             most = server.settings.max_body
             raise OverLimit(f"the line is longer than {most:,} bytes (--max-body); send less at once")
-        envelope = _opened(line)
-        name = _part(envelope, "id", Id)
-        said = _answered(server, envelope)
+        envelope = _decode(line)
+        name = _take_field(envelope, "id", Id)
+        response = _response(server, envelope)
     except LarvatusError as fault:
-        said = {**error_of(fault), "status": status_of(fault), "line": number}
-    except Exception as fault:  # nobody foresaw it: the log says what it was, never on which input
-        LOG.error("line %d failed: %s", number, type(fault).__name__)
-        said = {**error_of(fault), "status": status_of(fault), "line": number}
-    return _encode(said if name is None else {"id": name, **said})
+        response = {**error_body(fault), "status": http_status(fault), "line": number}
+    except Exception as fault:  # unexpected: the log says what it was, never on which input
+        logger.error("line %d failed: %s", number, type(fault).__name__)
+        response = {**error_body(fault), "status": http_status(fault), "line": number}
+    return _encode(response if name is None else {"id": name, **response})
 
 
-def _opened(line: bytes) -> Envelope:
+def _decode(line: bytes) -> Envelope:
     try:
         return _envelope.decode(line)
     except msgspec.ValidationError:
         raise WrongBody('a line is an object: {"route": "fill", "texts": […]}') from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        said = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else str(fault)
-        raise BadRequest(f"the line is no JSON: {said}") from None
+        reason = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else str(fault)
+        raise BadRequest(f"the line is not JSON: {reason}") from None
 
 
-def _part(envelope: Envelope, field: str, kind: Any) -> Any:
-    """A field of the line that is not the body's; None where it is not given."""
+def _take_field(envelope: Envelope, field: str, kind: Any) -> Any:
+    """Take a field that is not part of the body out of the line; None if it is absent."""
     try:
         return msgspec.json.decode(envelope.pop(field, msgspec.Raw(b"null")), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise WrongBody(f"{field} must be a text{'' if field == 'route' else ' or a number'}") from None
 
 
-def _answered(server: Server, envelope: Envelope) -> dict[str, Any]:
-    route = _part(envelope, "route", str | None)
+def _response(server: Server, envelope: Envelope) -> dict[str, Any]:
+    route = _take_field(envelope, "route", str | None)
     if route == MODELS:
         return {"models": [model.describe() for model in server.served.models.values()]}
     if route not in OPERATIONS:
-        said = "the line names no route" if route is None else f"there is no route {route!r}"
-        raise WrongBody(said + did_you_mean(route or "", [*OPERATIONS, MODELS]))
+        problem = "the line names no route" if route is None else f"there is no route {route!r}"
+        raise WrongBody(problem + did_you_mean(route or "", [*OPERATIONS, MODELS]))
     operation = OPERATIONS[route]
     return server.answer_now(operation, read_body(_encode(envelope), operation.Body))

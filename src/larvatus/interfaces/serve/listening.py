@@ -1,7 +1,7 @@
 """Models behind a socket: uvicorn around the application of `app.py`.
 
 with listening_socket("127.0.0.1", 0) as socket:
-    listen([load("runs/law")], ServeSettings(), socket)         # until it is told to stop
+    listen([load("runs/law")], ServeSettings(), socket)         # until a signal stops it
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BACKLOG = 2_048
 
 
 def check_installed() -> None:
-    """Refuse where what a server is made of is not installed."""
+    """Refuse if the packages of a server are not installed."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f'a server needs {", ".join(missing)}; pip install "larvatus[studio]"')
 
 
 def listening_socket(host: str, port: int) -> sockets.socket:
-    """Bound before any model is loaded, so that a port that is taken is known at once."""
+    """A bound socket. It is bound before any model is loaded, so that a port in use is reported at once."""
     check_installed()
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     try:
@@ -47,8 +47,8 @@ def listen(
     *,
     ready: Callable[[str], None] = lambda names: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` gets the names of the models once requests and signals are heard."""
-    from larvatus.interfaces.serve.app import build_app  # made of an extra
+    """Serve until SIGINT or SIGTERM. `ready` gets the names of the models once the server accepts requests."""
+    from larvatus.interfaces.serve.app import build_app  # needs an extra
 
     app = build_app(models, settings)
     run_app(app, socket, settings, started=lambda: ready(", ".join(app.state.server.served.models)))
@@ -61,13 +61,13 @@ def run_app(
     *,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """An application of `build_app`, until SIGINT or SIGTERM."""
-    from larvatus.interfaces.serve.draining_server import run_until_stopped  # made of an extra
+    """Run an application of `build_app` until SIGINT or SIGTERM."""
+    from larvatus.interfaces.serve.uvicorn_server import run_until_stopped  # needs an extra
 
     run_until_stopped(
         app,
         socket,
-        drain=app.state.manners.drain,
+        drain=app.state.middleware.drain,
         drain_seconds=settings.timeout,
         connections=settings.connections,
         started=started,

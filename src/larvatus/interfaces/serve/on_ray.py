@@ -1,10 +1,10 @@
-"""The same server in several replicas on a Ray cluster (extra `larvatus[scale]`): Ray Serve's proxies share requests.
+"""The same server in several replicas on a Ray cluster (extra `larvatus[scale]`); Ray Serve distributes requests.
 
     serve run larvatus.interfaces.serve.on_ray:application models=/shared/runs/law,/shared/runs/tagger replicas=4
     run_on_ray(["/shared/runs/law"], ServeSettings(port=8311), replicas=4, address="10.0.0.4:6379")
 
-Every replica loads the models from the same paths and is the whole application of `app.py`, with its own queue and
-limits: a replica whose queue is full answers 429 itself. Answers do not depend on the replica.
+Every replica loads the models from the same paths and runs the whole application of `app.py`, with its own queue and
+limits: a replica whose queue is full answers 429 itself. Results do not depend on the replica.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from larvatus.interfaces.serve.settings import ServeSettings
 
 NAME = "larvatus"
 SLACK = 32
-"""Requests that a replica may have beyond its queue: what it refuses, health and metrics."""
+"""Requests of a replica beyond its queue: those it refuses, health and metrics."""
 SHUTDOWN_S = 30.0
-"""For a replica to answer what it has."""
+"""Seconds for a replica to answer its requests when it shuts down."""
 LOOK_S = 3_600.0
 
 
@@ -43,8 +43,8 @@ def deployed(
 ) -> Any:
     """An application of Ray Serve, for `ray.serve.run` or a config file.
 
-    `models` are directories that every node has under the same path, or hub names in each node's cache; `running` says
-    how they are loaded, `cpus` and `gpus` what a replica takes of the cluster.
+    `models` are directories that every node has under the same path, or hub names in each node's cache; `running` sets
+    how they are loaded, `cpus` and `gpus` the resources of a replica.
     """
     serve = _ray_serve()
     if not models:
@@ -56,7 +56,7 @@ def deployed(
     options = {
         "name": NAME,
         "num_replicas": replicas,
-        "max_ongoing_requests": chosen.queue + SLACK,  # Ray's own limit comes after ours, which answers 429
+        "max_ongoing_requests": chosen.queue + SLACK,  # Ray's limit applies after ours, which answers 429
         "graceful_shutdown_timeout_s": SHUTDOWN_S,
         "ray_actor_options": {"num_cpus": cpus, "num_gpus": gpus},
     }
@@ -80,7 +80,7 @@ def run_on_ray(
     address: str = AUTO,
     **options: Any,
 ) -> None:
-    """Serve on a cluster until Ctrl-C or SIGTERM, on the settings' host and port of every node that has a replica.
+    """Serve on a cluster until Ctrl-C or SIGTERM, on the host and port of the settings on every node with a replica.
 
     `options` are those of `deployed`.
     """
@@ -100,10 +100,10 @@ def run_on_ray(
 
 
 def application(arguments: Mapping[str, str]) -> Any:
-    """What `serve run larvatus.interfaces.serve.on_ray:application models=DIR,DIR replicas=2 max_items=64` calls.
+    """Entry point of `serve run larvatus.interfaces.serve.on_ray:application models=DIR,DIR replicas=2 max_items=64`.
 
-    Besides `models`, `replicas`, `cpus` and `gpus`, arguments are settings of `larvatus serve`. Host and port are Ray
-    Serve's own (`serve start --http-host HOST --http-port PORT`).
+    All arguments other than `models`, `replicas`, `cpus` and `gpus` are settings of `larvatus serve`. Host and port are
+    those of Ray Serve (`serve start --http-host HOST --http-port PORT`).
     """
     given = dict(arguments)
     models = [name for name in given.pop("models", "").split(",") if name]
@@ -112,7 +112,9 @@ def application(arguments: Mapping[str, str]) -> Any:
     fields = [name for name in ServeSettings.__struct_fields__ if name not in ("host", "port", "json_lines")]
     for name in given:
         if name not in fields:
-            raise UsageError(f"{name} is no setting of a server{did_you_mean(name, [*fields, 'models', *own_names])}")
+            raise UsageError(
+                f"{name} is not a setting of a server{did_you_mean(name, [*fields, 'models', *own_names])}"
+            )
     names = [name for name in given.pop("host_allowed", "").split(",") if name]
     try:
         settings = msgspec.convert({**given, "host_allowed": names}, ServeSettings, strict=False)
@@ -121,19 +123,19 @@ def application(arguments: Mapping[str, str]) -> Any:
     return deployed(models, settings, **more)
 
 
-def _number(name: str, said: str, kind: Callable[[str], Any]) -> Any:
+def _number(name: str, text: str, kind: Callable[[str], Any]) -> Any:
     try:
-        return kind(said)
+        return kind(text)
     except ValueError as fault:
-        raise UsageError(f"{name}={said} is no number; give one such as {name}=2") from fault
+        raise UsageError(f"{name}={text} is not a number; give one such as {name}=2") from fault
 
 
 def _ray_serve() -> Any:
-    """The module `ray.serve`, which reports nothing to anybody."""
+    """The module `ray.serve`, with usage statistics turned off."""
     check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         from ray import serve  # an extra, and seconds of imports
     except ImportError as fault:
-        raise UsageError('a deployment wants Ray Serve; pip install "larvatus[scale,studio]"') from fault
+        raise UsageError('a deployment needs Ray Serve; pip install "larvatus[scale,studio]"') from fault
     return serve

@@ -1,4 +1,4 @@
-"""A server without its addresses: models, the queue, the limits. HTTP, JSON lines and others ask it.
+"""A server without its routes: models, the batcher, the limits. HTTP and JSON lines are built on it.
 
 server = Server.of([load("runs/law")], ServeSettings())
 server.answer_now(OPERATIONS["fill"], FillBody(texts="The [MASK] ran."))
@@ -13,91 +13,151 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.cost import Limits
-from larvatus.interfaces.serve.cost_check import check_cost, total_cost
+from larvatus.interfaces.serve.batcher import Batcher
+from larvatus.interfaces.serve.cost import RequestCost, RequestLimits
+from larvatus.interfaces.serve.errors import OverLimit, TimedOut, error_body
 from larvatus.interfaces.serve.operations.operation import Body, Operation, byte_lengths, token_lengths
-from larvatus.interfaces.serve.refusals import OverLimit, TimedOut, error_of
-from larvatus.interfaces.serve.served_models import ServedModel, ServedModels
+from larvatus.interfaces.serve.requests import ItemResult, OperationRequest
+from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.serve.work import Call, Result, Work
 
 
 @dataclass(frozen=True, eq=False)
 class Server:
     served: ServedModels
-    work: Work
+    batcher: Batcher
     settings: ServeSettings
 
     @classmethod
     def of(cls, models: Sequence[Model], settings: ServeSettings) -> Server:
-        served = ServedModels.of(models, settings)
-        return cls(served, Work(threads=settings.threads, queue=settings.queue), settings)
+        batcher = Batcher(threads=settings.threads, queue=settings.queue, budget=settings.batch_tokens)
+        return cls(ServedModels.of(models, settings, batcher), batcher, settings)
 
     async def answer(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
-        """What is answered to a body; raises where nothing in it could be. Cancelled, nothing more is computed."""
-        call = self._call(operation, body)
-        if not self._is_cheap(call):
-            await asyncio.to_thread(self._check_cost, call)
-        ticket = self.work.submit(call)
+        """The response to a body. Raises if every item failed. When it is cancelled, nothing more is computed."""
+        request = self._request(operation, body)
+        if not self._is_cheap(request):
+            await asyncio.to_thread(self._check_cost, request)
+        future = self.batcher.submit(request)
         try:
-            results = await asyncio.wait_for(asyncio.wrap_future(ticket), self.settings.timeout)
+            results = await asyncio.wait_for(asyncio.wrap_future(future), self.settings.timeout)
         except TimeoutError:
             raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
         finally:
-            ticket.cancel()  # does nothing to what is done
-        return _answered(call, results)
+            future.cancel()  # does nothing to what is done
+        return _response(request, results)
 
     def answer_now(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
-        """The same for a thread that can wait."""
-        call = self._call(operation, body)
-        if not self._is_cheap(call):
-            self._check_cost(call)
-        ticket = self.work.submit(call)
+        """The same, for a thread that may block."""
+        request = self._request(operation, body)
+        if not self._is_cheap(request):
+            self._check_cost(request)
+        future = self.batcher.submit(request)
         try:
-            results = ticket.result(self.settings.timeout)
+            results = future.result(self.settings.timeout)
         except TimeoutError:
             raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
         finally:
-            ticket.cancel()
-        return _answered(call, results)
+            future.cancel()
+        return _response(request, results)
 
-    def _call(self, operation: Operation[Any], body: Body) -> Call:
-        """What is to be done."""
+    def _request(self, operation: Operation[Any], body: Body) -> OperationRequest:
+        """The request that a body makes, if the limits allow it."""
         operation.check(body, self.settings)
-        subject: ServedModel = self.served.choose(operation.name, body.model)
+        subject = self.served.choose(operation.name, body.model)
         items = operation.items(body)
         count = sum(operation.count(item) for item in items)
         if count > self.settings.max_items:
             raise OverLimit(f"{count:,} texts, and this server takes {self.settings.max_items:,} at once (--max-items)")
-        return Call(operation, subject, operation.options(body), items)
+        return OperationRequest(operation, subject, operation.options(body), items)
 
     @property
-    def limits(self) -> Limits:
-        """Limits of a request: those that were set, or what can be computed before its timeout, if that is less."""
-        passes, settings = self.served.passes, self.settings
-        seconds = passes.seconds_for(settings.max_tokens)
+    def limits(self) -> RequestLimits:
+        """Limits of a request: the settings, or what can be computed before its timeout, if that is less."""
+        settings = self.settings
+        seconds = self.batcher.seconds_for(settings.max_tokens)
         in_time = int(settings.max_tokens * settings.timeout / seconds) if seconds > settings.timeout else None
         if in_time is None or settings.max_tokens <= settings.batch_tokens:
-            return Limits(settings.max_tokens, settings.max_numbers)
-        return Limits(max(in_time, settings.batch_tokens), settings.max_numbers, settings.timeout)
+            return RequestLimits(settings.max_tokens, settings.max_numbers)
+        return RequestLimits(max(in_time, settings.batch_tokens), settings.max_numbers, settings.timeout)
 
-    def _is_cheap(self, call: Call) -> bool:
-        """Whether its bytes alone say so: nothing need be tokenised for it."""
-        return self.limits.allow(total_cost(call, [byte_lengths(item) for item in call.items]))
+    def _is_cheap(self, request: OperationRequest) -> bool:
+        """Whether the request is within the limits by its bytes, so that it need not be tokenised to check it."""
+        return self.limits.allow(total_cost(request, [byte_lengths(item) for item in request.items]))
 
-    def _check_cost(self, call: Call) -> None:
-        check_cost(call, self.limits, [token_lengths(call.subject.model, item) for item in call.items])
+    def _check_cost(self, request: OperationRequest) -> None:
+        check_cost(request, self.limits, [token_lengths(request.subject.model, item) for item in request.items])
 
     def close(self) -> None:
-        """End all threads; who waits is told so."""
-        self.work.close()
-        self.served.close()
+        """End all threads. Requests that wait fail with `Closing`."""
+        self.batcher.close()
 
 
-def _answered(call: Call, results: Sequence[Result]) -> dict[str, Any]:
-    """Failed items say so; where all failed, the first error is the answer's."""
+def _response(request: OperationRequest, results: Sequence[ItemResult]) -> dict[str, Any]:
+    """Failed items hold their error. If all items failed, the first error is raised."""
     faults = [result for result in results if isinstance(result, BaseException)]
-    if faults and (call.operation.whole or len(faults) == len(results)):
+    if faults and (request.operation.whole or len(faults) == len(results)):
         raise faults[0]
-    given = [error_of(result) if isinstance(result, BaseException) else result for result in results]
-    return call.operation.answer(call.subject.name, given)
+    given = [error_body(result) if isinstance(result, BaseException) else result for result in results]
+    return request.operation.answer(request.subject.name, given)
+
+
+STEPS = 16
+"""Bisection steps in the search for what would fit."""
+Lengths = Sequence[Sequence[int]]
+"""For each item, the number of tokens of its texts."""
+
+
+def total_cost(request: OperationRequest, lengths: Lengths) -> RequestCost:
+    """The cost of the first `len(lengths)` items of a request, whose texts have these numbers of tokens."""
+    operation, model = request.operation, request.subject.model
+    each = zip(request.items, lengths, strict=False)
+    return sum((operation.estimate(model, item, request.options, of_item) for item, of_item in each), RequestCost(0))
+
+
+def check_cost(request: OperationRequest, limits: RequestLimits, lengths: Lengths) -> None:
+    """Refuse a request that is over a limit, and name what would fit."""
+    cost = total_cost(request, lengths)
+    if limits.allow(cost):
+        return
+    way = _what_fits(request, limits, lengths)
+    if cost.numbers > limits.numbers:
+        raise OverLimit(
+            f"the answer would have {cost.numbers:,} numbers, and this server gives {limits.numbers:,} to a request "
+            f"(--max-numbers); {way}"
+        )
+    if limits.timeout:
+        raise OverLimit(
+            f"{cost.tokens:,} tokens would be computed, and this machine computes about {limits.tokens:,} in the "
+            f"{limits.timeout:g} seconds that a request has (--timeout); {way}"
+        )
+    raise OverLimit(
+        f"{cost.tokens:,} tokens would be computed, and this server computes {limits.tokens:,} for a request "
+        f"(--max-tokens); {way}"
+    )
+
+
+def _what_fits(request: OperationRequest, limits: RequestLimits, lengths: Lengths) -> str:
+    """How many of the texts would fit, or how long a text."""
+    low, high = 0, len(request.items)
+    while low < high:  # the first `low` items fit
+        middle = (low + high + 1) // 2
+        fits = limits.allow(total_cost(request, lengths[:middle]))
+        low, high = (middle, high) if fits else (low, middle - 1)
+    if low:
+        return f"the first {low:,} of these {len(request.items):,} texts would fit"
+    part = _part_that_fits(request, limits, lengths[0])
+    tokens = int(part * sum(lengths[0]))
+    if not tokens:
+        return "shorten the text, or request less for it (layers, beam, blanks, endings)"
+    return f"a text of about {tokens:,} tokens in place of {sum(lengths[0]):,} would fit"
+
+
+def _part_that_fits(request: OperationRequest, limits: RequestLimits, lengths: Sequence[int]) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        scaled = [int(length * middle) for length in lengths]
+        cost = request.operation.estimate(request.subject.model, request.items[0], request.options, scaled)
+        low, high = (middle, high) if limits.allow(cost) else (low, middle)
+    return low

@@ -1,7 +1,7 @@
-"""The studio: the server's routes, the page, and what the page asks for besides.
+"""The studio: the server's routes, the page, and the further routes that the page uses.
 
 app = build_studio(models, ServeSettings(), Folders(runs=Path("runs")))
-app.state.studio_token                    # belongs into the address: /studio/?token=…
+app.state.studio_token                    # part of the address: /studio/?token=…
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from starlette.applications import Starlette
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.studio.folders import Folders
-from larvatus.interfaces.studio.guard import Guard
 from larvatus.interfaces.studio.learn import Learner
 from larvatus.interfaces.studio.learn_routes import learn_routes
-from larvatus.interfaces.studio.models import ServedShelf, StudioModels
+from larvatus.interfaces.studio.middleware import StudioMiddleware
+from larvatus.interfaces.studio.models import ServedStudioModels, StudioModels
 from larvatus.interfaces.studio.page_files import add_page
-from larvatus.interfaces.studio.reading import kept_safe
+from larvatus.interfaces.studio.responses import with_error_responses
 from larvatus.interfaces.studio.routes import reading_routes
+from larvatus.interfaces.studio.settings import Folders
 
 
 def build_studio(
     models: Sequence[Model], settings: ServeSettings, folders: Folders, *, device: str = "auto"
 ) -> FastAPI:
-    """Everything behind one address; `device` is where Learn trains and what it made is run."""
+    """The studio around a server with these models; `device` is where Learn trains and runs its models."""
     app = build_app(models, settings)
     names = (settings.host, *settings.host_allowed)
-    add_studio(app, ServedShelf(app.state.server.served, device), folders, names=names, device=device)
+    add_studio(app, ServedStudioModels(app.state.server.served, device), folders, names=names, device=device)
     return app
 
 
 def add_studio(
     app: Starlette, models: StudioModels, folders: Folders, *, names: Iterable[str] = (), device: str = "auto"
 ) -> Starlette:
-    """Put the studio around an app: `names` are those that its address may have, besides names of this machine."""
+    """Add the studio to an app. `names` are accepted as hosts, as well as names of this machine."""
     token = secrets.token_urlsafe(24)
     learner = Learner(folders, models.publish, device=device)
     routes = {**reading_routes(folders, models), **learn_routes(learner, models)}
     for (method, path), answer in routes.items():
-        app.add_route(path, kept_safe(answer), methods=[method], include_in_schema=False)
+        app.add_route(path, with_error_responses(answer), methods=[method], include_in_schema=False)
     add_page(app)
-    app.add_middleware(Guard, names=tuple(names), token=token)
-    _end_with(app, learner)
+    app.add_middleware(StudioMiddleware, names=tuple(names), token=token)
+    _close_with(app, learner)
     app.state.studio_token = token
     app.state.studio_learner = learner
     return app
 
 
-def _end_with(app: Starlette, learner: Learner) -> None:
-    """A training does not outlive the server."""
+def _close_with(app: Starlette, learner: Learner) -> None:
+    """Stop the training when the server stops."""
     before = app.router.lifespan_context
 
     @asynccontextmanager

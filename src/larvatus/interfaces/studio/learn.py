@@ -1,7 +1,7 @@
-"""Learn: one training at a time, in a process of its own; what it made is put beside the models that are served.
+"""Learn: fine-tuning of one model at a time, in its own process; the result is served with the other models.
 
     learner = Learner(Folders(runs=Path("runs")), publish)
-    learner.start(order, name="reviews")
+    learner.start(job, name="reviews")
     learner.state()                                   # {"phase": "training", "step": 48, "steps": 120, …}
     learner.stop()
 
@@ -26,37 +26,36 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.errors import UsageError
-from larvatus.interfaces.serve.paths import without_paths
-from larvatus.interfaces.serve.refusals import Refusal
-from larvatus.interfaces.studio.folders import Folders
-from larvatus.interfaces.studio.learn_order import LearnOrder
+from larvatus.interfaces.serve.errors import RequestError, without_paths
+from larvatus.interfaces.studio.learn_request import LearnJob
+from larvatus.interfaces.studio.settings import Folders
 
 Phase = Literal["idle", "training", "stopping", "stopped", "loading", "ready", "failed"]
 BUSY: tuple[Phase, ...] = ("training", "stopping", "loading")
 MOST_LINES = 200
-"""Of what a training says that are kept."""
+"""Lines of a training's output that are kept."""
 PATIENCE_S = 10.0
-"""How long a process that was told to stop may take over it when the studio ends."""
+"""Seconds that a training has to stop when the studio ends."""
 LOG = "training.log"
-CHILD = (sys.executable, "-m", "larvatus.interfaces.studio.learn_child")
+CHILD = (sys.executable, "-m", "larvatus.interfaces.studio.learn_process")
 
 
-class Busy(Refusal):
-    """Another training is under way."""
+class Busy(RequestError):
+    """Another training is running."""
 
     status = 409
 
 
 @dataclass
-class Lesson:
-    """A training: what changes while it runs."""
+class StudioTraining:
+    """State of a training."""
 
     name: str
-    order: LearnOrder
+    job: LearnJob
     phase: Phase = "training"
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     numbers: dict[str, Any] = field(default_factory=dict)
-    """Step, steps, loss, speed; epoch, metric and figures of the last evaluation."""
+    """Step, steps, loss, speed; epoch, metric and scores of the last evaluation."""
     error: str = ""
     resumable: bool = False
     served_as: str | None = None
@@ -69,7 +68,7 @@ class Lesson:
             "phase": self.phase,
             "busy": busy,
             "name": self.name,
-            "task": self.order.task,
+            "task": self.job.task,
             "lines": list(self.lines),
             "error": self.error,
             "resumable": self.resumable,
@@ -80,7 +79,7 @@ class Lesson:
 
 
 class Learner:
-    """Who starts, follows and stops trainings."""
+    """Starts, follows and stops trainings."""
 
     def __init__(
         self,
@@ -90,27 +89,27 @@ class Learner:
         device: str = "auto",
         command: Sequence[str] = CHILD,
     ) -> None:
-        """`command` starts the process that trains."""
+        """`command` starts the training process."""
         self.folders, self.device = folders, device
         self._publish, self._command = publish, command
         self._lock = threading.Lock()
         self.beginning = threading.Lock()
-        """Held by who chooses a name, keeps a file and starts: of two at once the second finds the first under way."""
-        self._lesson: Lesson | None = None
+        """Held while a name is chosen, a file stored and a training started: of two at once, the second is refused."""
+        self._training: StudioTraining | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
 
     def state(self) -> dict[str, Any]:
         with self._lock:
-            return {"phase": "idle", "busy": False} if self._lesson is None else self._lesson.to_dict()
+            return {"phase": "idle", "busy": False} if self._training is None else self._training.to_dict()
 
     def folder(self) -> Path | None:
-        """Where the last training writes."""
+        """Output folder of the last training."""
         with self._lock:
-            return None if self._lesson is None else Path(self._lesson.order.out)
+            return None if self._training is None else Path(self._training.job.out)
 
-    def place_for(self, name: str) -> str:
-        """A name that neither a model nor a file here has: `reviews`, `reviews-2`, …"""
+    def free_name(self, name: str) -> str:
+        """A name that no model and no file has: `reviews`, `reviews-2`, …"""
         number, free = 1, name
         while (self.folders.models / free).exists() or (self.folders.examples / free).exists():
             number += 1
@@ -118,18 +117,18 @@ class Learner:
         return free
 
     def keep_file(self, name: str, file: str, text: str) -> Path:
-        """Put the examples where a card can name them."""
+        """Store the examples where a card can name them."""
         folder = self.folders.examples / name
         with files.saying_what_is_full(folder):
             folder.mkdir(parents=True)
             (folder / file).write_text(text, encoding="utf-8", newline="")
         return folder / file
 
-    def start(self, order: LearnOrder, *, name: str) -> dict[str, Any]:
-        """Begin; refused while another training is under way."""
+    def start(self, job: LearnJob, *, name: str) -> dict[str, Any]:
+        """Start a training; refused while another one runs."""
         with self._lock:
             self._refuse_while_busy()
-            lesson = Lesson(name, order)
+            training = StudioTraining(name, job)
             with files.saying_what_is_full(self.folders.models):
                 self.folders.models.mkdir(parents=True, exist_ok=True)
             with (self.folders.examples / name / LOG).open("ab") as log:
@@ -138,45 +137,45 @@ class Learner:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    start_new_session=True,  # Ctrl-C in the terminal is the studio's to hear
+                    start_new_session=True,  # Ctrl-C in the terminal goes to the studio
                 )
-            self._lesson = lesson
+            self._training = training
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it is gone already: who follows it says so
-                process.stdin.write(msgspec.json.encode(order) + b"\n")
+            with suppress(BrokenPipeError):  # it has already ended: the thread that follows it reports that
+                process.stdin.write(msgspec.json.encode(job) + b"\n")
                 process.stdin.flush()
-            self._thread = threading.Thread(target=self._follow, args=(lesson, process), daemon=True)
+            self._thread = threading.Thread(target=self._follow, args=(training, process), daemon=True)
             self._thread.start()
-            return lesson.to_dict()
+            return training.to_dict()
 
     def resume(self) -> dict[str, Any]:
-        """Go on with a training that was stopped."""
+        """Resume a stopped training."""
         with self._lock:
-            lesson = self._lesson
-            if lesson is None or not lesson.resumable or lesson.phase != "stopped":
-                raise UsageError("there is no stopped training to go on with; start one")
-        return self.start(msgspec.structs.replace(lesson.order, resume=True), name=lesson.name)
+            training = self._training
+            if training is None or not training.resumable or training.phase != "stopped":
+                raise UsageError("there is no stopped training to resume; start one")
+        return self.start(msgspec.structs.replace(training.job, resume=True), name=training.name)
 
     def stop(self) -> dict[str, Any]:
-        """Ask the training to stop after its step; it saves how far it is."""
+        """Stop the training after its step; it saves a checkpoint."""
         with self._lock:
-            if self._lesson is None or self._lesson.phase != "training":
-                raise UsageError("no training is under way")
-            self._lesson.phase = "stopping"
-            self._tell_to_stop()
-            return self._lesson.to_dict()
+            if self._training is None or self._training.phase != "training":
+                raise UsageError("no training is running")
+            self._training.phase = "stopping"
+            self._send_stop()
+            return self._training.to_dict()
 
     def refuse_while_busy(self) -> None:
         with self._lock:
             self._refuse_while_busy()
 
     def close(self) -> None:
-        """End a training that is under way: the studio ends."""
+        """Stop the running training when the studio ends."""
         with self._lock:
-            process, lesson = self._process, self._lesson
-            if lesson is not None and lesson.phase == "training":
-                lesson.phase = "stopping"
-            self._tell_to_stop()
+            process, training = self._process, self._training
+            if training is not None and training.phase == "training":
+                training.phase = "stopping"
+            self._send_stop()
         if process is not None:
             try:
                 process.wait(PATIENCE_S)
@@ -186,54 +185,58 @@ class Learner:
             self._thread.join(PATIENCE_S)
 
     def _refuse_while_busy(self) -> None:
-        if self._lesson is not None and self._lesson.phase in BUSY:
-            raise Busy(f"{self._lesson.name} is being learnt; one at a time: stop it, or wait for it")
+        if self._training is not None and self._training.phase in BUSY:
+            raise Busy(f"{self._training.name} is being trained; stop it, or wait for it")
 
-    def _tell_to_stop(self) -> None:
+    def _send_stop(self) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
 
-    def _follow(self, lesson: Lesson, process: subprocess.Popen[bytes]) -> None:
-        """Until the process ends, and what came of it is loaded."""
+    def _follow(self, training: StudioTraining, process: subprocess.Popen[bytes]) -> None:
+        """Read the output of a process until it ends, then serve its model."""
         assert process.stdout is not None
-        told = self._listen(lesson, process.stdout)
+        event = self._listen(training, process.stdout)
         code = process.wait()
         with self._lock:
-            self._tell_to_stop()  # its end of the pipe, too
-            done = code == 0 and "done" in told
-            lesson.phase = "loading" if done else self._ended(lesson, told, code)
-            lesson.seconds = time.monotonic() - lesson.begun
+            self._send_stop()  # closes its end of the pipe
+            done = code == 0 and "done" in event
+            training.phase = "loading" if done else self._ended(training, event, code)
+            training.seconds = time.monotonic() - training.begun
         if not done:
             return
         try:
-            served_as = self._publish(Path(lesson.order.out))
-        except Exception as fault:  # memory that ran out, too: the page is told, and the server goes on
+            served_as = self._publish(Path(training.job.out))
+        except Exception as fault:  # also out of memory: the page shows it, and the server keeps running
             with self._lock:
-                lesson.phase = "failed"
-                lesson.error = f"it is saved, but cannot be served: {without_paths(str(fault))}"
+                training.phase = "failed"
+                training.error = f"the model is saved, but cannot be served: {without_paths(str(fault))}"
             return
         with self._lock:
-            lesson.phase, lesson.served_as = "ready", served_as
+            training.phase, training.served_as = "ready", served_as
 
-    def _listen(self, lesson: Lesson, stream: IO[bytes]) -> dict[str, Any]:
-        """Take note of each line; what the last said is given back."""
-        told: dict[str, Any] = {}
+    def _listen(self, training: StudioTraining, stream: IO[bytes]) -> dict[str, Any]:
+        """Record each event; returns the last."""
+        event: dict[str, Any] = {}
         with stream:
             for line in stream:
-                told = json.loads(line)
+                event = json.loads(line)
                 with self._lock:
-                    if "said" in told:
-                        lesson.lines.append(told["said"])
+                    if "said" in event:
+                        training.lines.append(event["said"])
                     else:
-                        lesson.numbers.update({k: v for k, v in told.items() if k not in ("done", "error", "stopped")})
-        return told
+                        training.numbers.update(
+                            {k: v for k, v in event.items() if k not in ("done", "error", "stopped")}
+                        )
+        return event
 
     @staticmethod
-    def _ended(lesson: Lesson, told: dict[str, Any], code: int) -> Phase:
-        if told.get("stopped") or (lesson.phase == "stopping" and code):
-            lesson.resumable = bool(told.get("stopped"))
+    def _ended(training: StudioTraining, event: dict[str, Any], code: int) -> Phase:
+        if event.get("stopped") or (training.phase == "stopping" and code):
+            training.resumable = bool(event.get("stopped"))
             return "stopped"
-        told_why = str(told.get("error") or f"the training ended with code {code}; {LOG} of its examples says more")
-        lesson.error = without_paths(told_why)
+        reason = str(
+            event.get("error") or f"the training ended with code {code}; {LOG} in the folder of its examples says more"
+        )
+        training.error = without_paths(reason)
         return "failed"

@@ -1,4 +1,4 @@
-"""What the studio needs to know of the models that are served: where each stands, and how one is put beside them."""
+"""The served models as the studio sees them: their directories, and how a newly trained one is served."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Protocol
 
 from larvatus.core.errors import did_you_mean
 from larvatus.inference.model import load
-from larvatus.interfaces.serve.refusals import NoSuchModel
+from larvatus.interfaces.serve.errors import NoSuchModel
 from larvatus.interfaces.serve.served_models import ServedModels
 
 
 class StudioModels(Protocol):
     def directory(self, name: str | None) -> Path:
-        """Of a served model; None: the first. One that is not served is refused."""
+        """Directory of a served model; None for the first. Raises if it is not served."""
 
     def publish(self, directory: Path) -> str:
-        """Serve a model that was just made here; gives the name that it is served by."""
+        """Serve a model that was just trained, and return its name."""
 
     def paths(self) -> dict[str, str]:
-        """What `larvatus.load` takes in the folder where the studio was started, by name."""
+        """Paths for `larvatus.load` in the folder where the studio was started, by name of the model."""
 
 
 @dataclass(frozen=True)
-class ServedShelf:
+class ServedStudioModels:
     """The models of a running server."""
 
     served: ServedModels

@@ -1,8 +1,8 @@
-"""The page itself: plain files beside this one, and plotly from its installed package. Nothing is built or fetched.
+"""The page: plain files in `page/`, and plotly from its installed package. Nothing is built or downloaded.
 
     add_page(app)         # /studio/ is index.html, /studio/plotly.min.js plotly
 
-A browser asks each time whether a file has changed, so that a new version of Larvatus is seen at once.
+The browser revalidates every file, so that a new version of Larvatus shows at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from larvatus.core.errors import UsageError
-from larvatus.interfaces.studio.guard import POLICY
+from larvatus.interfaces.studio.middleware import POLICY
 
 PAGE = Path(__file__).parent / "page"
 PLOTLY = "plotly.min.js"
 
 
-class Fresh(StaticFiles):
-    """Files that a browser may keep, and asks about before it uses them."""
+class RevalidatedFiles(StaticFiles):
+    """Files that a browser may cache, and revalidates before it uses them."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -34,7 +34,7 @@ class Fresh(StaticFiles):
 
 
 def plotly_folder() -> Path:
-    """Where the installed package keeps its script."""
+    """Folder of plotly's script in the installed package."""
     spec = find_spec("plotly")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         if (Path(location) / "package_data" / PLOTLY).is_file():
@@ -43,15 +43,15 @@ def plotly_folder() -> Path:
 
 
 def add_page(app: Starlette) -> None:
-    plotly = Fresh(directory=plotly_folder())
+    plotly = RevalidatedFiles(directory=plotly_folder())
 
     async def script(request: Request) -> Response:
         return await plotly.get_response(PLOTLY, request.scope)
 
     async def home(request: Request) -> Response:
-        asked = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/studio/{asked}", status_code=307)
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/studio/{query}", status_code=307)
 
     app.add_route(f"/studio/{PLOTLY}", script, methods=["GET"], include_in_schema=False)
     app.add_route("/", home, methods=["GET"], include_in_schema=False)
-    app.mount("/studio", Fresh(directory=PAGE, html=True), name="studio")
+    app.mount("/studio", RevalidatedFiles(directory=PAGE, html=True), name="studio")

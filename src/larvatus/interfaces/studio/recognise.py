@@ -1,7 +1,7 @@
-"""What a file of labelled examples holds, by the readers and checks that fine-tuning uses itself.
+"""Recognise a file of labelled examples, with the readers and checks of fine-tuning.
 
-    seen = recognise(Path("reviews.csv"))
-    seen.task, seen.to_dict()["balance"]                   # 'classify', {'train': {'neg': 40, 'pos': 41}}
+    recognised = recognise(Path("reviews.csv"))
+    recognised.task, recognised.to_dict()["balance"]                   # 'classify', {'train': {'neg': 40, 'pos': 41}}
 
 The task is guessed as `larvatus data check` guesses it, or named.
 """
@@ -24,27 +24,27 @@ from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, reading_of
 
 LEARNABLE = ("classify", "tag", "spans", "answer", "choose")
-"""Tasks that need nothing but a file: a prompt wants words, writing another kind of model."""
+"""Tasks that need only a file: a prompt also needs label words, writing another kind of model."""
 SHOWN = 5
-"""Examples that are shown, and places of each finding."""
+"""Examples in the report, and places of each finding."""
 LONGEST = 80
-"""Characters of an example that are shown."""
+"""Characters of an example in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """A file, read."""
+    """Contents of a file of labelled examples."""
 
     task: str
     guessed: bool
     data: Dataset[Any]
     report: Report
     unusable: int
-    """Rows that cannot be used, such as those without text or label: skipped, or what stops the training."""
+    """Rows without text or label, for example: they are skipped, or prevent the training."""
 
     @property
     def may_learn(self) -> bool:
-        """Whether nothing stops the training."""
+        """Whether nothing prevents the training."""
         return not self.report.errors
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,19 +64,19 @@ class Recognised:
             **self.report.to_dict(),
         }
 
-    def shown(self, folder: Path) -> dict[str, Any]:
-        """The same without the folder that the file lies in, which its reader need not know."""
-        shown: dict[str, Any] = _without(f"{folder}{os.sep}", self.to_dict())
-        return shown
+    def without_folder(self, folder: Path) -> dict[str, Any]:
+        """The same without the folder of the file, which the user need not know."""
+        report: dict[str, Any] = _without(f"{folder}{os.sep}", self.to_dict())
+        return report
 
 
 def recognise(
     path: Path, *, task: str | None = None, columns: Mapping[str, Any] | None = None, errors: Errors = "refuse"
 ) -> Recognised:
-    """Read a file as fine-tuning will; what is wrong with it is told, not raised, unless nothing can be read."""
+    """Read a file as fine-tuning does. Problems are reported, not raised, unless nothing can be read."""
     name = task or task_of_file(str(path))
     if name not in LEARNABLE:
-        raise UsageError(f"{name} cannot be learnt here; choose {', '.join(LEARNABLE)}, or larvatus finetune {name}")
+        raise UsageError(f"{name} cannot be trained here; choose {', '.join(LEARNABLE)}, or larvatus finetune {name}")
     problems = Problems()
     data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
     report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
@@ -85,12 +85,12 @@ def recognise(
 
 @contextmanager
 def naming_files_only(folder: Path) -> Iterator[None]:
-    """Errors in here name files of the folder without it: its reader need not know where the studio keeps them."""
+    """Within it, errors name files without the folder, which the user need not know."""
     try:
         yield
     except LarvatusError as fault:
-        said = str(_without(f"{folder}{os.sep}", str(fault))).replace(str(folder), folder.name)
-        raise (UsageError if isinstance(fault, UsageError) else DataError)(said) from None
+        message = str(_without(f"{folder}{os.sep}", str(fault))).replace(str(folder), folder.name)
+        raise (UsageError if isinstance(fault, UsageError) else DataError)(message) from None
 
 
 def _short(text: str) -> str:

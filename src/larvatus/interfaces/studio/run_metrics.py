@@ -1,11 +1,11 @@
-"""Training runs below a folder, and what their `metrics.jsonl` says: read piece by piece, while they grow.
+"""Training runs below a folder, and their `metrics.jsonl`, read in pieces while they grow.
 
     runs = find_runs(Path("runs"))                        # {"law": Path("runs/law"), …}
     first = read_records(runs["law"])
     later = read_records(runs["law"], after=first.after, stamp=first.stamp)
 
-Who reads says up to which byte the file is known. A last line that is half written stays for the next time. A file that
-was replaced by another, or became shorter, is read from its beginning, and the answer says so.
+The reader passes the byte up to which it knows the file. An incomplete last line is left for the next read. A file that
+was replaced or became shorter is read from its beginning, and the result says so.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ from typing import Any
 
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.regular_files import open_regular, walk
-from larvatus.interfaces.serve.refusals import Refusal
+from larvatus.interfaces.serve.errors import RequestError
 
 METRICS = "metrics.jsonl"
 DEEPEST, MOST_RUNS, MOST_FOLDERS = 5, 500, 20_000
-"""How far below the folder runs are looked for, how many are listed, and how many folders are looked into."""
+"""Depth to which runs are searched, number of runs that are listed, and number of folders that are searched."""
 CHUNK = 2**20
-"""Bytes of one answer."""
+"""Bytes of one response."""
 TAIL = 2**14
-"""Bytes at the end of a file in which its last record stands."""
+"""Bytes at the end of a file that contain its last record."""
 LARGEST = 2**53
-"""Largest whole number: a browser counts no further, and a file may hold one of hundreds of digits."""
+"""Largest integer that a browser represents exactly; a file may hold one of hundreds of digits."""
 LIVE_S = 90.0
-"""A run that wrote within so many seconds is under way."""
+"""A run that wrote within this many seconds is live."""
 WORDS = ("kind", "said", "path")
-"""What is not a number in a record, and shown all the same."""
+"""Fields of a record that are not numbers and are kept."""
 
 
-class NoSuchRun(Refusal):
+class NoSuchRun(RequestError):
     status = 404
 
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """Some records of a run, in order."""
+    """Consecutive records of a run."""
 
     records: list[dict[str, Any]]
     after: int
-    """Byte up to which the file is known now."""
+    """Byte up to which the file was read."""
     stamp: str
-    """Which file that was."""
+    """Identity of the file."""
     restarted: bool
-    """Whether the file is another than before: what was known of it no longer holds."""
+    """Whether the file was replaced: earlier records no longer hold."""
     more: bool
-    """Whether there is more to read at once."""
+    """Whether more can be read now."""
     broken: int
-    """Lines that are no records, and were left out."""
+    """Lines that are not records and were skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """The runs of a folder, and how many were left out because they are too many."""
+class RunList:
+    """The runs of a folder."""
 
     runs: dict[str, Path]
     whole: bool
-    """False where a limit was reached: there may be more."""
+    """False if a limit was reached: there may be more."""
 
 
-def find_runs(folder: Path) -> Found:
+def find_runs(folder: Path) -> RunList:
     """Folders with a `metrics.jsonl`, by their names below `folder`, newest first. Links are not followed."""
     runs: dict[str, Path] = {}
     looked = 0
@@ -85,11 +85,11 @@ def find_runs(folder: Path) -> Found:
             runs[here.relative_to(folder).as_posix()] = here
     newest = sorted(runs.items(), key=lambda item: (-_changed(item[1]), item[0]))
     whole = looked <= MOST_FOLDERS and len(newest) <= MOST_RUNS
-    return Found(runs=dict(newest[:MOST_RUNS]), whole=whole)
+    return RunList(runs=dict(newest[:MOST_RUNS]), whole=whole)
 
 
 def run_named(folder: Path, name: str) -> Path:
-    """The run of a name that `find_runs` gives: nothing above the folder, nor behind a link, can be asked for."""
+    """The run with a name of `find_runs`. Nothing above the folder or behind a link can be named."""
     parts = name.split("/")
     plain = all(part and not part.startswith(".") and "\0" not in part for part in parts) or name == "."
     run = folder / name if plain and len(parts) <= DEEPEST else None
@@ -106,13 +106,13 @@ def _is_run(folder: Path, run: Path) -> bool:
 
 
 def _between(folder: Path, run: Path) -> list[Path]:
-    """What is passed on the way from the folder to the records of a run."""
+    """Paths from the folder down to the records of a run."""
     below = [run / METRICS, run, *run.parents]
     return below[: below.index(folder)]
 
 
 def describe_run(name: str, run: Path) -> dict[str, Any] | None:
-    """A line of the list of runs; None of one that is gone meanwhile."""
+    """An entry of the list of runs; None if the run has been removed meanwhile."""
     try:
         last = _last(run / METRICS)
     except ArtefactError:
@@ -128,7 +128,7 @@ def describe_run(name: str, run: Path) -> dict[str, Any] | None:
 
 
 def read_records(run: Path, *, after: int = 0, stamp: str = "", most: int = CHUNK) -> Records:
-    """What was written since; at most so many bytes of it."""
+    """Records after a byte of the file, from at most `most` bytes."""
     if after < 0:
         raise DataError(f"after is a byte of the file, not {after}")
     with open_regular(run / METRICS) as file:
@@ -153,8 +153,8 @@ def read_records(run: Path, *, after: int = 0, stamp: str = "", most: int = CHUN
     )
 
 
-def read_records_or_none(run: Path | None, *, after: int, stamp: str) -> dict[str, Any]:
-    """The same for an answer; nothing of a run that has not written yet."""
+def records_dict(run: Path | None, *, after: int, stamp: str) -> dict[str, Any]:
+    """The records as a dict, for a response; empty for a run that has not written yet."""
     if run is None or not (run / METRICS).exists():
         nothing = Records(records=[], after=0, stamp="", restarted=bool(after), more=False, broken=0)
         return dataclasses.asdict(nothing)
@@ -162,7 +162,7 @@ def read_records_or_none(run: Path | None, *, after: int, stamp: str) -> dict[st
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """Numbers and a few words of a line; None where it is no record."""
+    """Numbers and a few text fields of a line; None if it is not a record."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -173,7 +173,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _plain(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A number that is none (a loss that went wrong), or a whole one that no page can count to, becomes nothing."""
+    """Numbers that are not finite (a diverged loss), or too large for a browser, become None."""
     for name, value in record.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield name, value if abs(value) <= LARGEST or (isinstance(value, float) and math.isfinite(value)) else None
@@ -182,7 +182,7 @@ def _plain(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _last(path: Path) -> dict[str, Any]:
-    """The last whole record; nothing where there is none yet."""
+    """The last complete record; empty if there is none yet."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - TAIL))
@@ -193,7 +193,7 @@ def _last(path: Path) -> dict[str, Any]:
 def _changed(run: Path) -> float:
     try:
         return (run / METRICS).stat().st_mtime
-    except OSError:  # gone meanwhile
+    except OSError:  # removed meanwhile
         return 0.0
 
 

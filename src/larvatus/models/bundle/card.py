@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.figures import RESULTS, cell, number, rendered, section_of
+from larvatus.models.bundle.figures import RESULTS, claim_section, format_number, markdown_cell, render_figures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DatasheetSource:
     """One file or collection that text came from, as the user named it."""
 
     name: str
@@ -39,7 +39,7 @@ class Datasheet:
     words: int | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
     """Documents by language; empty where nobody said."""
-    sources: Sequence[Source] = ()
+    sources: Sequence[DatasheetSource] = ()
     sha256: str | None = None
     """Of the corpus manifest, which names the hash of every shard."""
     license: str | None = None
@@ -79,7 +79,7 @@ def model_card(card: Card) -> str:
         _front_matter(card),
         _introduction(card),
         _usage(card),
-        rendered(card.claims),
+        render_figures(card.claims),
         _datasheet(card.corpus),
         _limitations(card),
     ]
@@ -138,7 +138,7 @@ def table(title: str, rows: Mapping[str, str | int | float], note: str = "") -> 
     if not rows:
         return ""
     lines = [f"## {title}", "", "| | |", "| --- | --- |"]
-    lines += [f"| {cell(name)} | {cell(number(value))} |" for name, value in rows.items()]
+    lines += [f"| {markdown_cell(name)} | {markdown_cell(format_number(value))} |" for name, value in rows.items()]
     return "\n".join([*lines, "", note] if note else lines)
 
 
@@ -150,13 +150,14 @@ def _datasheet(corpus: Datasheet | None) -> str:
 
 def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
     sizes = {name: getattr(corpus, name) for name in ("documents", "sentences", "words", "tokens")}
-    yield " · ".join(f"{number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
+    yield " · ".join(f"{format_number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
     if corpus.skipped:
-        yield f"{number(corpus.skipped)} records could not be read and were skipped."
+        yield f"{format_number(corpus.skipped)} records could not be read and were skipped."
     yield from (f"\n{line[:1].upper()}{line[1:]}." for line in corpus.treatment)
     yield ""
     if corpus.languages:
-        yield f"Languages (documents): {', '.join(f'{name} {number(n)}' for name, n in corpus.languages.items())}."
+        counts = ", ".join(f"{name} {format_number(count)}" for name, count in corpus.languages.items())
+        yield f"Languages (documents): {counts}."
     else:
         yield "Languages: not recorded."
     yield f"Licence of the text, as given: {corpus.license or 'none was given'}."
@@ -166,7 +167,7 @@ def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
         yield from ("", "| source | documents | bytes | language | licence | SHA-256 |", "| --- " * 6 + "|")
     for s in corpus.sources:
         cells = (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`")
-        yield "| " + " | ".join("" if value is None else cell(number(value)) for value in cells) + " |"
+        yield "| " + " | ".join("" if value is None else markdown_cell(format_number(value)) for value in cells) + " |"
 
 
 def _limitations(card: Card) -> str:
@@ -178,6 +179,6 @@ def _limitations(card: Card) -> str:
         "- It was trained to fit words into contexts, not to state facts; a likely word is not a true one.",
         "- Rare passages of the corpus may be recoverable from the weights; do not publish a model of private text.",
     ]
-    if not any(section_of(claim) == RESULTS for claim in card.claims):
+    if not any(claim_section(claim) == RESULTS for claim in card.claims):
         lines.append("- Nothing was measured on held-out text.")
     return "\n".join(lines)

@@ -4,7 +4,7 @@
                     data=(Data(name="test.tsv", sha256="5f2c…", kind="examples"),))
 
 Claims stand in `larvatus.json` under `claims`. A result that a command writes as JSON carries its claims under the same
-name, wherever in it they stand: `claims_in` collects them, and `larvatus card DIR --add RESULT.json` takes them over.
+name at any depth: `collect_claims` finds them, and `larvatus card DIR --add RESULT.json` adds them to a card.
 
 `command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run. A claim does not say how far
 it may be wrong: tolerances are the verifier's (`tolerances.py`).
@@ -57,7 +57,7 @@ STATISTIC = "statistic"
 """Setting of a claim that speaks of several seeds: in a card it stands beside the figure of the kept weights."""
 FIGURE = Range(-1e300, 1e300)
 
-Figure = Annotated[float, FIGURE]
+BoundedFloat = Annotated[float, FIGURE]
 Kind = Literal["file", "files", "examples", "corpus"]
 
 
@@ -83,9 +83,9 @@ class Claim(Settings, omit_defaults=True):
     metric: str
     value: int | float | str
     """A word where there is no number: the name of a machine."""
-    low: Figure | None = None
+    low: BoundedFloat | None = None
     """Of the 95% interval, where there is one."""
-    high: Figure | None = None
+    high: BoundedFloat | None = None
     unit: str = ""
     """Resampled for the interval, where an audit says so: occupations, documents, sentence pairs."""
     percent: bool = False
@@ -139,7 +139,7 @@ class Claim(Settings, omit_defaults=True):
         return [name for name in CONDITIONS if self.settings.get(name) is not None]
 
 
-def claimed(metric: str, value: int | float | str, *, command: str, **known: Any) -> Claim:
+def make_claim(metric: str, value: int | float | str, *, command: str, **known: Any) -> Claim:
     """A claim made here and now: versions, date and machine are filled in."""
     return Claim(
         metric=metric,
@@ -181,7 +181,7 @@ def refuse_repeats(claims: Sequence[Claim], where: object) -> None:
             raise ArtefactError(f"{where}: claims {before} and {number} are both of {said}; remove the wrong one")
 
 
-def claims_in(value: Any, where: object) -> tuple[Claim, ...]:
+def collect_claims(value: Any, where: object) -> tuple[Claim, ...]:
     """All claims that a result carries: those under `claims`, at any depth."""
     claims = read_claims([*_listed(value, where)], where, DataError)
     if not claims:
@@ -205,12 +205,12 @@ def _listed(value: Any, where: object) -> Iterator[Any]:
             yield from _listed(inner, where)
 
 
-def merged(older: Iterable[Claim], newer: Iterable[Claim]) -> tuple[Claim, ...]:
+def merge_claims(older: Iterable[Claim], newer: Iterable[Claim]) -> tuple[Claim, ...]:
     """Both; where they claim the same, the newer one, in the place of the older."""
     return tuple({claim.key: claim for claim in (*older, *newer)}.values())
 
 
-def written(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+def claim_dicts(claims: Iterable[Claim]) -> list[dict[str, Any]]:
     """As they stand in JSON."""
     return [msgspec.to_builtins(claim) for claim in claims]
 

@@ -24,7 +24,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import cached_blob
 from larvatus.core.version import VERSION
-from larvatus.models.bundle.claims import Claim, read_claims, written
+from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
     CONFIG,
     Bundle,
@@ -34,10 +34,10 @@ from larvatus.models.bundle.directory import (
     weights_name,
     write_bundle,
 )
-from larvatus.models.bundle.figures import figures_of, with_figures
+from larvatus.models.bundle.figures import figures_section, with_figures
 from larvatus.models.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.int8_file import Reconstruction
+from larvatus.models.bundle.weight_files import Reconstruction
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.network import ObjectiveConfig, tag
 
@@ -53,7 +53,7 @@ UNROUNDED = ("model", "pretrain", "finetune", "energy", "corpus")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converted:
+class ConversionResult:
     """What was written."""
 
     path: Path
@@ -86,7 +86,7 @@ def convert_bundle(
     online: bool = False,
     overwrite: bool = False,
     card: str | None = None,
-) -> Converted:
+) -> ConversionResult:
     """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
 
     `overwrite`: files of a model that stand in `out` may be replaced. `card`: its README.md; None: that of the source,
@@ -115,12 +115,12 @@ def convert_bundle(
     }
     claims = _claims(bundle, left_out=left_out, rounded=dtype == "int8")
     converted = dataclasses.replace(
-        bundle, objectives=kept, lineage={**bundle.lineage, "converted": note}, claims=written(claims)
+        bundle, objectives=kept, lineage={**bundle.lineage, "converted": note}, claims=claim_dicts(claims)
     )
     card = _card(bundle, claims, note, name=out.name) if card is None else card
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     config = layout.config(converted.architecture, pad=pad)
-    return Converted(
+    return ConversionResult(
         path=out,
         layout=layout.model_type,
         architecture=config["architectures"][0],
@@ -183,7 +183,7 @@ def _claims(bundle: Bundle, *, left_out: tuple[str, ...], rounded: bool) -> list
 def _card(bundle: Bundle, claims: Sequence[Claim], note: dict[str, Any], *, name: str) -> str:
     """The source's card, which says what the model has read and under which licence, and what was done here."""
     card = read_card(bundle) or f"# {name}\n"
-    card = with_figures(card, claims) if figures_of(card) is not None else card
+    card = with_figures(card, claims) if figures_section(card) is not None else card
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
     card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter

@@ -31,10 +31,11 @@ from larvatus.core.outputs import check_directory
 from larvatus.core.regular_files import is_there, open_regular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
-from larvatus.models.bundle import crf_file, int8_file
+from larvatus.models.bundle import crf_file
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle import weight_files as int8_file
+from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import CardText
-from larvatus.models.bundle.hub import find_model
 from larvatus.models.bundle.huggingface import (
     Architecture,
     Layout,
@@ -44,14 +45,14 @@ from larvatus.models.bundle.huggingface import (
     to_ours,
     to_theirs,
 )
-from larvatus.models.bundle.replaced import check_pending, replaced_files, settle
+from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import find_weights, refuse_pickle, stored_bytes, write_tensors
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.registry import HEAD_TYPES
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.shells import shells
+from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
@@ -191,7 +192,7 @@ class _Written:
         ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
         theirs = to_theirs(self.layout, ours)
         if not dtype.is_floating_point:
-            return int8_file.packed(theirs)
+            return int8_file.quantise_tensors(theirs)
         return {name: _cast(name, tensor, dtype) for name, tensor in theirs.items()}
 
     def beside(self) -> dict[str, Tensor]:
@@ -232,10 +233,10 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
     """Where the new files are written; a model that is not ours is not overwritten."""
-    settle(directory)
+    finish_interrupted_save(directory)
     files.sweep(directory)
     _refuse_foreign(directory)
-    return replaced_files(directory, size)
+    return replace_files(directory, size)
 
 
 def check_model_directory(directory: Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
@@ -322,7 +323,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         claims=manifest.claims if manifest else (),
         spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
-        natural={name: layout.tasks.natural(name, config) for name in KINDS},
+        natural={name: layout.tasks.natural(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
     )
 
@@ -355,7 +356,7 @@ def _existing(directory: Path) -> Path:
 def _shell(architecture: Architecture) -> Network:
     """The model with shapes but without memory: a config that lies about its size costs nothing."""
     heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
-    with shells():
+    with empty_weights():
         shell = Network(architecture.model, heads, architecture.vocabulary)
     if not architecture.objectives:
         shell.objectives.clear()

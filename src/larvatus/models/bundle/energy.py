@@ -16,7 +16,7 @@ from typing import Annotated
 
 from larvatus.core.ranges import Range, whole
 from larvatus.core.settings import Settings
-from larvatus.models.bundle.claims import Claim, claimed
+from larvatus.models.bundle.claims import Claim, make_claim
 
 WORLD = 475.0
 """Grams of CO₂ equivalent of a kWh: mean of the world (IEA, Global Energy & CO₂ Status Report 2019)."""
@@ -51,7 +51,7 @@ WATTS = Range(0, 1e6, above=True)
 INTENSITY = Range(0, 1e5)
 
 
-class Draw(Settings):
+class PowerDraw(Settings):
     """What trained, and for how long."""
 
     watts: Annotated[float, WATTS]
@@ -74,7 +74,7 @@ class Draw(Settings):
         return self.kwh * self.intensity / 1_000
 
 
-def power(device: str, *, threads: int) -> tuple[float, str]:
+def device_power(device: str, *, threads: int) -> tuple[float, str]:
     """Watts of a device, and where they come from: the GPU of this name, or the cores of a CPU (an empty name)."""
     if not device:
         return ANY_CORE * threads, f"CPU cores in use ({threads}), {ANY_CORE:g} W each"
@@ -84,10 +84,10 @@ def power(device: str, *, threads: int) -> tuple[float, str]:
     return ANY_GPU, "a GPU that is not in the table"
 
 
-def energy_claims(draw: Draw, **known: str) -> tuple[Claim, Claim]:
+def energy_claims(draw: PowerDraw, **known: str) -> tuple[Claim, Claim]:
     """The two estimates; all that they are worked out from is in their settings."""
     settings = {name: getattr(draw, name) for name in draw.__struct_fields__}
     return (
-        claimed("energy, kWh", draw.kwh, command="energy", settings=settings, estimate=FORMULA, **known),
-        claimed("CO₂ equivalent, kg", draw.kg, command="energy", settings=settings, estimate=CO2, **known),
+        make_claim("energy, kWh", draw.kwh, command="energy", settings=settings, estimate=FORMULA, **known),
+        make_claim("CO₂ equivalent, kg", draw.kg, command="energy", settings=settings, estimate=CO2, **known),
     )

@@ -29,12 +29,12 @@ NOTES: Mapping[str, str] = {
 
 def with_figures(text: str, claims: Sequence[Claim]) -> str:
     """The card with the figures of these claims."""
-    part = rendered(claims)
+    part = render_figures(claims)
     before, after = _around(text)
     return f"{before}{part}{after}"
 
 
-def figures_of(text: str) -> str | None:
+def figures_section(text: str) -> str | None:
     """What stands between the marks, marks included; None where there are none."""
     start = text.find(BEGIN)
     end = text.find(END, start)
@@ -47,7 +47,7 @@ def without_marks(text: str) -> str:
 
 
 def _around(text: str) -> tuple[str, str]:
-    part = figures_of(text)
+    part = figures_section(text)
     if part is not None:
         before, _, after = text.partition(part)
         return before, after
@@ -55,11 +55,11 @@ def _around(text: str) -> tuple[str, str]:
     return f"{before.rstrip()}\n\n", f"\n{heading}{after}" if heading else "\n"
 
 
-def rendered(claims: Sequence[Claim]) -> str:
+def render_figures(claims: Sequence[Claim]) -> str:
     """The part of the card, marks included: a function of the claims alone."""
     sections = []
     for title in dict.fromkeys(COMMANDS.values()):
-        mine = [claim for claim in claims if section_of(claim) == title]
+        mine = [claim for claim in claims if claim_section(claim) == title]
         if mine:
             sections.append("\n".join(_section(title, mine)))
     said = (
@@ -71,7 +71,7 @@ def rendered(claims: Sequence[Claim]) -> str:
     return f"{BEGIN}\n\n{body}\n\n{END}"
 
 
-def section_of(claim: Claim) -> str:
+def claim_section(claim: Claim) -> str:
     return RESULTS if STATISTIC in claim.settings else COMMANDS[claim.command]
 
 
@@ -88,19 +88,21 @@ def _section(title: str, claims: Sequence[Claim]) -> Iterator[str]:
     yield "| --- " * len(heads) + "|"
     for claim in rows:
         beside = [spread.get((claim.label, name)) for name in statistics]
-        cells = [claim.label, shown(claim), *("" if other is None else shown(other) for other in beside)]
+        cells = [claim.label, format_claim(claim), *("" if other is None else format_claim(other) for other in beside)]
         if intervals:
-            cells.append("" if claim.low is None else f"{number(claim.low)} to {number(claim.high or 0.0)}")
+            cells.append(
+                "" if claim.low is None else f"{format_number(claim.low)} to {format_number(claim.high or 0.0)}"
+            )
         if units:
             cells.append(claim.unit)
         if "measured on" in heads:
             cells.append(", ".join(data.name for data in claim.data))
-        yield "| " + " | ".join(map(cell, cells)) + " |"
+        yield "| " + " | ".join(map(markdown_cell, cells)) + " |"
     for note in dict.fromkeys(filter(None, (NOTES.get(claim.command) for claim in rows))):
         yield from ("", note)
     yield from _formulas(rows)
     for command in dict.fromkeys(_leak_command(claim) for claim in rows if claim.command == "audit leaks"):
-        yield from ("", f"Measured by `{cell(command)}`.")
+        yield from ("", f"Measured by `{markdown_cell(command)}`.")
 
 
 def _leak_command(claim: Claim) -> str:
@@ -124,8 +126,8 @@ def _formulas(claims: Sequence[Claim]) -> Iterator[str]:
         yield from ("", f"{claim.metric} = {claim.estimate}.")
     if estimates:
         settings = sorted(estimates[0].settings.items())  # in the order of a file
-        given = "; ".join(f"{name}: {number(value)}" for name, value in settings if value != "")
-        yield from ("", f"Taken for it: {cell(given)}.")
+        given = "; ".join(f"{name}: {format_number(value)}" for name, value in settings if value != "")
+        yield from ("", f"Taken for it: {markdown_cell(given)}.")
 
 
 def _data(claims: Sequence[Claim]) -> Iterator[str]:
@@ -134,23 +136,23 @@ def _data(claims: Sequence[Claim]) -> Iterator[str]:
     if sets:
         yield from ("## Data of these figures", "", "| measured on | kind | SHA-256 |", "| --- | --- | --- |")
     for data in sets:
-        yield f"| {cell(data.name)} | {data.kind} | `{cell(data.sha256)}` |"
+        yield f"| {markdown_cell(data.name)} | {data.kind} | `{markdown_cell(data.sha256)}` |"
 
 
-def shown(claim: Claim) -> str:
+def format_claim(claim: Claim) -> str:
     """The value for people: four places of a score, four digits of anything else."""
     fraction = isinstance(claim.value, float) and (claim.command == "evaluate" or STATISTIC in claim.settings)
-    return f"{claim.value:.4f}" if fraction else number(claim.value)
+    return f"{claim.value:.4f}" if fraction else format_number(claim.value)
 
 
-def number(value: object) -> str:
+def format_number(value: object) -> str:
     """A figure for people: thousands apart, four digits of what is no count."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """What a user gave must neither break a table nor end the part."""
     plain = text.replace("<!--", "<! --").replace("-->", "-- >").replace("|", "\\|")
     return " ".join(plain.split())

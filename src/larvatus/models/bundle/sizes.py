@@ -5,7 +5,7 @@ claims = size_claims(bundle.network, vocabulary=bundle.tokenizer.size)
 
 from __future__ import annotations
 
-from larvatus.models.bundle.claims import Claim, claimed
+from larvatus.models.bundle.claims import Claim, make_claim
 from larvatus.models.network import Network
 
 SIZES = ("layers", "hidden", "heads", "max_positions")
@@ -16,4 +16,4 @@ def size_claims(network: Network, *, vocabulary: int) -> list[Claim]:
     config = network.encoder.config
     sizes = {name: getattr(config, name) for name in SIZES if isinstance(getattr(config, name, None), int)}
     sizes |= {"parameters": sum(p.numel() for p in network.parameters()), "vocabulary": vocabulary}
-    return [claimed(name, size, command="model") for name, size in sizes.items()]
+    return [make_claim(name, size, command="model") for name, size in sizes.items()]

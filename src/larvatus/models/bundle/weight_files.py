@@ -1,4 +1,17 @@
-"""The tensors of one model, in one file or several, under the names that a layout's table uses.
+"""`model.int8.safetensors`: weights in a quarter of the room, whole numbers with a scale for each row.
+
+A row w of a matrix becomes q = round(w / s), from -127 to 127, with s = max|w| / 127, and is read back as s · q:
+
+    encoder.embeddings.word.weight          I8  [12288, 384]
+    encoder.embeddings.word.weight.scale    F32 [12288]
+    encoder.final_norm.weight               F32 [384]            what is no matrix stays as it is
+
+Reading gives float32, so a model that was stored so can do all that others can. The file has a name of its own:
+`transformers` does not find it there, rather than take the whole numbers for weights.
+
+Example: ``write_tensors(directory / NAME, packed(tensors))``, ``dict(iter_unpacked(directory / NAME))``
+
+The tensors of one model, in one file or several, under the names that a layout's table uses.
 
 files = WeightFiles.open(find_weights(directory), layout)     # headers only: nothing is allocated yet
 unused = files.check(layout, wanted)                          # one error that lists all that does not fit
@@ -7,7 +20,8 @@ tensors = files.read(layout, allow_nan=False)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +29,89 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.models.bundle import int8_file
+from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.huggingface import Layout
-from larvatus.models.bundle.weights import TensorEntry, check_fit, check_float, iter_tensors, read_header
+from larvatus.models.bundle.weights import INT8, TensorEntry, check_fit, check_float, iter_tensors, read_header
+
+NAME = INT8
+SCALE = ".scale"
+LARGEST = 127
+SHORTEST_ROW = 16
+"""Numbers of a row for which a scale is worth its four bytes."""
+
+
+def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What the file holds: matrices as whole numbers with their scales, the rest in float32."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        weights = tensor.detach().float()
+        if weights.ndim < 2 or math.prod(weights.shape[1:]) < SHORTEST_ROW:
+            stored[name] = weights
+            continue
+        rows = weights.flatten(1)
+        scale = (rows.abs().amax(1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
+        stored[name] = (rows / scale[:, None]).round().to(torch.int8).view(weights.shape)
+        stored[name + SCALE] = scale
+    return stored
+
+
+def int8_header(path: Path) -> dict[str, TensorEntry]:
+    """The tensors that reading the file will give; refused where a scale is missing or fits no matrix."""
+    entries = read_header(path)
+    whole: dict[str, TensorEntry] = {}
+    for name, entry in entries.items():
+        if entry.dtype == "I8":
+            scale = entries.get(name + SCALE)
+            if len(entry.shape) < 2 or scale is None or scale.dtype != "F32" or scale.shape != entry.shape[:1]:
+                raise ArtefactError(f"{path}: {name} has no scale for each of its rows; fetch or save it again")
+            whole[name] = TensorEntry("F32", entry.shape, entry.data_offsets)
+        elif not _is_scale(name, entries):
+            whole[name] = entry
+    return whole
+
+
+def iter_int8(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor in turn, as float32."""
+    entries = read_header(path)
+    scales = {
+        name.removesuffix(SCALE): tensor
+        for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True)
+        if _is_scale(name, entries)
+    }
+    for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True):
+        if name in scales:
+            weights = (tensor.flatten(1).float() * scales[name][:, None]).view(tensor.shape)
+            if not allow_nan and not bool(torch.isfinite(weights).all()):
+                raise ArtefactError(f"{path}: the scales of {name} are too large for float32; fetch or save it again")
+            yield name, weights
+        elif not _is_scale(name, entries):
+            yield name, tensor
+
+
+def _is_scale(name: str, entries: Mapping[str, TensorEntry]) -> bool:
+    matrix = entries.get(name.removesuffix(SCALE)) if name.endswith(SCALE) else None
+    return matrix is not None and matrix.dtype == "I8"
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How far weights are from what they were: |ŵ - w| / |w|, over all numbers of a tensor or of the model."""
+
+    error: float
+    worst: str
+    """The tensor that lost most."""
+    worst_error: float
+
+    @classmethod
+    def of(cls, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Reconstruction:
+        """Of the tensors that both have."""
+        gaps, norms = dict[str, float](), dict[str, float]()
+        for name in before.keys() & after.keys():
+            was = before[name].double()
+            gaps[name], norms[name] = float((after[name].double() - was).square().sum()), float(was.square().sum())
+        share = {name: math.sqrt(gap / norms[name]) if norms[name] else 0.0 for name, gap in gaps.items()}
+        worst = max(sorted(share), key=lambda name: share[name])
+        return cls(math.sqrt(sum(gaps.values()) / max(sum(norms.values()), 1e-300)), worst, share[worst])
 
 
 @dataclass(frozen=True)
@@ -35,7 +129,7 @@ class WeightFiles:
     def open(cls, paths: list[Path], layout: Layout) -> WeightFiles:
         entries: dict[str, TensorEntry] = {}
         for path in paths:
-            header = int8_file.unpacked_header(path) if path.name == int8_file.NAME else read_header(path)
+            header = int8_file.int8_header(path) if path.name == int8_file.NAME else read_header(path)
             for name, entry in header.items():
                 known = layout.canonical(name)
                 if known in entries:
@@ -60,7 +154,7 @@ class WeightFiles:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
             stored = (
-                int8_file.iter_unpacked(path, allow_nan=allow_nan)
+                int8_file.iter_int8(path, allow_nan=allow_nan)
                 if path.name == int8_file.NAME
                 else iter_tensors(path, allow_nan=allow_nan, integers=True)
             )

@@ -19,16 +19,15 @@ import torch
 from torch import Tensor
 
 from larvatus.core.arrays import Ints
-from larvatus.models.generation.continuing import Continuing
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled
+from larvatus.models.generation.decoding import DecodedSequence, Stopping
+from larvatus.models.generation.generator import GenerationState
 
-NEVER = -1.0e9
+IMPOSSIBLE = -1.0e9
 """Score of a continuation that is none: as `transformers` has it, since sums with it decide between ties."""
 
 
 @dataclass(frozen=True)
-class Search:
+class BeamSettings:
     beams: int
     length_penalty: float = 1.0
     early_stopping: bool = False
@@ -52,8 +51,8 @@ class _Beams:
         prompts, device, longest = len(most), most.device, int(most.max())
         ids = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
         sums = torch.zeros(prompts, beams, device=device)
-        sums[:, 1:] = NEVER  # all beams begin alike: one is enough
-        nothing = torch.full((prompts, beams), NEVER, device=device)
+        sums[:, 1:] = IMPOSSIBLE  # all beams begin alike: one is enough
+        nothing = torch.full((prompts, beams), IMPOSSIBLE, device=device)
         lengths = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
         numbers = torch.arange(prompts, device=device)
         return cls(numbers, most, ids, sums, ids.clone(), nothing.clone(), nothing.clone(), lengths)
@@ -62,7 +61,9 @@ class _Beams:
         return _Beams(**{name: tensor[rows] for name, tensor in vars(self).items()})
 
 
-def beam_search(under_way: Continuing, search: Search, *, most: Ints, stopping: Stopping) -> list[list[Unrolled]]:
+def beam_search(
+    under_way: GenerationState, search: BeamSettings, *, most: Ints, stopping: Stopping
+) -> list[list[DecodedSequence]]:
     """The finished continuations of every prompt, best first; `most` [P] tokens at most, at least 1."""
     logits_PV = under_way.logits()
     device, beams = logits_PV.device, search.beams
@@ -70,7 +71,7 @@ def beam_search(under_way: Continuing, search: Search, *, most: Ints, stopping: 
     rows = torch.arange(len(most), device=device).repeat_interleave(beams)
     under_way.take(rows)
     logits = logits_PV[rows]
-    results: list[list[Unrolled]] = [[] for _ in most]
+    results: list[list[DecodedSequence]] = [[] for _ in most]
     place = 0
     while True:
         under_way_PK, going_P = _step(state, logits, search, place, stopping)
@@ -87,7 +88,7 @@ def beam_search(under_way: Continuing, search: Search, *, most: Ints, stopping: 
         logits = under_way.logits()
 
 
-def _step(state: _Beams, logits: Tensor, search: Search, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
+def _step(state: _Beams, logits: Tensor, search: BeamSettings, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
     """Every prompt one token further. Gives the beam [P, K] that each of the new ones goes on with, and who goes on."""
     beams, vocabulary = search.beams, logits.shape[-1]
     totals = logits.float().log_softmax(-1).unflatten(0, (-1, beams)) + state.sums[:, :, None]
@@ -98,10 +99,10 @@ def _step(state: _Beams, logits: Tensor, search: Search, place: int, stopping: S
     ids_PCT[:, :, place] = tokens_PC
     ends_PC = _ends(state, ids_PCT, place, stopping)
     _finish(state, search, place, sums_PC=sums_PC, ids_PCT=ids_PCT, ends_PC=ends_PC)
-    going_on_PC = sums_PC + ends_PC * NEVER
+    going_on_PC = sums_PC + ends_PC * IMPOSSIBLE
     state.sums, best_PK = going_on_PC.topk(beams, dim=-1)
     state.ids = _gather(ids_PCT, best_PK)
-    going_P = _may_improve(state, search, place + 1) & (state.sums[:, 0] > NEVER / 2)
+    going_P = _may_improve(state, search, place + 1) & (state.sums[:, 0] > IMPOSSIBLE / 2)
     return _gather(from_PC, best_PK), going_P
 
 
@@ -120,11 +121,15 @@ def _ends(state: _Beams, ids_PCT: Tensor, place: int, stopping: Stopping) -> Ten
     return ends_PC
 
 
-def _finish(state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor) -> None:
+def _finish(
+    state: _Beams, search: BeamSettings, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor
+) -> None:
     """Candidates that end, if among the first `beams`, take their place among the finished continuations."""
     length = place + 1
-    new_PC = ends_PC & (torch.arange(sums_PC.shape[1], device=sums_PC.device) < search.beams) & (sums_PC > NEVER / 2)
-    scores_PC = (sums_PC / length**search.length_penalty).masked_fill(~new_PC, 2 * NEVER)
+    new_PC = (
+        ends_PC & (torch.arange(sums_PC.shape[1], device=sums_PC.device) < search.beams) & (sums_PC > IMPOSSIBLE / 2)
+    )
+    scores_PC = (sums_PC / length**search.length_penalty).masked_fill(~new_PC, 2 * IMPOSSIBLE)
     scores = torch.cat([state.ended_scores, scores_PC], dim=1)
     best_PK = scores.topk(search.beams, dim=-1).indices
     state.ended_scores = _gather(scores, best_PK)
@@ -134,7 +139,7 @@ def _finish(state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_P
     state.ended_lengths = _gather(torch.cat([state.ended_lengths, lengths_PC], dim=1), best_PK)
 
 
-def _may_improve(state: _Beams, search: Search, length: int) -> Tensor:
+def _may_improve(state: _Beams, search: BeamSettings, length: int) -> Tensor:
     """Whether a prompt's best unfinished continuation may still enter its finished ones, [P]."""
     open_P: Tensor = (state.ended_lengths == 0).any(-1)
     if search.early_stopping:
@@ -143,7 +148,7 @@ def _may_improve(state: _Beams, search: Search, length: int) -> Tensor:
     return torch.logical_or(open_P, best_P > state.ended_scores.min(-1).values)
 
 
-def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[Unrolled]:
+def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[DecodedSequence]:
     """Best first."""
     continuations = []
     number = int(state.numbers[prompt])
@@ -151,7 +156,7 @@ def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[Unrolled]:
     for ids, length, total in zip(state.ended_ids[prompt].tolist(), lengths, sums, strict=True):
         if length:
             got = ids[:length]
-            continuations.append(Unrolled(tuple(got), total, stopping.reason(number, got) or "length"))
+            continuations.append(DecodedSequence(tuple(got), total, stopping.reason(number, got) or "length"))
     return continuations
 
 

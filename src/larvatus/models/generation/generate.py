@@ -19,18 +19,14 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.generation.beam_search import Search, beam_search
-from larvatus.models.generation.continuing import Continuing
-from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.beam_search import BeamSettings, beam_search
+from larvatus.models.generation.decoding import DecodedSequence, SampledChoice, Sampling, Stopping, decode, greedy
+from larvatus.models.generation.generator import GenerationState, Generator, require_generator
 from larvatus.models.generation.prompts import continuation_text, end_ids, prompt_ids
 from larvatus.models.generation.results import Continuation, Generated
-from larvatus.models.generation.sampling import Draws, Sampling, greedy
-from larvatus.models.generation.settings import USUAL_TOKENS, GenerateSettings
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled, unroll
+from larvatus.models.generation.settings import DEFAULT_MAX_TOKENS, GenerateSettings
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import check_fits, saying_what_to_lower
+from larvatus.models.nn.device import check_fits, explain_out_of_memory, on_device
 
 MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
 """Tokens of all continuations of a prompt, beams and samples included: some minutes of a small model."""
@@ -61,7 +57,7 @@ def generate(
 ) -> list[Generated]:
     """One result for each text. `labels` is what messages call them, `first` the number of the first among all that are
     given, from which its draws follow."""
-    generator = the_generator(network, name=name)
+    generator = require_generator(network, name=name)
     network.eval()
     named = labels or [f"prompt {number}" if len(texts) > 1 else "the prompt" for number in range(1, len(texts) + 1)]
     prompts = [
@@ -72,7 +68,7 @@ def generate(
     sizes = np.array([settings.width * (len(prompt.ids) + prompt.most) for prompt in by_length], np.int64)
     results: dict[int, Generated] = {}
     for start, end in runs(sizes, batch_tokens or generator.budget):
-        with saying_what_to_lower("lower max_tokens, beams or samples, or take a smaller model"):
+        with explain_out_of_memory("lower max_tokens, beams or samples, or take a smaller model"):
             batch = by_length[start:end]
             results |= _of_batch(generator, tokenizer, batch, settings)
     return [results[prompt.number] for prompt in prompts]
@@ -95,7 +91,7 @@ def _read(
             f"max_tokens = {settings.max_tokens:,} is more than fits: the model's context is {encoder.reach:,} tokens"
             f"{where}, and {label} has {len(ids):,}; give max_tokens = {room:,} or less"
         )
-    most = min(USUAL_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
+    most = min(DEFAULT_MAX_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
     _check_cost(generator, settings, most)
     return _Prompt(number, text, ids, most, fills_context=settings.max_tokens is None and most == room)
 
@@ -140,8 +136,8 @@ def _of_batch(
 
 
 def _drawn(
-    under_way: Continuing, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
-) -> list[list[Unrolled]]:
+    under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+) -> list[list[DecodedSequence]]:
     """Greedily, or as many samples of each prompt as are asked for."""
     samples = settings.samples
     of_prompt = np.repeat(np.arange(len(prompts)), samples)
@@ -149,24 +145,24 @@ def _drawn(
         under_way.take(torch.from_numpy(of_prompt))
     numbers = np.array([prompt.number for prompt in prompts], np.int64)[of_prompt]
     sampling = Sampling(settings.warmth, settings.top_k, settings.top_p)
-    draws = Draws(sampling, settings.seed, numbers, np.tile(np.arange(samples), len(prompts)))
+    draws = SampledChoice(sampling, settings.seed, numbers, np.tile(np.arange(samples), len(prompts)))
     most = np.array([prompt.most for prompt in prompts], np.int64)[of_prompt]
     choose = draws if settings.warmth else greedy
-    sequences = unroll(under_way, choose=choose, most=most, stopping=stopping, prompts=of_prompt)
+    sequences = decode(under_way, choose=choose, most=most, stopping=stopping, prompts=of_prompt)
     return [sequences[at : at + samples] for at in range(0, len(sequences), samples)]
 
 
 def _searched(
-    under_way: Continuing, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
-) -> list[list[Unrolled]]:
+    under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+) -> list[list[DecodedSequence]]:
     """The best beams of each prompt, as many as are asked for."""
-    search = Search(settings.beams, settings.length_penalty, settings.early_stopping)
+    search = BeamSettings(settings.beams, settings.length_penalty, settings.early_stopping)
     most = np.array([prompt.most for prompt in prompts], np.int64)
     ranked = beam_search(under_way, search, most=most, stopping=stopping)
     return [beams[: settings.samples] for beams in ranked]
 
 
-def _continuation(written: Unrolled, prompt: _Prompt, text: str, follows: bool) -> Continuation:
+def _continuation(written: DecodedSequence, prompt: _Prompt, text: str, follows: bool) -> Continuation:
     whole = prompt.text + text if follows else text.strip()
     ended = "context" if written.reason == "length" and prompt.fills_context else written.reason
     return Continuation(text, whole, written.ids, written.log_probability, ended)

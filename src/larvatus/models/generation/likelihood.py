@@ -20,7 +20,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.core.errors import UsageError
-from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 
@@ -34,14 +34,14 @@ def continuation_scores(
 ) -> list[float]:
     """log P(continuation | prompt) of each pair. Prompts are tokens as `prompts.prompt_ids` dresses them."""
     scores = np.zeros(len(prompts))
-    for batch in _batches(the_generator(network, name=name), network, prompts, continuations):
+    for batch in _batches(require_generator(network, name=name), network, prompts, continuations):
         each_M = np.concatenate([[0.0], _log_probabilities(batch).cumsum()])
         scores[batch.pairs] = each_M[batch.borders[1:]] - each_M[batch.borders[:-1]]
     return scores.tolist()
 
 
 @torch.inference_mode()
-def verbatim_tokens(
+def greedy_prefix_lengths(
     network: Network, prompts: Sequence[Ints], continuations: Sequence[Ints], *, given: int = 0, name: str = "the model"
 ) -> Ints:
     """[pairs] number of tokens of each continuation that greedy decoding writes itself, before its first other token.
@@ -49,7 +49,7 @@ def verbatim_tokens(
     The first `given` tokens of a continuation are written for the model (a sentinel, for T5), and not counted.
     """
     counts = np.zeros(len(prompts), np.int64)
-    for batch in _batches(the_generator(network, name=name), network, prompts, continuations):
+    for batch in _batches(require_generator(network, name=name), network, prompts, continuations):
         right_M = np.concatenate([(logits.argmax(-1) == ids).cpu().numpy() for logits, ids in batch.logits()])
         for pair, first, last in zip(batch.pairs, batch.borders[:-1] + given, batch.borders[1:], strict=True):
             wrong = np.flatnonzero(~right_M[first:last])

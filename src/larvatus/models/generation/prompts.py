@@ -2,18 +2,33 @@
 
 prompt_ids("Once upon a", tokenizer, closed=False)           # dressed at its beginning alone: the text goes on
 prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a finished text
+
+Prompts, in tokens, that ask a model that writes for the missing part of a text.
+
+    asking = InfillPrompts.of(network, tokenizer)
+    asking.ids(before, after)                       # what the model reads
+    asking.opening                                  # how its answer begins: written for it, not by it
+
+A left-to-right model reads what precedes the place; what follows it is not read. An encoder–decoder (T5, Raffel et al.
+2020) reads the whole text with its first sentinel at the place. Its decoder writes that sentinel, then the missing
+tokens, then the next sentinel. One that was fine-tuned to answer texts (`writing`) knows no blanks: it reads a whole
+text and writes another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import UsageError
+from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.generation.generator import can_generate, require_generator
+from larvatus.models.network import Network
 
 TAIL = 16
 """Tokens of the prompt beside which new ones are decoded: enough for spaces and characters of several bytes."""
@@ -57,3 +72,48 @@ def _named(tokenizer: Tokenizer, role: str) -> int | None:
     named: Any = tokenizer.config.get(role)
     content = named.get("content") if isinstance(named, dict) else named
     return tokenizer.id(content) if isinstance(content, str) else None
+
+
+def can_infill(network: Network, tokenizer: Tokenizer) -> bool:
+    """Whether the model can write a missing part of a text: gpt, gpt2, and t5 before it is fine-tuned."""
+    return can_generate(network) and not InfillPrompts.of(network, tokenizer).answers
+
+
+@dataclass(frozen=True, eq=False)
+class InfillPrompts:
+    """Prompts of one model."""
+
+    tokenizer: Tokenizer
+    opening: Ints
+    """Tokens that every answer begins with: the sentinel of the blank, or none."""
+    ends: frozenset[int]
+    """Tokens by which an answer ends."""
+    closed: bool
+    """Whether the model reads what follows the place too."""
+
+    @classmethod
+    def of(cls, network: Network, tokenizer: Tokenizer, *, name: str = "the model") -> InfillPrompts:
+        """Refused where the model does not write, and where an encoder–decoder has no sentinels."""
+        closed = require_generator(network, name=name).encoder.closes_prompts
+        fills = closed and "denoising" in network.objectives
+        sentinels = sentinel_ids(tokenizer) if fills else np.empty(0, np.int64)
+        if fills and not len(sentinels):
+            raise UsageError(f"the vocabulary of {name} has no sentinels <extra_id_0> … to mark a blank with; use a t5")
+        return cls(tokenizer, sentinels[:1], end_ids(tokenizer) | frozenset(sentinels.tolist()), closed)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model answers whole texts, and has no place in them to write at."""
+        return self.closed and not len(self.opening)
+
+    def ids(self, before: Ints, after: Ints | None = None) -> Ints:
+        """The tokens that the model reads, special ones included."""
+        frame = self.tokenizer.template.single
+        if self.closed:
+            parts = [before, self.opening] if after is None else [before, self.opening, after]
+            return np.asarray(frame.ids(np.concatenate(parts)), np.int64)
+        read = np.concatenate([np.array(frame.gaps[0], np.int64), before])
+        start = start_id(self.tokenizer)
+        if len(read) or start is None:
+            return read
+        return np.array([start], np.int64)

@@ -16,13 +16,13 @@ from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, PositiveShare, Range, Seed, short_repr, whole
 from larvatus.core.settings import Settings
 
-USUAL_TOKENS = 50
+DEFAULT_MAX_TOKENS = 50
 """Tokens that are added where nobody says how many, and where so many fit."""
 Beams = Annotated[int, whole(1, 1_000)]
 Samples = Annotated[int, whole(1, 100_000)]
-Warmth = Annotated[float, Range(0, 1e6)]
+SamplingTemperature = Annotated[float, Range(0, 1e6)]
 """A temperature; 0: nothing is drawn."""
-COLDEST = 1e-3
+MIN_TEMPERATURE = 1e-3
 """Lowest temperature above 0: below it, differences between logits would no longer be finite."""
 Penalty = Annotated[float, Range(-100, 100)]
 
@@ -32,7 +32,7 @@ class GenerateSettings(Settings):
 
     max_tokens: Count | None = None
     """Tokens to add at most; None: 50, or as many as fit after the prompt."""
-    temperature: Warmth | None = None
+    temperature: SamplingTemperature | None = None
     """0 takes the likeliest token, 1 draws as the model says, None: 0, or 1 with top-k, top-p or samples."""
     top_k: Count | None = None
     """Draw among this many of the likeliest tokens."""
@@ -53,10 +53,10 @@ class GenerateSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature and self.temperature < COLDEST:
+        if self.temperature and self.temperature < MIN_TEMPERATURE:
             raise UsageError(
                 f"temperature = {short_repr(self.temperature)} must be 0, which takes the likeliest token, or at least "
-                f"{COLDEST}"
+                f"{MIN_TEMPERATURE}"
             )
         if "" in self.stop:
             raise UsageError("stop = '' stands everywhere; give a text at which to end, such as a full stop")

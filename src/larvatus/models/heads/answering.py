@@ -21,15 +21,14 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import AnswerSpans
-from larvatus.models.heads.head import Head, HeadConfig
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
 from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.lstm import BiLSTM
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 
-class AnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
+class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
     needs: ClassVar = AnswerSpans
     suffix: ClassVar = "ForQuestionAnswering"
     labels: ClassVar[tuple[str, str]] = ("start", "end")
@@ -56,8 +55,8 @@ class AnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
     lstm: SizeOrNone | UnsetType = UNSET
     """Size of a bidirectional LSTM over the tokens, in each direction; 0 or unset: none."""
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> Answering:
-        return Answering(self, model)
+    def build(self, model: EncoderConfig, vocabulary: int) -> QuestionAnswering:
+        return QuestionAnswering(self, model)
 
     @classmethod
     def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
@@ -69,11 +68,11 @@ class AnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
         return f"first and last token of an answer{', or none' if self.null else ''}"
 
 
-class Answering(Head):
+class QuestionAnswering(Head):
     needs = AnswerSpans
-    config: AnsweringConfig
+    config: QuestionAnsweringConfig
 
-    def __init__(self, config: AnsweringConfig, model: EncoderConfig) -> None:
+    def __init__(self, config: QuestionAnsweringConfig, model: EncoderConfig) -> None:
         super().__init__(
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
@@ -92,14 +91,14 @@ class Answering(Head):
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """[B, L, 2]: start and end of each token."""
         whole = self.mix is None and self.lstm is None
-        return whole_precision(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
+        return to_float32(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Start and end score of each token: [N, D] (or a stack of layers) → [N, 2]."""
         x_ND = self.trunk(x)
         if self.lstm is not None:
             x_ND = self.dropout(self.lstm(x_ND, batch.tokens.lengths))
-        return whole_precision(self.classifier(x_ND))
+        return to_float32(self.classifier(x_ND))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: sequences, each counted with its weight."""

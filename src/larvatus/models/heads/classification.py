@@ -24,15 +24,14 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import ClassTargets
-from larvatus.models.heads.head import Head, HeadConfig
-from larvatus.models.heads.summary import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
+from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
+from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
 from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.nn.lstm import BiLSTM
 from larvatus.models.objectives.loss import Loss
 
 Kind = Literal["multi-class", "multi-label", "regression"]
-THEIR_KINDS: dict[Kind, str] = {
+PROBLEM_TYPES: dict[Kind, str] = {
     "multi-class": "single_label_classification",
     "multi-label": "multi_label_classification",
     "regression": "regression",
@@ -91,11 +90,11 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
         return Classification(self, model)
 
     def stated(self) -> dict[str, Any]:
-        return {**super().stated(), "problem_type": THEIR_KINDS[self.kind]}
+        return {**super().stated(), "problem_type": PROBLEM_TYPES[self.kind]}
 
     @classmethod
     def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
-        ours = {theirs: kind for kind, theirs in THEIR_KINDS.items()}
+        ours = {theirs: kind for kind, theirs in PROBLEM_TYPES.items()}
         usual = "regression" if len(labels) == 1 else "multi-class"
         return {"labels": labels, "kind": ours[problem_type] if problem_type else usual}
 
@@ -161,13 +160,13 @@ class Classification(Head):
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the classes from features: [B, D] (or a stack of layers) → [B, K]."""
-        return whole_precision(self.classifier(self.trunk(x)))
+        return to_float32(self.classifier(self.trunk(x)))
 
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """[B, K]."""
         if self.mix is not None or self.lstm is not None or self.config.both_orders is True:
             return super().padded_logits(z_BLD, mask_BL)
-        return whole_precision(self.classifier(self.trunk(pooled_padded(z_BLD, mask_BL, self.config.pool))))
+        return to_float32(self.classifier(self.trunk(pooled_padded(z_BLD, mask_BL, self.config.pool))))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: texts, each counted with the weight of its class."""

@@ -7,30 +7,89 @@
 
 A row is what the head speaks of: a sequence, a word, a token. `rows` says how many each sequence has, so that features
 can be kept and scores put in order without knowing the kind of head. What a head has besides (CRF, spans) is its own.
+
+What all heads of tasks have before their scores: a mix of layers, a dense layer, a norm, dropout.
+
+    x → Σ_l w_l x_l (ELMo) → f(W x + b) → norm → dropout → the head's own scores
+
+Each part is there where the head's settings ask for it. A head *is* a trunk, so that its parameters keep their names:
+``objectives.classification.dense.weight``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
-from larvatus.models.heads.summary import SummaryPool, summary_places
-from larvatus.models.heads.trunk import Trunk
+from larvatus.models.heads.pooling import SummaryPool, summary_places
+from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.nn.layer_mix import LayerMix, LearnedMix, read_layers
 from larvatus.models.objectives.loss import Loss
+
+Dense = Literal["tanh", "gelu", "relu", "none"]
+DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
+
+
+class Trunk(nn.Module):
+    """From features of the encoder to what scores are told from: […, D] → […, width]."""
+
+    def __init__(
+        self,
+        model: EncoderConfig,
+        *,
+        mix: bool | str,
+        dropout: float,
+        dense: Dense = "none",
+        dense_norm: bool = False,
+        read: int | None = None,
+    ) -> None:
+        """`read` is the size of a row of features, where it is not the encoder's."""
+        super().__init__()
+        self.mix = read_layers(mix, layers=model.layers)
+        self.activation = DENSE.get(dense)
+        read = read or model.hidden * (self.mix.wide if self.mix is not None else 1)
+        self.dense = nn.Linear(read, model.hidden, bias=model.biases) if dense != "none" else None
+        self.width = read if self.dense is None else model.hidden
+        """Of what scores are told from."""
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases) if dense_norm else None
+        self.dropout = Dropout(dropout)
+
+    @property
+    def learnt_mix(self) -> LearnedMix | None:
+        """How much it wants of each layer; None where it learns none of that."""
+        return self.mix.learnt if isinstance(self.mix, LayerMix) else None
+
+    def mixed(self, x: Tensor) -> Tensor:
+        """One vector for each row, of a stack of layers too, through dense layer and norm, before dropout."""
+        x_RD: Tensor = self.mix(x) if self.mix is not None else x
+        if self.dense is not None and self.activation is not None:
+            x_RD = self.activation(self.dense(x_RD))
+        return self.norm(x_RD) if self.norm is not None else x_RD
+
+    def trunk(self, x: Tensor) -> Tensor:
+        """The whole way: features of rows [R, D], or [layers, R, D] for a mix → [R, D]."""
+        dropped: Tensor = self.dropout(self.mixed(x))
+        return dropped
+
+
+def to_float32(scores: Tensor) -> Tensor:
+    """Losses are told from scores in float32 (or better), whatever they were computed in."""
+    return scores.float() if scores.dtype == torch.bfloat16 else scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOfFamily:
+class FamilyHead:
     """One kind of head in one family of models, as `transformers` writes it."""
 
     names: Mapping[str, str]
@@ -52,7 +111,7 @@ class HeadConfig(Settings, tag_field="type"):
     """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
     begins_as: ClassVar[str | None] = None
     """The objective of pretraining whose weights it begins with; None: it is new."""
-    families: ClassVar[Mapping[str, HeadOfFamily]] = {}
+    families: ClassVar[Mapping[str, FamilyHead]] = {}
     """By the prefix of their classes (``Bert``): what such a head is there."""
 
     if TYPE_CHECKING:  # what all heads have, each in its own place among its settings
@@ -196,7 +255,7 @@ class Head(Trunk):
         return self
 
 
-def words_of(batch: TrainingBatch[Any]) -> WordTokens[Any]:
+def require_words(batch: TrainingBatch[Any]) -> WordTokens[Any]:
     """The words of a batch for a head that scores words."""
     pieces = batch.tokens.word_tokens
     assert pieces is not None, "the batch has no words"

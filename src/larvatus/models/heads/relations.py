@@ -44,7 +44,7 @@ class RelationsConfig(Settings, path="relations: "):
             raise UsageError(f"relations want one label or more, each named once, not {list(self.labels)}")
 
 
-class Pairs(NamedTuple):
+class SpanPairs(NamedTuple):
     heads: Tensor  # [P]
     tails: Tensor  # [P]
     gaps: Tensor  # [P]
@@ -52,7 +52,7 @@ class Pairs(NamedTuple):
     share: Tensor  # [P] how likely the pair is drawn
 
 
-def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> Pairs:
+def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> SpanPairs:
     """All ordered pairs of two gold spans of the same sequence, within reach of each other."""
     golds_G = torch.repeat_interleave(targets.golds, targets.golds)  # spans of each span's sequence
     begin_G = torch.repeat_interleave(targets.golds.cumsum(0) - targets.golds, targets.golds)
@@ -68,10 +68,10 @@ def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> Pairs:
     sequence = torch.repeat_interleave(torch.arange(len(targets.golds), device=golds_G.device), targets.golds)[heads]
     nothing = torch.bincount(sequence[gold == NONE], minlength=len(targets.golds))[sequence]
     share = torch.where(gold == NONE, (config.negatives / nothing.clamp(min=1)).clamp(max=1.0), 1.0)
-    return Pairs(heads, tails, gap, gold, share)
+    return SpanPairs(heads, tails, gap, gold, share)
 
 
-def pair_size(config: RelationsConfig, targets: WordSpans[Tensor], *, drawn: bool = True) -> float:
+def weighted_pair_count(config: RelationsConfig, targets: WordSpans[Tensor], *, drawn: bool = True) -> float:
     """How many pairs a step learns of, each by its weight and how likely it is drawn; not drawn, all."""
     pairs = gold_pairs(config, targets)
     return config.weight * (float(pairs.share.sum(dtype=torch.float64)) if drawn else len(pairs.gold))
@@ -92,7 +92,7 @@ def relation_loss(
     gold_P = pairs.gold
     if scorer.training:  # drawn as dropout is: the loop seeds torch at every step
         drawn = torch.rand(len(gold_P), device=gold_P.device) < pairs.share
-        pairs = Pairs(*(part[drawn] for part in pairs))
+        pairs = SpanPairs(*(part[drawn] for part in pairs))
     sides_GH = scorer.project(z_WD, targets.first, targets.last, targets.types)
     scores_PK = scorer(sides_GH, pairs.heads, pairs.tails, distances(pairs.gaps))
     total = F.cross_entropy(scores_PK, pairs.gold, reduction="sum")

@@ -31,14 +31,13 @@ from larvatus.core.ranges import (
     Weight,
 )
 from larvatus.core.targets import WordSpans
-from larvatus.models.heads.head import Head, HeadConfig, words_of
-from larvatus.models.heads.relations import RelationsConfig, pair_size, relation_loss
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.heads.head import Head, HeadConfig, require_words
+from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.relations import RelationsConfig, relation_loss, weighted_pair_count
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.relation_scorer import RelationScorer
-from larvatus.models.nn.span_index import SpanIndex
-from larvatus.models.nn.span_scorer import Representation, SpanScorer
-from larvatus.models.nn.word_pool import WordPool, pool_words
+from larvatus.models.nn.span_scorer import Representation, SpanIndex, SpanScorer
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 Decoding = Literal["flat", "nested", "free"]
@@ -129,12 +128,12 @@ class Spans(Head):
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """A vector for each word: [N, D] → [W, D]."""
-        words = words_of(batch)
+        words = require_words(batch)
         return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def index(self, batch: TrainingBatch[Tensor]) -> SpanIndex:
         """The spans of a batch."""
-        words = words_of(batch)
+        words = require_words(batch)
         return SpanIndex.of(words.counts, longest=self.config.longest, starts_B=words.starts)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
@@ -147,12 +146,12 @@ class Spans(Head):
 
         Not drawn, as in evaluation, all count.
         """
-        targets, words = batch.targets[WordSpans], words_of(batch)
+        targets, words = batch.targets[WordSpans], require_words(batch)
         gold = int((targets.last - targets.first < self.config.longest).sum())
         others = span_count(np.asarray(words.counts), np.asarray(words.starts), self.config.longest) - gold
         size = gold + self.config.null_weight * (self.config.negatives if drawn else 1.0) * others
         if self.config.relations is not None:
-            size += pair_size(self.config.relations, targets.map(torch.as_tensor), drawn=drawn)
+            size += weighted_pair_count(self.config.relations, targets.map(torch.as_tensor), drawn=drawn)
         return size
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:

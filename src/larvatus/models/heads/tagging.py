@@ -23,13 +23,12 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import WordTags
 from larvatus.data.text.tag_schemes import Scheme
-from larvatus.models.heads.head import Head, HeadConfig, words_of
-from larvatus.models.heads.trunk import Dense, whole_precision
-from larvatus.models.nn.bilstm import BiLSTM
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.heads.head import Dense, Head, HeadConfig, require_words, to_float32
+from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.word_pool import WordPool, pool_words
+from larvatus.models.nn.lstm import BiLSTM
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 
@@ -108,30 +107,30 @@ class Tagging(Head):
 
     def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
         if learning and not self.config.whole_words:
-            return states.index_select(0, words_of(batch).rows)
+            return states.index_select(0, require_words(batch).rows)
         return super().features(states, batch)
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """A vector for each word: [N, D] → [W, D]."""
-        words = words_of(batch)
+        words = require_words(batch)
         return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the tags of each word from features: [W, D] (or a stack of layers) → [W, K]."""
         x_WD = self.trunk(x)
         if self.lstm is not None:
-            x_WD = self.dropout(self.lstm(x_WD, words_of(batch).counts))
-        return whole_precision(self.classifier(x_WD))
+            x_WD = self.dropout(self.lstm(x_WD, require_words(batch).counts))
+        return to_float32(self.classifier(x_WD))
 
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """[B, L, K]: a word has the scores of its first token."""
         whole = self.mix is None and self.lstm is None and self.crf is None and self.config.pool == "first"
-        return whole_precision(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
+        return to_float32(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
         known = batch.targets[WordTags].tags != IGNORE
-        return float(known.sum() if self.config.whole_words else known[words_of(batch).words].sum())
+        return float(known.sum() if self.config.whole_words else known[require_words(batch).words].sum())
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of whole words, or of subwords where these learn."""
@@ -139,7 +138,7 @@ class Tagging(Head):
         scores = self.logits(x, batch)
         if self.config.whole_words:
             return self.score_loss(scores, targets, accuracy=accuracy)
-        tags_P = targets.tags[words_of(batch).words]
+        tags_P = targets.tags[require_words(batch).words]
         total = F.cross_entropy(scores, tags_P, reduction="sum", ignore_index=IGNORE)
         return self._loss(total, scores, tags_P, accuracy=accuracy)
 

@@ -93,7 +93,7 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser"):
         return f"{', '.join(said)}{more} at the blank of {self.pattern!r}"
 
 
-class Tables(NamedTuple):
+class WordTables(NamedTuple):
     """The words as tensors."""
 
     ids_WM: Tensor
@@ -111,7 +111,7 @@ class Verbaliser(Classification):
         self.config = config
         self.words = MaskedLM(MaskedLMConfig(), model, vocabulary)
         self._encoder: tuple[Encoder, ...] = ()  # in a tuple, so that its weights are not counted as the head's
-        self._tables: dict[torch.device, Tables] = {}
+        self._tables: dict[torch.device, WordTables] = {}
 
     def tie(self, encoder: Encoder) -> None:
         self._encoder = (encoder,)
@@ -151,7 +151,7 @@ class Verbaliser(Classification):
         scores_BK = scores_BW @ self.tables(scores_BW.device).share_WK.to(scores_BW.dtype)
         return scores_BK - scores_BK.new_tensor(self.config.offsets) if self.config.offsets else scores_BK
 
-    def tables(self, device: torch.device) -> Tables:
+    def tables(self, device: torch.device) -> WordTables:
         if device not in self._tables:
             config = self.config
             longest = config.blanks
@@ -159,7 +159,7 @@ class Verbaliser(Classification):
             there = [[1.0] * size + [0.0] * (longest - size) for size in config.sizes]
             counts = [config.owners.count(label) for label in range(len(config.labels))]
             share = [[float(owner == n) / counts[n] for n in range(len(counts))] for owner in config.owners]
-            self._tables[device] = Tables(
+            self._tables[device] = WordTables(
                 torch.tensor(ids, device=device), torch.tensor(there, device=device), torch.tensor(share, device=device)
             )
         return self._tables[device]

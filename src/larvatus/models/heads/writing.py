@@ -21,12 +21,12 @@ from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Count, Temperature, Weight
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
+from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.models.objectives.loss import Loss
 
 
-class WritingConfig(HeadConfig, path="writing: ", tag="writing"):
+class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
     needs: ClassVar = DenoisedText
     begins_as: ClassVar = "denoising"
     labels: ClassVar[tuple[str]] = ("text",)
@@ -51,10 +51,10 @@ class WritingConfig(HeadConfig, path="writing: ", tag="writing"):
         if len(self.parts) not in (0, 2):
             raise UsageError("writing: parts are the names of the two texts of a pair, or nothing")
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> Writing:
+    def build(self, model: EncoderConfig, vocabulary: int) -> TextToText:
         if not isinstance(model, EncoderDecoderConfig):
             raise RecipeError('writing wants a decoder; set model.type = "encoder-decoder"')
-        return Writing(self, model)
+        return TextToText(self, model)
 
     def describe(self) -> str:
         if self.classes:
@@ -69,7 +69,7 @@ class WritingConfig(HeadConfig, path="writing: ", tag="writing"):
     def read_as(self, text: str, pair: str | None) -> str:
         """What the encoder reads.
 
-        >>> WritingConfig(prefix="mnli", parts=("premise", "hypothesis")).read_as("It rains.", "It is wet.")
+        >>> TextToTextConfig(prefix="mnli", parts=("premise", "hypothesis")).read_as("It rains.", "It is wet.")
         'mnli premise: It rains. hypothesis: It is wet.'
         """
         body = text if pair is None else f"{self.parts[0]}: {text} {self.parts[1]}: {pair}"
@@ -92,11 +92,11 @@ class WritingConfig(HeadConfig, path="writing: ", tag="writing"):
         return frozenset()
 
 
-class Writing(Head):
+class TextToText(Head):
     needs = DenoisedText
-    config: WritingConfig
+    config: TextToTextConfig
 
-    def __init__(self, config: WritingConfig, model: EncoderConfig) -> None:
+    def __init__(self, config: TextToTextConfig, model: EncoderConfig) -> None:
         super().__init__(model, mix=False, dropout=0.0)
         self.config = config
         self.denoising = Denoising(DenoisingConfig())  # it has no weights: words are scored by the encoder's vectors
@@ -117,8 +117,8 @@ class Writing(Head):
     def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
         """The decoder's states from which each token is predicted, from the encoder's: [N, D] → [M, D]."""
         encoder, targets = self._encoder[0], batch.targets[DenoisedText]
-        inputs_M = started(targets.ids, targets.lengths, encoder.config.start)
-        return encoder.decode(inputs_M, targets.lengths, Memory(states, batch.tokens.lengths))
+        inputs_M = shift_right(targets.ids, targets.lengths, encoder.config.start)
+        return encoder.decode(inputs_M, targets.lengths, EncoderOutput(states, batch.tokens.lengths))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """Tokens to write."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.layout import Grouped, Layout
-from larvatus.models.nn.attention.sight import FULL, Sight
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.layout import GroupedLayout, TokenLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import FeedForward
 
@@ -66,7 +66,9 @@ class Block(nn.Module):
         self.rows_at_once: int | None = None
         """Rows that go through the feedforward layer together, so that its wider space stays in a cache; None: all."""
 
-    def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask = FULL, rows_N: Tensor | None = None
+    ) -> Tensor:
         """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
         y_ND = self.residual(
             x_ND, lambda x: self.attention(x, layout, sight, rows_N), self.attention_norm, self.dropout, rows_N
@@ -78,12 +80,12 @@ class Block(nn.Module):
         y_ND = self.residual(x_ND, attend, self.attention_norm, self.dropout, None)
         return self._fed(y_ND)
 
-    def at(self, x_ND: Tensor, layout: Layout, sight: Sight, at_B: Tensor) -> Tensor:
+    def at(self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
 
         Where attention has no short way to that, all are computed. Dropout is drawn for what is computed.
         """
-        if not isinstance(layout, Grouped) or not sight.plain or (self.training and self.attention.adapted):
+        if not isinstance(layout, GroupedLayout) or not sight.plain or (self.training and self.attention.adapted):
             all_ND: Tensor = self(x_ND, layout, sight)
             return all_ND.index_select(0, at_B)
         y_BD = self.residual(
@@ -102,6 +104,6 @@ class Block(nn.Module):
             ]
         )
 
-    def attention_weights(self, x_ND: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
+    def attention_weights(self, x_ND: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
         """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""
         return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout, sight)

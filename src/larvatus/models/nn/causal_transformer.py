@@ -6,7 +6,7 @@
 
     x_i = dropout(words[id_i] + positions[i])        no segments, and no norm of the embeddings
 
-What tokens see is data of the attention (`Sight(causal=True)`), so nothing of the block is written twice.
+What tokens see is data of the attention (`AttentionMask(causal=True)`), so nothing of the block is written twice.
 
     >>> from larvatus.core.batch import TokenBatch
     >>> encoder = CausalTransformerConfig(layers=2, hidden=8, heads=2).build(vocabulary=10).eval()
@@ -29,12 +29,12 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.sight import Sight
+from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.block import Block, NormOrder
-from larvatus.models.nn.causal_continuing import CausalContinuing, states_before
+from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.causal_generation import CausalGenerationState, continuation_states
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.stack import BlockStack
 
 
 class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="causal-transformer"):
@@ -132,13 +132,13 @@ class CausalTransformer(BlockStack):
         # the residual stream of pre-norm blocks is never normed inside them
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
 
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[Sight]:
-        return [Sight(causal=True)] * self.depth
+    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
+        return [AttentionMask(causal=True)] * self.depth
 
     def seen(self, length: int) -> int:
         return self.depth * (length + 1) // 2
 
-    # Generating (`models/generation/continuing.py`)
+    # Generating (`models/generation/generator.py`)
 
     closes_prompts = False
     """The text goes on where the prompt ends."""
@@ -148,11 +148,11 @@ class CausalTransformer(BlockStack):
 
     def continuing(
         self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
-    ) -> CausalContinuing:
-        return CausalContinuing(self, prompts, room=room, head=head)
+    ) -> CausalGenerationState:
+        return CausalGenerationState(self, prompts, room=room, head=head)
 
     def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
-        return states_before(self, prompts, continuations)
+        return continuation_states(self, prompts, continuations)
 
 
 class WordsAndPositions(nn.Module):

@@ -8,10 +8,10 @@ what the sequence has less what the model expects (forward–backward), not a wa
 
     crf = CRF(17)
     loss = -crf(emissions_NK, tags_N, lengths_B).mean()
-    tags = crf.viterbi(emissions_NK, lengths_B, allowed=Transitions.of(legal_transitions(labels, scheme)))
+    tags = crf.viterbi(emissions_NK, lengths_B, allowed=AllowedTransitions.of(legal_transitions(labels, scheme)))
 
-A table of what is allowed (`Transitions`) makes all other sequences impossible: at decoding, and in the sum over all
-sequences where it is given there too. `constrained_viterbi` wants nothing else: no learned transitions.
+A table of what is allowed (`AllowedTransitions`) makes all other sequences impossible: at decoding, and in the sum over
+all sequences where it is given there too. `constrained_viterbi` wants nothing else: no learned transitions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.chains import Steps, best_path, forward_backward, pair_posteriors, wide_float
+from larvatus.models.nn.linear_chain import ChainSteps, best_path, forward_backward, pair_posteriors, wide_float
 
 
-class Table(Protocol):
+class TagConstraints(Protocol):
     """What is allowed, as arrays of truth: first tags [K], one tag after another [K, K] (from, to), last tags [K]."""
 
     @property
@@ -40,7 +40,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Transitions:
+class AllowedTransitions:
     """A table as scores, 0 or −inf, on a device. Every length has a sequence that it allows."""
 
     starts: Tensor
@@ -50,7 +50,7 @@ class Transitions:
     """[2, K] tags that an allowed sequence can come to from its start, and from its end."""
 
     @classmethod
-    def of(cls, table: Table, device: torch.device | str | None = None) -> Transitions:
+    def of(cls, table: TagConstraints, device: torch.device | str | None = None) -> AllowedTransitions:
         starts, between, ends = (np.asarray(array, np.bool_) for array in (table.starts, table.transitions, table.ends))
         if between.shape != (len(starts), len(starts)) or ends.shape != starts.shape:
             raise UsageError(
@@ -64,8 +64,8 @@ class Transitions:
         )
         return cls(first, after, last, torch.from_numpy(reachable).to(device))
 
-    def to(self, device: torch.device | str) -> Transitions:
-        return Transitions(
+    def to(self, device: torch.device | str) -> AllowedTransitions:
+        return AllowedTransitions(
             self.starts.to(device), self.transitions.to(device), self.ends.to(device), self.reachable.to(device)
         )
 
@@ -106,14 +106,18 @@ class CRF(nn.Module):
         for parameter in self.parameters():
             parameter.zero_()
 
-    def forward(self, e_NK: Tensor, tags_N: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
+    def forward(
+        self, e_NK: Tensor, tags_N: Tensor, lengths_B: Tensor, *, allowed: AllowedTransitions | None = None
+    ) -> Tensor:
         """[B] log-likelihood of each sequence's tags; of an empty one 0.
 
         Under `allowed`, among the allowed sequences: −inf where the tags are not one of them.
         """
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
-            total_B: Tensor = _LogLikelihood.apply(e_NK, *scores, tags_N, Steps.of(lengths_B, e_NK.device), allowed)  # type: ignore[no-untyped-call]
+            total_B: Tensor = _LogLikelihood.apply(
+                e_NK, *scores, tags_N, ChainSteps.of(lengths_B, e_NK.device), allowed
+            )  # type: ignore[no-untyped-call]
         return total_B
 
     log_likelihood = forward
@@ -122,28 +126,28 @@ class CRF(nn.Module):
         """[B] score(y) of the tags, not normalised."""
         with _plain(e_NK):
             e_NK, (transitions, start, end) = self._scores(e_NK, lengths_B, None)
-            return _score(e_NK, transitions, start, end, tags_N=tags_N, steps=Steps.of(lengths_B, e_NK.device)).to(
+            return _score(e_NK, transitions, start, end, tags_N=tags_N, steps=ChainSteps.of(lengths_B, e_NK.device)).to(
                 e_NK.dtype
             )
 
     @torch.no_grad()
-    def viterbi(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
+    def viterbi(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: AllowedTransitions | None = None) -> Tensor:
         """[N] tags of each sequence's best allowed tag sequence. `score` gives its score."""
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
-            return best_path(_levelled(e_NK), *scores, steps=Steps.of(lengths_B, e_NK.device))
+            return best_path(_levelled(e_NK), *scores, steps=ChainSteps.of(lengths_B, e_NK.device))
 
     @torch.no_grad()
-    def marginals(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
+    def marginals(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: AllowedTransitions | None = None) -> Tensor:
         """[N, K] probability of each tag at each token, over all (allowed) sequences."""
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
             reachable = None if allowed is None else allowed.reachable
-            steps = Steps.of(lengths_B, e_NK.device)
+            steps = ChainSteps.of(lengths_B, e_NK.device)
             return forward_backward(_levelled(e_NK), *scores, steps=steps, reachable_2K=reachable).posterior
 
     def _scores(
-        self, e_NK: Tensor, lengths_B: Tensor, allowed: Transitions | None
+        self, e_NK: Tensor, lengths_B: Tensor, allowed: AllowedTransitions | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Emissions and parameters in float32, or float64 where the emissions are; forbidden ones −inf."""
         e_NK = e_NK if e_NK.dtype == torch.float64 else e_NK.float()
@@ -159,7 +163,7 @@ class CRF(nn.Module):
         return e_NK, scores  # type: ignore[return-value]
 
 
-def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: Transitions) -> Tensor:
+def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: AllowedTransitions) -> Tensor:
     """[N] the allowed tags with the largest sum of emissions: decoding of a tagger that has no CRF.
 
     With log-probabilities of independent tags as emissions, the likeliest allowed sequence.
@@ -167,7 +171,7 @@ def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: Transitions) -
     with torch.no_grad(), _plain(e_NK):
         e_NK = _levelled(e_NK if e_NK.dtype == torch.float64 else e_NK.float())
         scores = (score.to(e_NK.dtype) for score in (allowed.transitions, allowed.starts, allowed.ends))
-        return best_path(e_NK, *scores, steps=Steps.of(lengths_B, e_NK.device))
+        return best_path(e_NK, *scores, steps=ChainSteps.of(lengths_B, e_NK.device))
 
 
 def _plain(x: Tensor) -> torch.autocast:
@@ -180,7 +184,7 @@ def _levelled(e_NK: Tensor) -> Tensor:
     return e_NK - e_NK.amax(-1, keepdim=True)
 
 
-def _score(e_NK: Tensor, t_KK: Tensor, start_K: Tensor, end_K: Tensor, *, tags_N: Tensor, steps: Steps) -> Tensor:
+def _score(e_NK: Tensor, t_KK: Tensor, start_K: Tensor, end_K: Tensor, *, tags_N: Tensor, steps: ChainSteps) -> Tensor:
     """[B] in float64 where the device has it."""
     wide = wide_float(e_NK)
     scores_N = e_NK.gather(1, tags_N[:, None]).squeeze(1).to(wide)
@@ -204,8 +208,8 @@ class _LogLikelihood(torch.autograd.Function):
         start_K: Tensor,
         end_K: Tensor,
         tags_N: Tensor,
-        steps: Steps,
-        allowed: Transitions | None,
+        steps: ChainSteps,
+        allowed: AllowedTransitions | None,
     ) -> Tensor:
         e_NK = _levelled(e_NK)
         reachable = None if allowed is None else allowed.reachable

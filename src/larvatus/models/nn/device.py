@@ -1,10 +1,28 @@
 """From NumPy to tensors on a device. On CUDA the host memory is pinned and the copy runs beside the computation.
 
 batch = on_device(step, torch.device("cuda"))
+
+What the processor of this machine can do, as Linux tells it.
+
+>>> has_bf16() in (True, False)
+True
+
+Sizes held against memory before anything is allocated, and one line where memory runs out all the same.
+
+    check_fits(8 * rows * size, device, what="a beam of 1,000", lower="lower --beam")
+    with saying_what_to_lower("lower --microbatch"): ...
+
+Only what certainly cannot fit is refused: a lower bound of what is needed against all memory and swap there is, what
+a control group or `ulimit -v` leaves of it, or all memory of the GPU.
 """
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +32,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import is_constant
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import LarvatusError, UsageError, is_out_of_memory
 from larvatus.core.ranges import short_repr
 
 B = TypeVar("B", TokenBatch[Any], TrainingBatch[Any])
@@ -54,3 +72,121 @@ def on_device(batch: B, device: torch.device | str) -> B:
 
     moved: B = batch.map(move)
     return moved
+
+
+_INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+_BF16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+@cache
+def _flags() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):  # of x86, of ARM
+            return frozenset(words.split())
+    return frozenset()
+
+
+def has_int8_products() -> bool:
+    """Whether it multiplies numbers of 8 bits and adds them up in 32 (VNNI, AMX, dot products of ARM)."""
+    return bool(_flags() & _INT8)
+
+
+def check_bf16(device: str) -> None:
+    """Refuse bf16 on a CPU that would only imitate it, which is slower than float32."""
+    if device == "cpu" and not has_bf16():
+        raise UsageError("--precision bf16 wants a GPU, or a CPU with bf16 (AVX-512 BF16, AMX); leave it out here")
+
+
+def has_bf16() -> bool:
+    """Whether it multiplies bf16 numbers by itself (AVX-512 BF16, AMX, ARM's BF16)."""
+    return bool(_flags() & _BF16)
+
+
+def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) -> None:
+    """Refuse work that needs more bytes than there are."""
+    if need > (most := memory_of(device)):
+        raise UsageError(
+            f"{what} needs at least {format_bytes(need)}, more than the {format_bytes(most)} of memory here; {lower}"
+        )
+
+
+def memory_of(device: str | torch.device) -> int:
+    """All bytes that a program may ever have here, swap included."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    memory, swap = _total_memory()
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    given = min([memory, *_cgroup_limits()]) + swap  # a group may use swap on top of its memory
+    return given if address_space == resource.RLIM_INFINITY else min(given, address_space)
+
+
+def limit_memory(device: str | torch.device, most: int) -> None:
+    """Have torch say that memory ran out once it holds so many bytes of a GPU; a CPU has no such bound."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
+
+
+@contextmanager
+def explain_out_of_memory(advice: str) -> Iterator[None]:
+    """Turn exhausted memory, of the machine or of a GPU, into one line."""
+    try:
+        yield
+    except LarvatusError:
+        raise
+    except (MemoryError, RuntimeError, OSError) as fault:
+        if not is_out_of_memory(fault):
+            raise
+        raise LarvatusError(f"memory ran out; {advice}") from fault
+
+
+def _total_memory() -> tuple[int, int]:
+    """Bytes of memory and of swap; as good as endless where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
+        return 1024 * kilobytes["MemTotal"], 1024 * kilobytes.get("SwapTotal", 0)
+    except (OSError, ValueError, IndexError, KeyError):
+        return 1 << 62, 0
+
+
+def _cgroup_limits() -> list[int]:
+    """Limits of memory of the control groups that this process is in, of either version."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    limits = []
+    for line in lines:
+        _, kinds, place = (*line.split(":", 2), "", "")[:3]
+        if kinds == "" or "memory" in kinds.split(","):
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            root = Path("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup")
+            inner = root / place.lstrip("/")
+            limits += [
+                _number(folder / name) for folder in (inner, *inner.parents) if root in (folder, *folder.parents)
+            ]
+    return [limit for limit in limits if limit is not None]
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # absent, or "max"
+        return None
+
+
+def format_bytes(count: int) -> str:
+    """Bytes for people.
+
+    >>> format_bytes(5 * 10**9)
+    '5 GB'
+    """
+    for unit, name in ((10**15, "PB"), (10**12, "TB"), (10**9, "GB")):
+        if count >= unit:
+            return f"{count / unit:,.0f} {name}"
+    return f"{count / 10**6:,.0f} MB"

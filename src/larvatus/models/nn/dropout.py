@@ -35,12 +35,12 @@ def hashed_keep(shape: torch.Size, p: float, device: torch.device) -> Tensor:
     random numbers take many times as many operations.
     """
     first, second = torch.randint(-(1 << 31), (1 << 31) - 1, (2, 1), device=device, dtype=torch.int32)
-    x = hashed(torch.arange(shape.numel(), device=device, dtype=torch.int32), first, second)
+    x = hash_integers(torch.arange(shape.numel(), device=device, dtype=torch.int32), first, second)
     keep: Tensor = x >= round(p * (1 << 32)) - (1 << 31)  # a signed number of 32 bits is below this with probability p
     return keep.view(shape)
 
 
-def hashed(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+def hash_integers(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Hash 32-bit integers with two numbers as the seed; different integers have different hashes."""
     x = (x ^ first) * _FACTORS[0]
     x = ((x ^ _logical_shift(x, 16)) * _FACTORS[1]) ^ second
@@ -52,7 +52,7 @@ def _logical_shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
-def draws(module: nn.Module) -> bool:
+def has_dropout(module: nn.Module) -> bool:
     """Whether anything is dropped while a module trains: any of its parts has a share above 0, whatever it calls it.
 
     >>> draws(nn.Sequential(Dropout(0.0))), draws(nn.Sequential(Dropout(0.1)))

@@ -21,15 +21,14 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone
 from larvatus.core.settings import Settings
-from larvatus.models.nn.character_cnn import CharacterCNN
+from larvatus.models.nn.character_cnn import SYMBOLS, CharacterCNN, WordLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.feedforward import Activation
-from larvatus.models.nn.projected_lstm import ProjectedLSTM
+from larvatus.models.nn.lstm import ProjectedLSTM
 from larvatus.models.nn.uncompiled import uncompiled
-from larvatus.models.nn.word_layout import SYMBOLS, WordLayout
 
-LETTERS = 5
+CHARACTERS_PER_WORD = 5
 """Of a word, about: what sizes and costs are reckoned with."""
 
 
@@ -126,7 +125,7 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
     @property
     def kept_numbers(self) -> int:
         """Those of a character, and its share of those of its word."""
-        return sum(self.filters) + 2 * self.layers * 5 * self.inner // (2 * LETTERS)
+        return sum(self.filters) + 2 * self.layers * 5 * self.inner // (2 * CHARACTERS_PER_WORD)
 
     def build(self, vocabulary: int) -> Elmo:
         return Elmo(self, vocabulary)
@@ -135,7 +134,7 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
         raise RecipeError("elmo has no generator; leave out replaced-tokens, or set its generator = 0")
 
 
-class BothWays(nn.Module):
+class BidirectionalLayer(nn.Module):
     """A layer: an LSTM for each direction."""
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -162,7 +161,7 @@ class Elmo(Encoder):
         self.characters = CharacterCNN(
             symbol=config.symbol, filters=config.filters, highways=config.highways, out=config.word_width
         )
-        self.layers = nn.ModuleList(BothWays(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(BidirectionalLayer(config) for _ in range(config.layers))
         self.softmax = WordSoftmax(vocabulary, config.word_width)
         self.dropout = Dropout(config.dropout)
 
@@ -179,7 +178,7 @@ class Elmo(Encoder):
         """Filters for each character; highways and LSTMs for each word."""
         kernels = sum(width * self.config.symbol * count for width, count in enumerate(self.config.filters, start=1))
         words = self.config.least_weights(0) - kernels
-        return 6 * (kernels + words // LETTERS)
+        return 6 * (kernels + words // CHARACTERS_PER_WORD)
 
     @uncompiled
     def forward(

@@ -7,21 +7,52 @@
 Objectives, heads, embed, probe, cloze and bundle know this and no more; `encoder.py` names the encoders there are.
 What not every encoder can do (attention weights, shared embeddings) is refused by those that cannot, in one line.
 N tokens in the flat batch, D hidden size, V vocabulary, L layers, H heads.
+
+Activation checkpointing (Chen et al. 2016, *Training deep nets with sublinear memory cost*), a layer at a time.
+
+    set_recomputing(network, True)          # every encoder in it: what reads, what writes, a generator
+    states = encoder(batch)                 # a layer keeps its input alone; the backward pass computes the rest again
+
+The same numbers come out to the bit: dropout draws from torch's generators, whose states are kept with each layer's
+input and put back before it is computed again, and the graph that gradients flow through is that of the first pass.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.models.nn.feedforward import Activation
-from larvatus.models.nn.recompute import Recomputes
+
+T = TypeVar("T")
+
+
+class ActivationCheckpointing(nn.Module):
+    """A module made of layers, which may be computed again in the backward pass."""
+
+    recomputes: bool = False
+    """Whether they are, instead of keeping what they leave."""
+
+    def layer(self, apply: Callable[..., T], *inputs: Any, **more: Any) -> T:
+        """What a layer makes of its inputs; the first is a tensor."""
+        if not (self.recomputes and torch.is_grad_enabled()):
+            return apply(*inputs, **more)
+        result: T = checkpoint(apply, *inputs, use_reentrant=False, **more)
+        return result
+
+
+def set_activation_checkpointing(module: nn.Module, recomputes: bool) -> None:
+    """Whether all that stands in a module keeps what its layers leave, or computes it again."""
+    for part in module.modules():
+        if isinstance(part, ActivationCheckpointing):
+            part.recomputes = recomputes
 
 
 class ModelConfig(Protocol):
@@ -85,7 +116,7 @@ class ModelConfig(Protocol):
         """A smaller one over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
 
 
-class Encoder(Recomputes, ABC):
+class Encoder(ActivationCheckpointing, ABC):
     config: ModelConfig
 
     @property

@@ -25,17 +25,23 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.models.nn.attention.crossing import attended, within
-from larvatus.models.nn.attention.layout import Grouped
-from larvatus.models.nn.attention.sight import Sight
-from larvatus.models.nn.decoder_cache import Writing
-from larvatus.models.nn.decoder_stack import DecoderStack, Memory
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.cross_attention import cross_attention_weights, self_groups
+from larvatus.models.nn.attention.layout import GroupedLayout
+from larvatus.models.nn.decoder_generation import DecoderGenerationState
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
-from larvatus.models.nn.encoder_decoder_block import Distances, EncoderDecoderBlock, WordVectors, norm_of
-from larvatus.models.nn.encoder_decoder_settings import EncoderDecoderSettings
+from larvatus.models.nn.encoder_decoder_layers import (
+    DecoderStack,
+    EncoderDecoderBlock,
+    EncoderDecoderSettings,
+    EncoderOutput,
+    ScaledEmbedding,
+    SharedRelativeBias,
+    build_norm,
+)
 
-__all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Memory", "started"]
+__all__ = ["EncoderDecoder", "EncoderDecoderConfig", "EncoderOutput", "shift_right"]
 
 DECODED = 0.25
 """Tokens that the decoder writes for each that the encoder reads, about: span corruption at 15% in spans of 3."""
@@ -58,16 +64,16 @@ class EncoderDecoderConfig(EncoderDecoderSettings, tag_field="type", tag="encode
 class EncoderDecoder(Encoder):
     config: EncoderDecoderConfig
     closes_prompts = True
-    """A prompt is a finished text, which the encoder reads (`models/generation/continuing.py`)."""
+    """A prompt is a finished text, which the encoder reads (`models/generation/generator.py`)."""
 
     def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.words = WordVectors(vocabulary, config.hidden, deviation=1.0)
-        self.output = None if config.tied else WordVectors(vocabulary, config.hidden, deviation=config.hidden**-0.5)
+        self.words = ScaledEmbedding(vocabulary, config.hidden, deviation=1.0)
+        self.output = None if config.tied else ScaledEmbedding(vocabulary, config.hidden, deviation=config.hidden**-0.5)
         self.blocks = nn.ModuleList(EncoderDecoderBlock(config, cross=False) for _ in range(config.layers))
-        self.relative = Distances(config, bidirectional=True)
-        self.final_norm = norm_of(config)
+        self.relative = SharedRelativeBias(config, bidirectional=True)
+        self.final_norm = build_norm(config)
         self.decoder = DecoderStack(config)
         self.dropout = Dropout(config.dropout)
 
@@ -98,10 +104,10 @@ class EncoderDecoder(Encoder):
         limit: int | None = None,
         kept_LH: Tensor | None = None,
     ) -> Tensor | list[Tensor]:
-        layout: Grouped = Grouped.of(batch.lengths)
+        layout: GroupedLayout = GroupedLayout.of(batch.lengths)
         device = batch.ids.device
-        itself, top = within(layout, padded=device.type == "cuda", device=device), self.depth
-        sight = Sight(bias=self.relative.table(self._longest(batch.lengths, limit)))
+        itself, top = self_groups(layout, padded=device.type == "cuda", device=device), self.depth
+        sight = AttentionMask(bias=self.relative.table(self._longest(batch.lengths, limit)))
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         wanted = [top] if layers is None else layers
         states = {0: x_MD} if 0 in wanted else {}
@@ -116,15 +122,15 @@ class EncoderDecoder(Encoder):
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Of the encoder's layers. A path of its own, beside `forward`: no fused kernel gives the weights."""
-        layout: Grouped = Grouped.of(batch.lengths)
-        itself = within(layout)
-        sight = Sight(bias=self.relative.table(self._longest(batch.lengths, None)))
+        layout: GroupedLayout = GroupedLayout.of(batch.lengths)
+        itself = self_groups(layout)
+        sight = AttentionMask(bias=self.relative.table(self._longest(batch.lengths, None)))
         order = torch.argsort(batch.lengths, stable=True).tolist()
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         for block in self.blocks:
             block = cast(EncoderDecoderBlock, block)
             h_MD, layer = block.attention_norm(x_MD), block.attention
-            weights = attended(layer.queries(h_MD), layer.keys_and_values(h_MD), itself, sight)
+            weights = cross_attention_weights(layer.queries(h_MD), layer.keys_and_values(h_MD), itself, sight)
             by_sequence = dict(zip(order, weights, strict=True))
             yield [by_sequence[number] for number in range(len(order))]
             x_MD = block(x_MD, itself, sight)
@@ -138,10 +144,10 @@ class EncoderDecoder(Encoder):
 
     # The decoder
 
-    def decode(self, ids_N: Tensor, lengths_B: Tensor, memory: Memory) -> Tensor:
+    def decode(self, ids_N: Tensor, lengths_B: Tensor, memory: EncoderOutput) -> Tensor:
         """The decoder's states [N, D], from which the word vectors say what comes after each token.
 
-        `ids` are the tokens that it reads, the start token first (`started`).
+        `ids` are the tokens that it reads, the start token first (`shift_right`).
         """
         states_ND: Tensor = self.decoder(self.words(ids_N), lengths_B, memory)
         return states_ND
@@ -163,10 +169,12 @@ class EncoderDecoder(Encoder):
             ]
         ]
 
-    def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]) -> Writing:
-        """The prompts read, the decoder at its start token (`models/generation/continuing.py`)."""
-        memory = Memory(cast(Tensor, self(prompts)), prompts.lengths)
-        return Writing(self.decoder, self.words, memory, room=room, head=head)
+    def continuing(
+        self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+    ) -> DecoderGenerationState:
+        """The prompts read, the decoder at its start token (`models/generation/generator.py`)."""
+        memory = EncoderOutput(cast(Tensor, self(prompts)), prompts.lengths)
+        return DecoderGenerationState(self.decoder, self.words, memory, room=room, head=head)
 
     def predicting(
         self,
@@ -176,8 +184,8 @@ class EncoderDecoder(Encoder):
         limit: int | None = None,
     ) -> Tensor:
         """The state [N, D] from which each token of the continuations is predicted, all in one pass."""
-        memory = Memory(cast(Tensor, self(prompts, limit=limit)), prompts.lengths)
-        inputs_N = started(continuations.ids, continuations.lengths, self.config.start)
+        memory = EncoderOutput(cast(Tensor, self(prompts, limit=limit)), prompts.lengths)
+        inputs_N = shift_right(continuations.ids, continuations.lengths, self.config.start)
         return self.decode(inputs_N, continuations.lengths, memory)
 
     def room_after(self, length: int) -> int:
@@ -215,7 +223,7 @@ class EncoderDecoder(Encoder):
         return longest
 
 
-def started(ids_N: Tensor, lengths_B: Tensor, start: int) -> Tensor:
+def shift_right(ids_N: Tensor, lengths_B: Tensor, start: int) -> Tensor:
     """What the decoder reads to predict these tokens: the start token, then all but the last of each sequence.
 
     >>> started(torch.tensor([5, 6, 1, 7, 1]), torch.tensor([3, 2]), 0).tolist()

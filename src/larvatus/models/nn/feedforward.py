@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, serves
+from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, supports_fused_feedforward
 
 Activation = Literal["gelu", "gelu-tanh", "relu"]
 
@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
         return self.activation(inner) * gate
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        if self.activation is F.gelu and serves(x_ND, self.up, self.down, gated=self.gated):
+        if self.activation is F.gelu and supports_fused_feedforward(x_ND, self.up, self.down, gated=self.gated):
             fused = gate_fused if self.gated else feed_fused
             return fused(x_ND, self.up, self.down)
         y_ND: Tensor = self.down(self.inner(x_ND))

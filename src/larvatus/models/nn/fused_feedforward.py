@@ -24,7 +24,7 @@ ROWS_GATED = 16
 """Rows of a block backward, gated."""
 
 
-def serves(x_ND: Tensor, up: nn.Module, down: nn.Module, *, gated: bool = False) -> bool:
+def supports_fused_feedforward(x_ND: Tensor, up: nn.Module, down: nn.Module, *, gated: bool = False) -> bool:
     """Whether the operation may stand for two layers: in mixed precision, where nothing else was added to them."""
     return (
         TRITON

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.cpu import has_int8_products
+from larvatus.models.nn.device import has_int8_products
 from larvatus.models.nn.linear import full_weight
 
 ROWS = 512

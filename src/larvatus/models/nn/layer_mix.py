@@ -34,10 +34,10 @@ FORMS = "all, last4, concat4, or the number of a layer (0: the embeddings, -1: t
 
 
 @dataclass(frozen=True)
-class LearntMix:
+class LearnedMix:
     """What a task has learnt to want of each layer.
 
-    >>> print(LearntMix(shares=(0.2, 0.5, 0.3), scale=1.5))
+    >>> print(LearnedMix(shares=(0.2, 0.5, 0.3), scale=1.5))
     mix of layers: embeddings 0.200 · layer 1 0.500 · layer 2 0.300 (γ 1.500)
     """
 
@@ -81,10 +81,10 @@ class LayerMix(nn.Module):
         self.scale.fill_(1.0)
 
     @property
-    def learnt(self) -> LearntMix:
+    def learnt(self) -> LearnedMix:
         """How much it takes of each layer it reads, the lowest first; they sum to 1."""
         shares = torch.softmax(self.scores.detach().double(), 0).tolist()
-        return LearntMix(shares=tuple(shares), scale=float(self.scale.detach()), layers=self.layers)
+        return LearnedMix(shares=tuple(shares), scale=float(self.scale.detach()), layers=self.layers)
 
     def forward(self, states: Tensor) -> Tensor:
         """[layers, …, D] → […, D]."""

@@ -26,7 +26,7 @@ from larvatus.core.ranges import DropoutRate, Factor, Size
 from larvatus.core.settings import Settings
 from larvatus.models.nn.block import Block
 from larvatus.models.nn.linear import LoRALinear, LowRank
-from larvatus.models.nn.xlnet_block import XLNetBlock
+from larvatus.models.nn.xlnet_layers import XLNetBlock
 
 Target = Literal["query", "key", "value", "out", "up", "down"]
 TARGETS: tuple[Target, ...] = get_args(Target)

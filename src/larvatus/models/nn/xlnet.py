@@ -33,13 +33,12 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 from larvatus.core.settings import Settings
-from larvatus.models.nn.attention.relative import Surroundings, sinusoids
-from larvatus.models.nn.attention.streams import Streams
+from larvatus.models.nn.attention.relative_attention import RelativeContext, sinusoids
+from larvatus.models.nn.attention.streams import StreamLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.feedforward import Activation
-from larvatus.models.nn.segment_memory import Halves, Memory
-from larvatus.models.nn.xlnet_block import XLNetBlock
+from larvatus.models.nn.xlnet_layers import SegmentMemory, SequenceHalves, XLNetBlock
 
 
 class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="xlnet"):
@@ -189,8 +188,8 @@ class XLNet(Encoder):
         return restored[self.depth] if layers is None else [restored[layer] for layer in layers]
 
     def with_memory(
-        self, batch: TokenBatch[Tensor], memory: Memory | None = None, *, limit: int | None = None
-    ) -> tuple[Tensor, Memory]:
+        self, batch: TokenBatch[Tensor], memory: SegmentMemory | None = None, *, limit: int | None = None
+    ) -> tuple[Tensor, SegmentMemory]:
         """The last layer's vectors of segments that go on from those before, and what the next ones may remember.
 
         As many states are remembered as the settings say (`memory`), or as a sequence may have where they say none.
@@ -198,7 +197,7 @@ class XLNet(Encoder):
         around = self._around(batch, memory=memory, limit=limit)
         states = self._content(batch, around, range(self.depth + 1), memory=memory)
         read = [around.streams.tokens.restore(states[layer]) for layer in range(self.depth + 1)]
-        kept = Memory.of(read[:-1], batch.lengths, keep=self._keeps, before=memory)
+        kept = SegmentMemory.of(read[:-1], batch.lengths, keep=self._keeps, before=memory)
         return self._last_dropout(read[-1]), kept
 
     @property
@@ -209,10 +208,10 @@ class XLNet(Encoder):
     def _content(
         self,
         batch: TokenBatch[Tensor],
-        around: Surroundings,
+        around: RelativeContext,
         wanted: Sequence[int],
         *,
-        memory: Memory | None = None,
+        memory: SegmentMemory | None = None,
         kept_LH: Tensor | None = None,
     ) -> dict[int, Tensor]:
         """The states of the layers asked for, in the order of the groups."""
@@ -243,11 +242,11 @@ class XLNet(Encoder):
         its own tokens, and the second sees what is remembered of the first, the predicted tokens too."""
         if not self.config.memory:
             return self.two_streams(batch, order_N, places_M, limit=limit)
-        halves = Halves.of(batch, order_N, places_M)
+        halves = SequenceHalves.of(batch, order_N, places_M)
         limit = None if limit is None else (limit + 1) // 2
         first, second = halves.first, halves.second
         early, read = self._queries(first.tokens, first.order, first.places, limit=limit, content=True)
-        memory = Memory.of(read, first.tokens.lengths, keep=self._keeps)
+        memory = SegmentMemory.of(read, first.tokens.lengths, keep=self._keeps)
         late, _ = self._queries(second.tokens, second.order, second.places, memory=memory, limit=limit)
         return torch.cat([early, late]).index_select(0, halves.back)
 
@@ -257,7 +256,7 @@ class XLNet(Encoder):
         order_N: Tensor,
         places_M: Tensor,
         *,
-        memory: Memory | None = None,
+        memory: SegmentMemory | None = None,
         limit: int | None = None,
         content: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
@@ -283,10 +282,10 @@ class XLNet(Encoder):
         *,
         order_N: Tensor | None = None,
         places_M: Tensor | None = None,
-        memory: Memory | None = None,
+        memory: SegmentMemory | None = None,
         limit: int | None = None,
         padded: bool | None = None,
-    ) -> Surroundings:
+    ) -> RelativeContext:
         """What all layers are told of the tokens."""
         if memory is not None and (len(memory.lengths) != batch.count or len(memory.states) != self.depth):
             raise UsageError(
@@ -294,7 +293,7 @@ class XLNet(Encoder):
                 f"sequences are read by {self.depth} layers; give each batch the memory of the one before"
             )
         remembered = None if memory is None else memory.lengths
-        streams = Streams.of(batch.lengths, places=places_M, remembered=remembered, padded=padded)
+        streams = StreamLayout.of(batch.lengths, places=places_M, remembered=remembered, padded=padded)
         longest = streams.longest if limit is None else limit
         if longest > self.config.max_positions:
             raise UsageError(
@@ -302,7 +301,7 @@ class XLNet(Encoder):
                 f"cut the text into windows of {self.config.max_positions}"
             )
         reach = max(0, longest - 1 + (0 if memory is None else self._keeps))  # the same for all batches of a run
-        return Surroundings(
+        return RelativeContext(
             streams=streams,
             distances_ED=self.embeddings.dropout(sinusoids(reach, -longest, self.width, batch.ids.device)),
             reach=reach,
@@ -357,6 +356,6 @@ class XLNet(Encoder):
         return 6 * blocks + 12 * self.config.hidden * seen * self.config.layers
 
 
-def _past(memory: Memory | None, layer: int, around: Surroundings) -> Tensor | None:
+def _past(memory: SegmentMemory | None, layer: int, around: RelativeContext) -> Tensor | None:
     """What a layer remembers, in the order of the groups."""
     return None if memory is None else around.streams.memory.arrange(memory.states[layer])

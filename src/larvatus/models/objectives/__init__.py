@@ -2,12 +2,16 @@
 
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
+from larvatus.models.objectives.loss import CustomForward, Loss, WordObjective, weighted_sum
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
-from larvatus.models.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
+from larvatus.models.objectives.sentence_pairs import (
+    NextSentence,
+    NextSentenceConfig,
+    SentenceOrder,
+    SentenceOrderConfig,
+)
 from larvatus.models.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.models.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
@@ -15,6 +19,7 @@ __all__ = [
     "BackwardLMConfig",
     "CausalLM",
     "CausalLMConfig",
+    "CustomForward",
     "Denoising",
     "DenoisingConfig",
     "ForwardLMConfig",
@@ -25,8 +30,6 @@ __all__ = [
     "NextSentenceConfig",
     "PermutationLM",
     "PermutationLMConfig",
-    "PredictsWords",
-    "ReadsBatch",
     "ReplacedTokensConfig",
     "ReplacedTokensHead",
     "SentenceOrder",
@@ -34,5 +37,6 @@ __all__ = [
     "SpanBoundary",
     "SpanBoundaryConfig",
     "WordLM",
-    "combine",
+    "WordObjective",
+    "weighted_sum",
 ]

@@ -21,9 +21,9 @@ from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
-from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Memory, started
+from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 
@@ -62,8 +62,8 @@ class Denoising(nn.Module):
         """The decoder's states, from which each token is predicted: [M, D]."""
         assert isinstance(encoder, EncoderDecoder), "build refuses others"
         targets: DenoisedText[Tensor] = batch.targets[DenoisedText]
-        memory = Memory(cast(Tensor, encoder(batch.tokens, limit=limit)), batch.tokens.lengths)
-        inputs_M = started(targets.ids, targets.lengths, encoder.config.start)
+        memory = EncoderOutput(cast(Tensor, encoder(batch.tokens, limit=limit)), batch.tokens.lengths)
+        inputs_M = shift_right(targets.ids, targets.lengths, encoder.config.start)
         return encoder.decode(inputs_M, targets.lengths, memory)
 
     def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:

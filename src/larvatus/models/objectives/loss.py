@@ -22,7 +22,7 @@ from larvatus.models.nn.encoder import Encoder, EncoderConfig
 
 
 @runtime_checkable
-class PredictsWords(Protocol):
+class WordObjective(Protocol):
     """Settings of an objective that predicts words of the vocabulary: how many are to be expected."""
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
@@ -30,7 +30,7 @@ class PredictsWords(Protocol):
 
 
 @runtime_checkable
-class ChecksModel(Protocol):
+class RestrictsModel(Protocol):
     """Settings of an objective that not every encoder can be trained on."""
 
     def check(self, model: EncoderConfig) -> None:
@@ -38,7 +38,7 @@ class ChecksModel(Protocol):
 
 
 @runtime_checkable
-class ReadsBatch(Protocol):
+class CustomForward(Protocol):
     """An objective that reads the batch in its own way, not from the encoder's layers: by a decoder, say."""
 
     def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
@@ -68,7 +68,7 @@ class Loss:
         return None if self.correct is None else self.correct / self.count.clamp(min=1)
 
 
-def combine(losses: Mapping[str, Loss], counts: Mapping[str, float]) -> Tensor:
+def weighted_sum(losses: Mapping[str, Loss], counts: Mapping[str, float]) -> Tensor:
     """The number to call `backward` on, for one microbatch of a step in which `counts` predictions are made in all."""
     parts = [loss.total * (loss.weight / max(counts[name], 1.0)) for name, loss in losses.items()]
     return torch.stack(parts).sum()

@@ -23,9 +23,9 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share, Weight
 from larvatus.core.settings import Settings
-from larvatus.models.nn.buckets import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 
@@ -78,7 +78,7 @@ class ReplacedTokensHead(nn.Module):
         return loss
 
 
-def replaced(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:
+def replace_tokens(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:
     """The text with a sample for each hidden token, and which tokens are now others than before."""
     masked, targets = batch.targets[MaskedTokens], batch.targets[ReplacedTokens]
     size = batch.tokens.size

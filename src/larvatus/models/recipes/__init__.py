@@ -1,16 +1,15 @@
 """Recipes: the schema, and one TOML file per published system (`larvatus recipes`, `larvatus recipes show bert`)."""
 
-from larvatus.models.recipes.reading import (
+from larvatus.models.recipes.files import (
     edited_recipe,
+    parse_recipe,
     read_recipe,
     recipe_names,
-    recipe_of,
     recipe_table,
     recipe_text,
+    recipe_toml,
 )
-from larvatus.models.recipes.recipe import SIZES, Recipe
-from larvatus.models.recipes.training import OptimizerConfig, Phase, ScheduleConfig, steps_of_phases
-from larvatus.models.recipes.writing import recipe_toml
+from larvatus.models.recipes.recipe import SIZES, OptimizerConfig, Phase, Recipe, ScheduleConfig, steps_of_phases
 
 __all__ = [
     "SIZES",
@@ -19,9 +18,9 @@ __all__ = [
     "Recipe",
     "ScheduleConfig",
     "edited_recipe",
+    "parse_recipe",
     "read_recipe",
     "recipe_names",
-    "recipe_of",
     "recipe_table",
     "recipe_text",
     "recipe_toml",

@@ -32,7 +32,7 @@ from larvatus.data.labelled.records import QuestionExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.words import is_space, segment_words
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads import Answering, AnsweringConfig
+from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.read.windows import Windows
@@ -97,7 +97,7 @@ def _log_sum(x: Doubles) -> float:
 
 
 def decode(
-    asked: Asked, scores_N2: Floats, config: AnsweringConfig, decoding: Decoding = Decoding()
+    asked: Asked, scores_N2: Floats, config: QuestionAnsweringConfig, decoding: Decoding = Decoding()
 ) -> Iterator[Found]:
     """The best spans for each question."""
     longest = decoding.longest or config.longest
@@ -151,7 +151,9 @@ def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:
     return np.asarray(seen[passage.spans[:, 1]] > seen[passage.spans[:, 0]])
 
 
-def spans_of(passage: Alignment, decoded: Found, config: AnsweringConfig, top: int = 1) -> tuple[AnswerSpan, ...]:
+def spans_of(
+    passage: Alignment, decoded: Found, config: QuestionAnsweringConfig, top: int = 1
+) -> tuple[AnswerSpan, ...]:
     """The best spans with their characters and probabilities, each text of the passage once."""
     total = float(np.logaddexp(decoded.total, decoded.null / config.temperature)) if config.null else decoded.total
     made: dict[tuple[int, int], AnswerSpan] = {}
@@ -192,14 +194,16 @@ def _words(text: str) -> Ints:
     return segment_words(text)
 
 
-def null_score(decoded: Found, config: AnsweringConfig) -> float | None:
+def null_score(decoded: Found, config: QuestionAnsweringConfig) -> float | None:
     """By how much no answer is ahead of the best span."""
     if not config.null:
         return None
     return decoded.null - decoded.spans[0][0] if decoded.spans else float("inf")
 
 
-def chosen_text(passage: Alignment, decoded: Found, config: AnsweringConfig, threshold: float | None = None) -> str:
+def chosen_text(
+    passage: Alignment, decoded: Found, config: QuestionAnsweringConfig, threshold: float | None = None
+) -> str:
     """The answer alone; empty for none."""
     against = null_score(decoded, config)
     if against is not None and against > (config.threshold if threshold is None else threshold):
@@ -208,9 +212,9 @@ def chosen_text(passage: Alignment, decoded: Found, config: AnsweringConfig, thr
     return spans[0].text if spans else ""
 
 
-def answerer_of(model: Network, name: str = "the model") -> Answering:
+def answerer_of(model: Network, name: str = "the model") -> QuestionAnswering:
     """The head of a model that answers questions."""
-    return head_as(model, Answering, "answer questions", name)
+    return head_as(model, QuestionAnswering, "answer questions", name)
 
 
 def answer(

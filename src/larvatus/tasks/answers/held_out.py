@@ -24,7 +24,7 @@ from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads import AnsweringConfig
+from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (
     Decoding,
@@ -65,11 +65,11 @@ class HeldOutQuestions:
         """Frozen or not, the encoder is run each time: the vectors of all tokens would fill a disk."""
         return self
 
-    def found(self, model: Network, scoring: Scoring) -> tuple[AnsweringConfig, list[Found]]:
+    def found(self, model: Network, scoring: Scoring) -> tuple[QuestionAnsweringConfig, list[Found]]:
         scores = score_sequences(model, self.asked.sequences, scoring)
         return self._decoded(model, scores)
 
-    def _decoded(self, model: Network, scores: Floats) -> tuple[AnsweringConfig, list[Found]]:
+    def _decoded(self, model: Network, scores: Floats) -> tuple[QuestionAnsweringConfig, list[Found]]:
         head = answerer_of(model)
         return head.config, list(decode(self.asked, scores, head.config, self.decoding))
 
@@ -84,7 +84,7 @@ class HeldOutQuestions:
         config, decoded = self.found(model, scoring)
         return self.texts(decoded, config, self.decoding.threshold)
 
-    def texts(self, decoded: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
+    def texts(self, decoded: list[Found], config: QuestionAnsweringConfig, threshold: float | None) -> list[str]:
         both = zip(self.asked.passages, decoded, strict=True)
         return [chosen_text(passage, answer, config, threshold) for passage, answer in both]
 
@@ -107,11 +107,11 @@ class HeldOutQuestions:
         exact, f1 = np.mean(scored, axis=0).tolist()
         return {"f1": f1, "exact-match": exact}
 
-    def against(self, decoded: list[Found], config: AnsweringConfig) -> list[float]:
+    def against(self, decoded: list[Found], config: QuestionAnsweringConfig) -> list[float]:
         """By how much no answer is ahead of the best span, of each question."""
         return [float(null_score(answer, config) or 0.0) for answer in decoded]
 
-    def best(self, decoded: list[Found], config: AnsweringConfig, metric: str = "f1") -> BestThreshold:
+    def best(self, decoded: list[Found], config: QuestionAnsweringConfig, metric: str = "f1") -> BestThreshold:
         """The threshold of no answer that gives these questions the highest F1, or exact match."""
         texts = self.texts(decoded, config, float("inf"))
         against = {str(n): value for n, value in enumerate(self.against(decoded, config))}
@@ -151,7 +151,7 @@ class HeldOutQuestions:
         return _fitted(cases, config)
 
 
-def _fitted(cases: Sequence[tuple[Any, float, float]], config: AnsweringConfig) -> Calibration:
+def _fitted(cases: Sequence[tuple[Any, float, float]], config: QuestionAnsweringConfig) -> Calibration:
     """From the scores of passages, of the right span of each and of no answer."""
     if not cases:
         return Calibration()
@@ -196,7 +196,7 @@ def _lowest(function: Callable[[float], float], low: float, high: float, *, clos
     return (low + high) / 2
 
 
-def metric_of_answers(config: AnsweringConfig, asked: str | None = None) -> str:
+def metric_of_answers(config: QuestionAnsweringConfig, asked: str | None = None) -> str:
     known = WITH_NULL if config.null else METRICS
     return known[0] if asked is None else known_metric(asked, known)
 

@@ -14,7 +14,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import Dataset, QuestionExample
-from larvatus.models.heads import AnsweringConfig
+from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.tasks.answers.answer import Decoding, words_at
 from larvatus.tasks.answers.passages import EmptyWindows
 
@@ -50,7 +50,7 @@ class AnswerOptions(Settings):
 
 def answering_head(
     train: Dataset[QuestionExample], options: AnswerOptions, *, natural: Mapping[str, Any]
-) -> AnsweringConfig:
+) -> QuestionAnsweringConfig:
     """The head that the questions ask for."""
     impossible = sum(example.impossible for example in train)
     if len(train) == impossible:
@@ -63,7 +63,7 @@ def answering_head(
         )
     settings = dict(natural) if options.dropout is None else {**natural, "dropout": options.dropout}
     whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
-    return AnsweringConfig(
+    return QuestionAnsweringConfig(
         null=null,
         longest=options.longest,
         whole_words=whole,

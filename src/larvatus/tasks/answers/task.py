@@ -19,8 +19,8 @@ from larvatus.data.labelled.squad import TABLES, read_questions
 from larvatus.data.labelled.tables import ending
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
-from larvatus.models.heads import AnsweringConfig
+from larvatus.models.bundle.new_heads import default_head_settings
+from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
@@ -43,7 +43,7 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
     title = "Answer questions from passages."
     models = "models that answer"
     Options = AnswerOptions
-    Head = AnsweringConfig
+    Head = QuestionAnsweringConfig
     Reading = QuestionFiles
     Inputs = TextOrPair
     defaults = Usual(1e-4, 1.0, 1_500)
@@ -77,10 +77,10 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
                 raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
         return train, dev
 
-    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskJob) -> AnsweringConfig:
+    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskJob) -> QuestionAnsweringConfig:
         asked = self.options(job)
         options = mixed(asked, bundle, instead=bool(asked.layers or asked.lstm))
-        config = answering_head(train, options, natural=natural_head(bundle, "answering"))
+        config = answering_head(train, options, natural=default_head_settings(bundle, "answering"))
         if not config.whole_words:
             job.say("answers may begin and end inside words, as those of the training examples do")
         return config
@@ -89,7 +89,7 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return dataclasses.replace(job.windows(bundle), overlap=self.options(job).overlap)
 
     def learn(
-        self, bundle: Bundle, train: Dataset[QuestionExample], config: AnsweringConfig, job: TaskJob
+        self, bundle: Bundle, train: Dataset[QuestionExample], config: QuestionAnsweringConfig, job: TaskJob
     ) -> AskedAndAnswered:
         asked = encode_questions(bundle, train.examples, self._windows(bundle, job))
         data = with_answers(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
@@ -97,7 +97,13 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return data
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[QuestionExample], config: AnsweringConfig, job: TaskJob, *, train: Any
+        self,
+        bundle: Bundle,
+        dev: Dataset[QuestionExample],
+        config: QuestionAnsweringConfig,
+        job: TaskJob,
+        *,
+        train: Any,
     ) -> HeldOutQuestions:
         metric = metric_of_answers(config, job.metric)
         windows, options = self._windows(bundle, job), self.options(job)

@@ -18,7 +18,7 @@ from larvatus.core.batch import TrainingBatch, edges, ranges
 from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.targets import ChoiceTargets
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.choosing import Choosing
+from larvatus.models.heads.multiple_choice import MultipleChoice
 from larvatus.models.network import Network
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.classify.classify import Merge, merged
@@ -92,9 +92,9 @@ def encode_choices(bundle: Bundle, examples: Sequence[ChoiceExample], windows: W
     )
 
 
-def chooser_of(model: Network, name: str = "the model") -> Choosing:
+def chooser_of(model: Network, name: str = "the model") -> MultipleChoice:
     """The head of a model that chooses endings."""
-    return head_as(model, Choosing, "choose endings", name)
+    return head_as(model, MultipleChoice, "choose endings", name)
 
 
 def ending_scores(model: Network, data: Choices, scoring: Scoring, merge: Merge = "mean") -> Floats:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from larvatus.core.ranges import DropoutRate
 from larvatus.core.settings import Settings
-from larvatus.models.heads.choosing import ChoosingConfig
-from larvatus.models.heads.trunk import Dense
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 
 
 class ChooseOptions(Settings):
@@ -27,10 +27,10 @@ class ChooseOptions(Settings):
     """Read a learned mix of all layers; default: with ELMo."""
 
 
-def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> ChoosingConfig:
+def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> MultipleChoiceConfig:
     """`natural` is what the model's family has: its layer before the score and its way of pooling."""
     asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
     settings: dict[str, Any] = {**natural, **{name: value for name, value in asked.items() if value is not None}}
     if settings.get("dense") == "none":
         settings["dense_norm"] = False
-    return ChoosingConfig(mix=bool(options.mix), **settings)
+    return MultipleChoiceConfig(mix=bool(options.mix), **settings)

@@ -16,9 +16,9 @@ from larvatus.data.labelled.texts import BadCell, cell_text
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
-from larvatus.models.heads.choosing import ChoosingConfig
-from larvatus.models.heads.summary import pool_in
+from larvatus.models.bundle.new_heads import default_head_settings
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.pooling import resolve_pool
 from larvatus.tasks.choose.columns import has_endings
 from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
@@ -42,7 +42,7 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
     name = "choose"
     title = "Choose the right of several endings."
     Options = ChooseOptions
-    Head = ChoosingConfig
+    Head = MultipleChoiceConfig
     defaults = Usual(5e-5, 1.0, 1_500)
     card = CardWords(
         "chooses the right of several endings",
@@ -71,18 +71,20 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return has_endings(columns, sample)
 
-    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
-        config = choosing_head(mixed(self.options(job), bundle), natural=natural_head(bundle, "choosing"))
-        return msgspec.structs.replace(config, pool=pool_in(bundle.tokenizer.template, config.pool))
+    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> MultipleChoiceConfig:
+        config = choosing_head(mixed(self.options(job), bundle), natural=default_head_settings(bundle, "choosing"))
+        return msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool))
 
-    def is_linear(self, config: ChoosingConfig) -> bool:
+    def is_linear(self, config: MultipleChoiceConfig) -> bool:
         return config.dense == "none" and not config.mix
 
-    def learn(self, bundle: Bundle, train: Dataset[ChoiceExample], config: ChoosingConfig, job: TaskJob) -> Choices:
+    def learn(
+        self, bundle: Bundle, train: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskJob
+    ) -> Choices:
         return encode_choices(bundle, train.examples, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[ChoiceExample], config: ChoosingConfig, job: TaskJob, *, train: Any
+        self, bundle: Bundle, dev: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskJob, *, train: Any
     ) -> HeldOutChoices:
         metric = METRICS[0] if job.metric is None else known_metric(job.metric, METRICS)
         return HeldOutChoices(encode_choices(bundle, dev.examples, job.windows(bundle)), metric)

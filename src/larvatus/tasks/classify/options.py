@@ -19,8 +19,8 @@ from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import SUMMARIES
-from larvatus.models.heads.trunk import Dense
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.pooling import SUMMARIES
 from larvatus.tasks.classify.classify import Merge
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import SUMMARIES
+from larvatus.models.heads.pooling import SUMMARIES
 from larvatus.tasks.job import What
 
 Pool = Literal["cls", "last", "mean", "max"]

@@ -14,9 +14,9 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
+from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
-from larvatus.models.heads.summary import pool_in
+from larvatus.models.heads.pooling import resolve_pool
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     classifier_of,
@@ -139,15 +139,15 @@ def pooled_head(
     present: ClassificationConfig | None,
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
-    natural, template = natural_head(bundle, "classification"), bundle.tokenizer.template
+    natural, template = default_head_settings(bundle, "classification"), bundle.tokenizer.template
     config = classification_head(train, options, natural=natural)
-    config = msgspec.structs.replace(config, pool=pool_in(template, config.pool))
+    config = msgspec.structs.replace(config, pool=resolve_pool(template, config.pool))
     asked = None if options.pool is None else config.pool
     pooling = pooling_of(
         bundle,
         labels=config.labels,
         trained=job.what,
-        family=pool_in(template, natural.get("pool", "cls")),
+        family=resolve_pool(template, natural.get("pool", "cls")),
         head=present,
         asked=asked,
     )

@@ -31,8 +31,7 @@ from larvatus.tasks.fit.checkpoint import refuse_another
 from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.fit.run import ENSEMBLE, Order
 from larvatus.tasks.fit.save import contents_hash
-from larvatus.training.engine.checkpoint import FOLDER
-from larvatus.training.engine.snapshot import NEW_RUN
+from larvatus.training.engine.checkpoint import FOLDER, NEW_RUN
 
 
 class PetIdentity(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.card import table
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.figures import number, rendered
+from larvatus.models.bundle.figures import format_number, render_figures
 from larvatus.models.network import ObjectiveConfig
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.registry import task_of_head
@@ -32,7 +32,7 @@ class DataFacts:
     sha256: str
 
     def __str__(self) -> str:
-        return f"{number(self.examples)} examples of `{self.name}`, SHA-256 of their contents `{self.sha256}`"
+        return f"{format_number(self.examples)} examples of `{self.name}`, SHA-256 of their contents `{self.sha256}`"
 
 
 def task_card(
@@ -55,7 +55,7 @@ def task_card(
         _relations(tuned, config),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
         _mix(tuned),
-        rendered(claims),
+        render_figures(claims),
         "\n".join(_how_chosen(tuned)),
         "\n".join(_limitations(tuned)),
     ]

@@ -23,15 +23,15 @@ from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
+from larvatus.core.run_identity import FieldChange, changed_fields
 from larvatus.core.settings import Settings
 from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.loop import FineTuning
-from larvatus.training.engine.checkpoint import Changed, Checkpoint, Checkpoints, changed_fields, restore_weights
+from larvatus.training.engine.checkpoint import Checkpoint, Checkpoints, Provenance, restore_weights
 from larvatus.training.engine.optimizer import optimizer_tensors, restore_optimizer
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.snapshot import Made
 
 CONTENTS = ("model", "train", "dev")
 """What an identity holds as hashes."""
@@ -105,7 +105,7 @@ class Keeper:
             return keeper
         checkpoint = keeper.checkpoints.resume(
             refuse=lambda newest: refuse_another(directory, newest.state.identity, identity),
-            made=Made.here(keeper.runtime, processes),
+            made=Provenance.here(keeper.runtime, processes),
         )
         if checkpoint is not None:
             keeper.checkpoint, keeper.done = checkpoint, list(checkpoint.state.done)
@@ -180,7 +180,7 @@ class Keeper:
             microbatch=training.update.lowered,
         )
         name = f"seed-{seed}-step-{fit.step:08d}"
-        path = self.checkpoints.write(name, tensors, state, made=Made.here(self.runtime, self.processes))
+        path = self.checkpoints.write(name, tensors, state, made=Provenance.here(self.runtime, self.processes))
         self.saved = time.monotonic()
         return path
 
@@ -199,7 +199,7 @@ def refuse_another(directory: Path, before: dict[str, Any], now: dict[str, Any])
         )
 
 
-def _said(changed: Changed) -> str:
+def _said(changed: FieldChange) -> str:
     """``settings.rate 0.01 (now 0.02)``; of contents only that they differ."""
     first = changed.field.partition(".")[0]
     if first in CONTENTS:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from larvatus.models.bundle.claims import STATISTIC, Claim, Data, claimed
-from larvatus.models.bundle.energy import Draw, energy_claims, power
+from larvatus.models.bundle.claims import STATISTIC, Claim, Data, make_claim
+from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
 from larvatus.models.bundle.figures import STATISTICS
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.tasks.fit.finetune import Tuned
@@ -46,7 +46,7 @@ def tuned_claims(tuned: Tuned, *, dev: Data | None, how: Mapping[str, Any], proc
     known = {"machine": _machine(tuned)}
     return [
         *size_claims(tuned.bundle.network, vocabulary=tuned.bundle.tokenizer.size),
-        *(claimed(name, fact, command="finetune", **known) for name, fact in _training(tuned).items()),
+        *(make_claim(name, fact, command="finetune", **known) for name, fact in _training(tuned).items()),
         *energy_claims(_draw(tuned, processes), **known),
         *(_results(tuned, dev, how, **known) if dev is not None else ()),
     ]
@@ -61,11 +61,11 @@ def _machine(tuned: Tuned) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
 
 
-def _draw(tuned: Tuned, processes: int) -> Draw:
+def _draw(tuned: Tuned, processes: int) -> PowerDraw:
     device = _machine(tuned) if _device(tuned).type == "cuda" else ""
-    watts, source = power(device, threads=torch.get_num_threads())
+    watts, source = device_power(device, threads=torch.get_num_threads())
     seconds = math.fsum(run.seconds for run in tuned.runs)
-    return Draw(watts=watts, devices=processes, seconds=round(seconds, 1), source=source)
+    return PowerDraw(watts=watts, devices=processes, seconds=round(seconds, 1), source=source)
 
 
 def _training(tuned: Tuned) -> dict[str, str | int | float]:
@@ -112,7 +112,7 @@ def _results(tuned: Tuned, dev: Data, how: Mapping[str, Any], **known: Any) -> I
     about = {"data": (dev,), "seed": tuned.kept, **known}
     for name, value in tuned.scores.values.items():
         again = not name.startswith(CHOSEN) and math.isfinite(value)
-        yield claimed(
+        yield make_claim(
             name,
             value if math.isfinite(value) else str(value),
             command="evaluate" if again else "finetune",
@@ -122,4 +122,4 @@ def _results(tuned: Tuned, dev: Data, how: Mapping[str, Any], **known: Any) -> I
         if len(tuned.runs) > 1:
             for statistic, figure in zip(STATISTICS, tuned.spread[name], strict=True):
                 spread = figure if math.isfinite(figure) else str(figure)
-                yield claimed(name, spread, command="finetune", settings={STATISTIC: statistic}, **about)
+                yield make_claim(name, spread, command="finetune", settings={STATISTIC: statistic}, **about)

@@ -24,7 +24,7 @@ from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.nn.lora import merge_lora, parameter_counts
 from larvatus.tasks.features import Encoded, Examples, Features
@@ -41,7 +41,7 @@ from larvatus.tasks.job import What
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.registry import task_named
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]
@@ -209,7 +209,7 @@ def tuned_with_head(
     for seed in job.seeds:
         if keeper.is_done(seed):
             continue
-        fresh, _ = with_head(bundle, config, seed=seed)
+        fresh, _ = attach_head(bundle, config, seed=seed)
         fresh.network.to(job.runtime.device)
         if job.config.trained.what == "head" and features is None:  # all seeds have the same frozen encoder
             features = Features.build(fresh.network, data, scoring)
@@ -220,7 +220,7 @@ def tuned_with_head(
         keeper.finish(run, fresh.network, best=all(_better(run, other) for other in keeper.done))
     assert keeper.kept is not None
     run = next(run for run in keeper.done if run.seed == keeper.kept[0])
-    tuned, taken = with_head(bundle, config, seed=run.seed)
+    tuned, taken = attach_head(bundle, config, seed=run.seed)
     tuned.network.load_state_dict(keeper.kept[1])
     tuned.network.to(job.runtime.device)
     scores = run.best.scores if run.best is not None else None
@@ -304,7 +304,7 @@ def _stopped(training: FineTuning, job: Job, seed: int) -> str:
 
 def trained_parameters(bundle: Bundle, head: HeadConfig, config: FineTuneConfig) -> int:
     """How many numbers learn."""
-    shell, _ = with_head(bundle, head, seed=0)
+    shell, _ = attach_head(bundle, head, seed=0)
     trainable(shell.network, config.trained, decay=0.0, seed=0)
     return parameter_counts(shell.network).trained
 

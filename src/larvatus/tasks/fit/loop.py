@@ -35,12 +35,11 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import train_mode, trainable
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.loop import Clock, run_loop
-from larvatus.training.engine.optimizer import build_optimizer
-from larvatus.training.engine.schedule import learning_rate
+from larvatus.training.engine.optimizer import build_optimizer, learning_rate
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.step import Share, Update, autocast
+from larvatus.training.engine.step import MicrobatchLoss, Update, autocast
 
 LOOK_EVERY = 16
 """Steps between two looks at the losses: a GPU would wait at each."""
@@ -89,7 +88,7 @@ class Part(NamedTuple):
     """A microbatch of a step, and how it adds to the loss."""
 
     micro: TrainingBatch[Ints]
-    share: Callable[[TrainingBatch[Ints]], Share]
+    share: Callable[[TrainingBatch[Ints]], MicrobatchLoss]
 
 
 class FineTuning:
@@ -196,7 +195,7 @@ class FineTuning:
             self.read()
         self.fit.seconds = self.clock.seconds
 
-    def _share(self, micro: TrainingBatch[Ints], size: float, words: int) -> Share:
+    def _share(self, micro: TrainingBatch[Ints], size: float, words: int) -> MicrobatchLoss:
         """What a microbatch adds to the mean loss of a step of that size; through the encoder, or from features.
 
         Where the language model learns too, of a step with so many `words` to predict. What is told is the task's loss.
@@ -214,7 +213,7 @@ class FineTuning:
         total = mean if beside is None else mean + beside.total * (beside.weight / max(words, 1))
         if self.fitting.beside is not None:
             total = total * (1 - self.fitting.beside.share)
-        return Share(loss=total, figures=mean.detach().float()[None])
+        return MicrobatchLoss(loss=total, figures=mean.detach().float()[None])
 
     def _parts(self, batch: TrainingBatch[Ints], size: float, words: int, step: int, *, budget: int) -> list[Part]:
         """The microbatches of a step, of so many tokens at most; vectors that were computed before take little room."""
@@ -230,11 +229,11 @@ class FineTuning:
         batch = beside.batch(step, seed=self.fitting.seed)
         scale = beside.share / max(beside.count(batch), 1)
 
-        def share(micro: TrainingBatch[Ints]) -> Share:
+        def share(micro: TrainingBatch[Ints]) -> MicrobatchLoss:
             tensors = on_device(micro, self.fitting.runtime.device)
             with autocast(self.fitting.runtime):
                 loss = beside.loss(self.model, tensors, limit=int(micro.tokens.lengths.max()))
-            return Share(loss=loss.total * scale, figures=torch.zeros(1, device=self.fitting.runtime.device))
+            return MicrobatchLoss(loss=loss.total * scale, figures=torch.zeros(1, device=self.fitting.runtime.device))
 
         return [Part(micro, share) for micro in batch.split(budget, self.fitting.ranks.count)]
 

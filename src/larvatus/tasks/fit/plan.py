@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import with_head
+from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.fit.settings import FineTuneConfig
 
@@ -19,7 +19,7 @@ def plan(
     bundle: Bundle, head: HeadConfig, config: FineTuneConfig, *, examples: int, trained: int, windows: tuple[int, int]
 ) -> Iterator[str]:
     """The head and where it comes from, what learns for how long, and texts that are longer than a window."""
-    ready, taken = with_head(bundle, head, seed=0)
+    ready, taken = attach_head(bundle, head, seed=0)
     weights = any(True for _ in ready.network.objectives.parameters())
     yield _head(bundle, head, taken, weights=weights)
     steps = -(-examples // config.batch)

@@ -1,6 +1,6 @@
 """Progress of a fine-tuning run: a bar on a terminal, plain lines elsewhere, scores after each evaluation.
 
-with Show(Watcher.on_stream(), Path("runs/mine")) as show:
+with Show(Reporter.on_stream(), Path("runs/mine")) as show:
     run(order, dataclasses.replace(job, watch=show.watch), show.point)
 """
 
@@ -13,8 +13,8 @@ from larvatus.tasks.fit.choosing import Epoch, compare
 from larvatus.tasks.fit.finetune import Watch
 from larvatus.tasks.fit.run import CurvePoint
 from larvatus.tasks.held_out import Scores
-from larvatus.training.engine.pace import Pace
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.throughput import RemainingTime
 
 LINE_EVERY_S = 30.0
 """Between two lines, where there is no bar and no evaluation says how far it is."""
@@ -24,16 +24,16 @@ class Show:
     """Progress of a fine-tuning run: lines and a bar for people, `metrics.jsonl` in the run's folder.
 
     Args:
-        watcher: Prints lines and the bar, or nothing where it is quiet.
+        reporter: Prints lines and the bar, or nothing where it is quiet.
         out: The run's folder; None where nothing is saved.
     """
 
-    def __init__(self, watcher: Watcher, out: Path | None) -> None:
-        self._watcher = watcher
-        self._metrics = None if out is None else watcher.metrics(out)
+    def __init__(self, reporter: Reporter, out: Path | None) -> None:
+        self._watcher = reporter
+        self._metrics = None if out is None else reporter.metrics(out)
         self._best: dict[int, Scores] = {}
         """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
-        self._pace = Pace()
+        self._pace = RemainingTime()
         self._bar = self._watcher.bar(words="reading", every_s=LINE_EVERY_S)
 
     def __enter__(self) -> Self:

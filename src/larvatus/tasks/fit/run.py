@@ -24,17 +24,22 @@ from larvatus.core.outputs import check_outputs, remove_run
 from larvatus.core.regular_files import is_there, only_regular, refuse_link
 from larvatus.core.signals import handle_signals, resumable
 from larvatus.data.labelled.check import UNSEEN, check
-from larvatus.models.bundle.contents import model_contents
+from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, data_of, files_of, save_tuned
-from larvatus.training.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
-from larvatus.training.engine.distribution import Ranks, ranks
-from larvatus.training.engine.snapshot import NEW_RUN
+from larvatus.training.engine.checkpoint import (
+    FOLDER,
+    NEW_RUN,
+    names_in,
+    refuse_other_kind,
+    refuse_resume_with_overwrite,
+)
+from larvatus.training.engine.ranks import Ranks, ranks
 
 LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
@@ -88,7 +93,7 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         resumable(lambda: _way_on(order.out)),
         files.locked(order.out) if group.main else nullcontext(),
         _under_way(order, job.watch.say) if group.main else nullcontext(),
-        saying_what_to_lower(LOWER),
+        explain_out_of_memory(LOWER),
     ):
         _refuse_ranks(order, group)
         group.wait()  # until the main rank has seen to the directory
@@ -243,7 +248,7 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
     """All that the result depends on."""
     identity = {
         "task": order.task,
-        "model": model_contents(order.bundle.path),
+        "model": model_checksums(order.bundle.path),
         "train": contents_hash(order.train),
         "dev": contents_hash(order.dev) if order.dev is not None else None,
         "settings": msgspec.to_builtins(job.config),

@@ -16,7 +16,7 @@ import msgspec
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.labelled.in_memory import IN_MEMORY
-from larvatus.models.bundle.claims import CardText, Data, written
+from larvatus.models.bundle.claims import CardText, Data, claim_dicts
 from larvatus.models.bundle.directory import architecture_of, save_bundle
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
@@ -116,6 +116,6 @@ def save_tuned(
         tokenizer=bundle.tokenizer,
         recipe=bundle.recipe,
         lineage=lineage,
-        card=CardText(card, written(claims)),
+        card=CardText(card, claim_dicts(claims)),
         family=bundle.family,
     )

@@ -24,7 +24,7 @@ from larvatus.core.ranges import (
     Weight,
 )
 from larvatus.core.settings import Settings
-from larvatus.models.recipes.training import OptimizerConfig, ScheduleConfig
+from larvatus.models.recipes.recipe import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
 

@@ -21,7 +21,7 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.data.labelled.records import TextExample
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import Verbaliser
-from larvatus.models.masked_prediction import Predictor, Questions
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.prompt.encode import encode_prompts
@@ -36,7 +36,7 @@ def scores_in_turn(
     """[E, K] scores of the labels."""
     model.eval()
     head = head_as(model, Verbaliser, "classify through a blank")
-    predictor = Predictor(model.encoder, head.words)
+    predictor = MaskedPredictor(model.encoder, head.words)
     by_size: dict[int, Sequences] = {}
     columns = []
     for word in head.config.tokens():
@@ -49,7 +49,7 @@ def scores_in_turn(
 
 
 def _word(
-    predictor: Predictor, sequences: Sequences, word: Ints, *, mask: int, scoring: Scoring
+    predictor: MaskedPredictor, sequences: Sequences, word: Ints, *, mask: int, scoring: Scoring
 ) -> npt.NDArray[np.float64]:
     """[E] of one word."""
     count, size = len(sequences), len(word)
@@ -69,7 +69,7 @@ def _word(
 
 
 def _log_probabilities(
-    predictor: Predictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: Scoring
+    predictor: MaskedPredictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: Scoring
 ) -> npt.NDArray[np.float64]:
     """[E, n] of each token of the word at its blank, as the text stands."""
     firsts = np.cumsum(sequences.lengths) - sequences.lengths
@@ -81,7 +81,7 @@ def _log_probabilities(
         at = torch.from_numpy((starts[:, None] + within_En[chosen]).ravel()).to(scoring.device)
         asked = torch.from_numpy(np.tile(word, len(chosen))).to(scoring.device)
         with scoring.autocast():
-            questions = Questions(torch.arange(len(at), device=at.device), asked)
+            questions = TokenQueries(torch.arange(len(at), device=at.device), asked)
             states_ND = predictor.encoder(on_device(tokens, scoring.device), limit=int(tokens.lengths.max()))
             log_Q = predictor.of_vectors(states_ND.index_select(0, at), questions)
         result[chosen] = log_Q.double().cpu().numpy().reshape(len(chosen), -1)

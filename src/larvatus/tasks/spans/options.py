@@ -13,10 +13,10 @@ from larvatus.core.settings import Settings
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import SpansConfig
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.heads.spans import Decoding
 from larvatus.models.nn.span_scorer import Representation
-from larvatus.models.nn.word_pool import WordPool
 from larvatus.tasks.read.words import check_word_pool
 
 COVERED = 0.995

@@ -29,7 +29,7 @@ from larvatus.models.heads.spans import NULL
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.relation_scorer import RelationScorer
-from larvatus.models.nn.span_index import SpanIndex
+from larvatus.models.nn.span_scorer import SpanIndex
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.words import Words, align_examples

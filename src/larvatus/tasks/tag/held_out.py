@@ -21,7 +21,7 @@ from larvatus.core.targets import WordTags
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import IGNORE
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.features import Features
 from larvatus.tasks.held_out import Calibration, Scores, calibration, known_metric, mean_loss
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences

@@ -24,8 +24,8 @@ from larvatus.data.text.tag_schemes import detect_scheme, legal_transitions, rea
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import IGNORE
-from larvatus.models.nn.crf import Transitions, constrained_viterbi
+from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.read.sequences import Sequences, word_sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.windows import Windows
@@ -120,9 +120,9 @@ def tagged_words(
     return TaggedWords(sequences, tags, unknown_tags(examples, sequences, config.labels))
 
 
-def allowed_by(config: TaggingConfig) -> Transitions | None:
+def allowed_by(config: TaggingConfig) -> AllowedTransitions | None:
     """What may follow what; None: anything."""
-    return None if config.scheme == "none" else Transitions.of(legal_transitions(config.labels, config.scheme))
+    return None if config.scheme == "none" else AllowedTransitions.of(legal_transitions(config.labels, config.scheme))
 
 
 @torch.inference_mode()

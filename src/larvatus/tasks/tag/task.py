@@ -12,7 +12,7 @@ from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, 
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import Scheme, read_entities
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.bundle.heads import natural_head
+from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
@@ -65,7 +65,7 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
         written, options = scheme_of(train), self.options(job)
         scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
         options = mixed(options, bundle, instead=bool(options.layers or options.pool == "max"))
-        config = tagging_head(train, options, scheme=scheme, natural=natural_head(bundle, "tagging"))
+        config = tagging_head(train, options, scheme=scheme, natural=default_head_settings(bundle, "tagging"))
         job.say(_balance(train, scheme))
         return config
 

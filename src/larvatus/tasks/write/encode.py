@@ -24,7 +24,7 @@ from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.prompts import end_ids
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.write.examples import WritingExample
@@ -55,7 +55,7 @@ class Pairs:
 
 
 def encode_texts(
-    bundle: Bundle, examples: Sequence[WritingExample], config: WritingConfig, windows: Windows
+    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: Windows
 ) -> Sequences:
     """What the encoder reads, a sequence for each example."""
     for example in examples:
@@ -75,7 +75,7 @@ def encode_texts(
     return sequences
 
 
-def _check(example: WritingExample, config: WritingConfig) -> None:
+def _check(example: WritingExample, config: TextToTextConfig) -> None:
     for text in (example.text, example.pair):
         if text is not None:
             refuse_surrogates(text, str(example.place))
@@ -86,7 +86,9 @@ def _check(example: WritingExample, config: WritingConfig) -> None:
         raise DataError(f"{example.place} is {given}, but the model learnt to read {learnt}")
 
 
-def encode_pairs(bundle: Bundle, examples: Sequence[WritingExample], config: WritingConfig, windows: Windows) -> Pairs:
+def encode_pairs(
+    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: Windows
+) -> Pairs:
     """Texts with the first of their targets."""
     for example in examples:
         if not example.targets:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.writing import Writing, WritingConfig
+from larvatus.models.heads.writing import TextToText, TextToTextConfig
 from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain_metrics, reading_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled
@@ -87,17 +87,17 @@ def _rows(evaluation: WritingEvaluation, classes: tuple[str, ...]) -> dict[str, 
     return resampled_texts(evaluation.golds, evaluation.answers, classes=classes)
 
 
-def writer_of(bundle: Bundle) -> WritingConfig:
+def writer_of(bundle: Bundle) -> TextToTextConfig:
     """How a model that was fine-tuned from text to text reads and writes."""
-    return head_as(bundle.network, Writing, "write texts", str(bundle.path)).config
+    return head_as(bundle.network, TextToText, "write texts", str(bundle.path)).config
 
 
-def golds_of(examples: Dataset[WritingExample], config: WritingConfig) -> tuple[tuple[str, ...], ...]:
+def golds_of(examples: Dataset[WritingExample], config: TextToTextConfig) -> tuple[tuple[str, ...], ...]:
     """The right texts of each example, labels as their words."""
     return tuple(tuple(map(config.word, example.targets)) for example in examples)
 
 
-def unknown_classes(data: Dataset[WritingExample], golds: Golds, config: WritingConfig) -> Unknown:
+def unknown_classes(data: Dataset[WritingExample], golds: Golds, config: TextToTextConfig) -> Unknown:
     """Labels that no training example had, where labels are what is written."""
     if not config.classes:
         return Unknown(total=len(data))

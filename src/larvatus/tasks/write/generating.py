@@ -17,12 +17,10 @@ import torch
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import runs
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.generation.beam_search import Search, beam_search
-from larvatus.models.generation.generator import Generator, the_generator
+from larvatus.models.generation.beam_search import BeamSettings, beam_search
+from larvatus.models.generation.decoding import DecodedSequence, Stopping, decode, greedy
+from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import end_ids
-from larvatus.models.generation.sampling import greedy
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import Unrolled, unroll
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.read.sequences import Sequences
@@ -44,7 +42,7 @@ def write_texts(
     network: Network, tokenizer: Tokenizer, sequences: Sequences, *, most: int, beams: int = 1, scoring: Scoring
 ) -> list[Answered]:
     """One text for each sequence, of at most so many tokens."""
-    generator = the_generator(network)
+    generator = require_generator(network)
     network.eval()
     stopping = Stopping(end_ids(tokenizer))
     order = np.argsort(sequences.lengths, kind="stable")
@@ -60,16 +58,16 @@ def write_texts(
 
 def _written(
     generator: Generator, sequences: Sequences, chosen: Ints, stopping: Stopping, *, most: int, beams: int
-) -> list[Unrolled]:
+) -> list[DecodedSequence]:
     batch = on_device(sequences.batch(chosen), generator.encoder.device)
     under_way = generator.encoder.continuing(batch, room=most, head=generator.head)
     rooms = np.full(len(chosen), most, np.int64)
     if beams == 1:
-        return unroll(under_way, choose=greedy, most=rooms, stopping=stopping)
-    return [ranked[0] for ranked in beam_search(under_way, Search(beams), most=rooms, stopping=stopping)]
+        return decode(under_way, choose=greedy, most=rooms, stopping=stopping)
+    return [ranked[0] for ranked in beam_search(under_way, BeamSettings(beams), most=rooms, stopping=stopping)]
 
 
-def _answered(tokenizer: Tokenizer, unrolled: Unrolled, stopping: Stopping) -> Answered:
+def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stopping) -> Answered:
     ids = unrolled.ids
     text = tokenizer.decode(ids[:-1] if ids and ids[-1] in stopping.ends else ids, skip_special_tokens=True).strip()
     ended: Literal["end", "length"] = "end" if unrolled.reason == "end" else "length"

@@ -13,7 +13,7 @@ import torch
 
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.held_out import Calibration, Scores
@@ -30,7 +30,7 @@ class HeldOutTexts:
     pairs: Pairs
     golds: Golds
     tokenizer: Tokenizer
-    config: WritingConfig
+    config: TextToTextConfig
     metric: str
 
     def read_once(self, model: Network, scoring: Scoring) -> HeldOutTexts:

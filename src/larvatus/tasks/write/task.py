@@ -21,8 +21,8 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.generation.continuing import Continues
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.generation.generator import CanGenerate
+from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
@@ -49,7 +49,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
     name = "write"
     title = "Write a text for a text: any task, with an encoder-decoder (T5)."
     Options = WriteOptions
-    Head = WritingConfig
+    Head = TextToTextConfig
     defaults = Usual(3e-4, 1.0, 2_000)
     card = CardWords("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
     Reading = WritingFiles
@@ -68,13 +68,13 @@ class Write(Task[WritingExample, Written, WriteOptions]):
     ) -> Dataset[WritingExample]:
         return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
 
-    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskJob) -> WritingConfig:
+    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskJob) -> TextToTextConfig:
         check_writes(bundle)
         if job.what == "head":
             raise UsageError(NO_HEAD)
         options = self.options(job)
         first = train.examples[0]
-        config = WritingConfig(
+        config = TextToTextConfig(
             prefix=options.prefix.strip(),
             parts=() if first.pair is None else first.parts or PARTS,
             words=tuple(options.label_words.items()),
@@ -87,7 +87,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
             job.say(line)
         return msgspec.structs.replace(config, most=most)
 
-    def learn(self, bundle: Bundle, train: Dataset[WritingExample], config: WritingConfig, job: TaskJob) -> Pairs:
+    def learn(self, bundle: Bundle, train: Dataset[WritingExample], config: TextToTextConfig, job: TaskJob) -> Pairs:
         pairs = encode_pairs(bundle, train.examples, config, job.windows(bundle))
         job.say(f"reads {in_quotes(config, train.examples[0])}, writes up to {config.most:,} tokens")
         if pairs.cut:
@@ -101,7 +101,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
         return pairs
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[WritingExample], config: WritingConfig, job: TaskJob, *, train: Any
+        self, bundle: Bundle, dev: Dataset[WritingExample], config: TextToTextConfig, job: TaskJob, *, train: Any
     ) -> HeldOutTexts:
         golds = golds_of(dev, config)
         tell_unknown(job, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
@@ -156,7 +156,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
 def check_writes(bundle: Bundle) -> None:
     """Refuse a model that has no decoder beside its encoder."""
     encoder = bundle.network.encoder
-    if not isinstance(encoder, Continues):
+    if not isinstance(encoder, CanGenerate):
         raise UsageError(
             f"{bundle.path} reads texts and writes none; text to text wants an encoder with a decoder, a model of the "
             "recipe t5"
@@ -168,7 +168,7 @@ def check_writes(bundle: Bundle) -> None:
         )
 
 
-def in_quotes(config: WritingConfig, example: WritingExample) -> str:
+def in_quotes(config: TextToTextConfig, example: WritingExample) -> str:
     """How a text is read, its beginning in quotes."""
     read = " ".join(config.read_as(example.text, example.pair)[:300].split())
     return repr(read if len(read) <= 80 else read[:79] + "…")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from larvatus.training.engine.matrices import alike
+from larvatus.training.engine.matrices import group_alike
 
 EPSILON_SQUARE, EPSILON_SCALE, CLIP, DECAY_POWER = 1e-30, 1e-3, 1.0, -0.8
 
@@ -58,7 +58,7 @@ class Adafactor(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             learning = (weight for weight in group["params"] if weight.grad is not None)
-            for weights in alike(learning, key=self._kind, numbers=Tensor.numel):
+            for weights in group_alike(learning, key=self._kind, numbers=Tensor.numel):
                 self._update(group, weights)
         return loss
 

@@ -5,27 +5,179 @@
     checkpoints.resume(refuse=refuse_another_run, made=made)       # the newest sound one; None where there is none
 
 What a state holds and how directories are named is up to each kind of training; `snapshot.py` has the format.
+
+What checkpoints of pretraining and fine-tuning share: tensors beside a state that vouches for them and for itself.
+
+    write_snapshot(checkpoints / "step-00000400", {"model.safetensors": weights}, state, made=Made.here(runtime))
+    newest_snapshot(paths, warn=print)      # each newer one that is damaged is named aloud; None where there is none
+
+`state.json` holds the format, SHA-256 of the other files, what it was made with, the state itself, and a checksum over
+all of that. A snapshot of another format is refused: it cannot be told from a damaged one.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor
 
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.models.bundle.weights import check_fit, read_tensors
-from larvatus.training.engine.parallel import part_of
-from larvatus.training.engine.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
+from larvatus.core.files import new_directory, read_json, saying_what_is_full, sha256
+from larvatus.core.regular_files import refuse_link
+from larvatus.core.version import VERSION
+from larvatus.models.bundle.weights import check_fit, read_tensors, stored_bytes, write_tensors
+from larvatus.training.engine.parallel import local_part
+from larvatus.training.engine.settings import Runtime
+
+FORMAT = 2
+"""Of `state.json`; that of Larvatus 0.1, which had neither this number nor a checksum of its own, counts as 1."""
+KEEP = 2
+"""Snapshots that stay: the newest, and one to fall back to."""
+STATE = "state.json"
+NEW_RUN = "start anew in another --out"
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """What a snapshot was made with: it does not decide which run this is, but it may decide the last bits."""
+
+    larvatus: str
+    torch: str
+    threads: int
+    device: str
+    precision: str
+    compiled: bool
+    microbatch: int
+    processes: int
+
+    @classmethod
+    def here(cls, runtime: Runtime, processes: int = 1) -> Provenance:
+        return cls(
+            larvatus=VERSION,
+            torch=str(torch.__version__),
+            threads=torch.get_num_threads(),
+            device=runtime.device,
+            precision=runtime.precision,
+            compiled=runtime.compile,
+            microbatch=runtime.microbatch,
+            processes=processes,
+        )
+
+    def unlike(self, now: Provenance) -> str | None:
+        """One line that says what is different now; None where nothing is."""
+        changed = [
+            f"{name} {was} (now {given})"
+            for name in self.__struct_fields__
+            if (was := getattr(self, name)) != (given := getattr(now, name))
+        ]
+        if not changed:
+            return None
+        return f"the checkpoint was made with {', '.join(changed)}: the result may differ from that of an unbroken run"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A directory whose files were found sound."""
+
+    path: Path
+    made: Provenance
+    state: dict[str, Any]
+
+
+class UnknownFormat(ArtefactError):
+    """Sound, perhaps, but not for this version."""
+
+
+def write_snapshot(
+    final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any], *, made: Provenance
+) -> None:
+    """Write a snapshot, whole or not at all; one of this name that was found broken makes way."""
+    _make_way(final)
+    with new_directory(final, sum(stored_bytes(named) for named in tensors.values())) as aside:
+        for name, named in tensors.items():
+            write_tensors(aside / name, named)
+        files = {name: sha256(aside / name) for name in tensors}
+        written = {"format": FORMAT, "made": msgspec.to_builtins(made), "files": files, "state": state}
+        write_checksummed(aside / STATE, written)
+
+
+def _make_way(final: Path) -> None:
+    """Move away what could not be read on resume: to delete it may take long, or fail, and a name is soon changed."""
+    refuse_link(final)
+    if final.is_dir():
+        aside = final.with_name(f".{final.name}.broken.tmp-{os.getpid()}")
+        with saying_what_is_full(final):
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(final, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Check all of a snapshot."""
+    refuse_link(path)
+    file = path / STATE
+    first = read_json(file)
+    if isinstance(first, dict) and {"files", "format", "sha256"} & first.keys() == {"files"}:
+        raise UnknownFormat(_other(file, 1))
+    vouched = read_checksummed(file, way=NEW_RUN)
+    if vouched.get("format") != FORMAT:
+        raise UnknownFormat(_other(file, vouched.get("format")))
+    try:
+        files, made, state = (
+            dict(vouched["files"]),
+            msgspec.convert(vouched["made"], Provenance),
+            dict(vouched["state"]),
+        )
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{file} is not the state of a checkpoint: {fault}; {NEW_RUN}") from fault
+    for name, wanted in files.items():
+        if not re.fullmatch(r"[a-z]+\.safetensors", name):
+            raise ArtefactError(f"{file} names {name!r}, which is no file of a checkpoint; {NEW_RUN}")
+        check_file(path / name, wanted, way=NEW_RUN)
+    return Snapshot(path, made, state)
+
+
+def _other(file: Path, number: object) -> str:
+    way = f"end the run with the version of Larvatus that began it, or {NEW_RUN}"
+    return f"{file} has format {number}, this version reads {FORMAT}; {way}"
+
+
+def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Snapshot | None:
+    """The first of them that is sound, newest first; each newer one that is broken is named aloud."""
+    faults: list[str] = []
+    for path in paths:
+        try:
+            snapshot = read_snapshot(path)
+        except UnknownFormat:
+            raise
+        except ArtefactError as fault:
+            faults.append(str(fault).removesuffix(f"; {NEW_RUN}"))
+            continue
+        for line in faults:
+            warn(f"{line}; falling back to the one before")
+        return snapshot
+    if faults:
+        raise ArtefactError(f"{faults[0]}; none of {len(paths)} checkpoints is sound; {NEW_RUN}")
+    return None
+
+
+def delete_old(old: Iterable[Path], warn: Callable[[str], None]) -> None:
+    """Delete what is no longer needed. What cannot be deleted only takes room: it is said, and tried again later."""
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            warn(f"{path} is no longer needed, but cannot be deleted; training goes on, delete it by hand")
+
 
 FOLDER = "checkpoints"
 State = TypeVar("State", bound=Struct)
@@ -36,7 +188,7 @@ class Checkpoint(Generic[State]):
     """A directory whose files were found sound."""
 
     path: Path
-    made: Made
+    made: Provenance
     state: State
 
 
@@ -75,7 +227,7 @@ class Checkpoints(Generic[State]):
             ) from fault
         return Checkpoint(snapshot.path, snapshot.made, state)
 
-    def resume(self, *, refuse: Callable[[Checkpoint[State]], None], made: Made) -> Checkpoint[State] | None:
+    def resume(self, *, refuse: Callable[[Checkpoint[State]], None], made: Provenance) -> Checkpoint[State] | None:
         """Where to go on from; `refuse` raises where that is of another run, and what may change bits is said."""
         checkpoint = self.newest()
         if checkpoint is None:
@@ -85,13 +237,13 @@ class Checkpoints(Generic[State]):
             self.warn(line)
         return checkpoint
 
-    def write(self, name: str, tensors: Mapping[str, Mapping[str, Tensor]], state: State, *, made: Made) -> Path:
+    def write(self, name: str, tensors: Mapping[str, Mapping[str, Tensor]], state: State, *, made: Provenance) -> Path:
         """A new checkpoint; only the one before it stays besides."""
         final = self.folder / name
         write_snapshot(final, tensors, msgspec.to_builtins(state), made=made)
         paths = self.paths()
         kept = paths[paths.index(final) :][:KEEP]  # newer ones were found broken when the run went on
-        let_go([path for path in paths if path not in kept], self.warn)
+        delete_old([path for path in paths if path not in kept], self.warn)
         return final
 
     def clear(self) -> None:
@@ -112,35 +264,7 @@ def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     )
     with torch.no_grad():
         for name, tensor in weights.items():
-            tensor.copy_(part_of(tensors[name], tensor))
-
-
-class Changed(NamedTuple):
-    """A field of a run's identity that is not what it was."""
-
-    field: str
-    before: Any
-    now: Any
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.before!r} → {self.now!r}"
-
-
-def changed_fields(before: Any, now: Any, field: str = "") -> list[Changed]:
-    """Field by field, what two identities (as plain data) do not agree on.
-
-    >>> changed_fields({"seed": 1, "optimizer": {"rate": 0.1}}, {"seed": 1, "optimizer": {"rate": 0.2}})
-    [Changed(field='optimizer.rate', before=0.1, now=0.2)]
-    """
-    pairs: list[tuple[object, Any, Any]] = []
-    if isinstance(before, dict) and isinstance(now, dict):
-        pairs = [(name, before.get(name), now.get(name)) for name in sorted({*before, *now})]
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        pairs = [(place, old, new) for place, (old, new) in enumerate(zip(before, now, strict=True))]
-    elif before != now:
-        return [Changed(field, before, now)]
-    prefix = f"{field}." if field else ""
-    return [changed for name, old, new in pairs for changed in changed_fields(old, new, f"{prefix}{name}")]
+            tensor.copy_(local_part(tensors[name], tensor))
 
 
 def refuse_resume_with_overwrite(*, resume: bool, overwrite: bool) -> None:

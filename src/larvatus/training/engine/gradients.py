@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from larvatus.training.engine.distribution import Ranks
-from larvatus.training.engine.rank_marks import waiting
+from larvatus.training.engine.rank_activity import waiting
+from larvatus.training.engine.ranks import Ranks
 
 BUCKET_BYTES = 25 << 20
 FIRST_BYTES = 1 << 20
@@ -38,7 +38,7 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def part_here(tensor: Tensor) -> Tensor:
+def local_tensor(tensor: Tensor) -> Tensor:
     """What of a tensor lies on this rank: its part, which shares memory with it, or all of it."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
@@ -64,14 +64,14 @@ class Gradients(Protocol):
         """The norm of all gradients, which are scaled down to `most`."""
 
 
-def gradients_of(parameters: Sequence[nn.Parameter], ranks: Ranks) -> Gradients:
+def build_gradients(parameters: Sequence[nn.Parameter], ranks: Ranks) -> Gradients:
     """By what the parameters are, and how many ranks there are."""
     if any(map(is_sharded, parameters)):
-        return Sharded(parameters)
-    return Alone(parameters) if ranks.count == 1 else Replicated(parameters, ranks)
+        return ShardedGradients(parameters)
+    return LocalGradients(parameters) if ranks.count == 1 else ReplicatedGradients(parameters, ranks)
 
 
-class Alone:
+class LocalGradients:
     """One process: gradients are what the backward pass leaves."""
 
     equal = False
@@ -92,7 +92,7 @@ class Alone:
         return torch.nn.utils.clip_grad_norm_(self.parameters, most or math.inf)
 
 
-class Sharded(Alone):
+class ShardedGradients(LocalGradients):
     """FSDP sums gradients in every backward pass, and each rank keeps its part of them.
 
     A rank whose memory runs out cannot be helped: the others wait in the middle of a layer.
@@ -119,7 +119,7 @@ class Bucket:
     """Gradients of the last backward pass that have not come yet."""
 
 
-class Replicated:
+class ReplicatedGradients:
     """Every rank has all parameters, and all gradients."""
 
     equal = False
@@ -127,7 +127,7 @@ class Replicated:
     def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         self.ranks = ranks
         self.parameters = [p for p in dict.fromkeys(parameters) if p.requires_grad]
-        self.buckets = [_bucket(group) for group in bucketed(list(reversed(self.parameters)))]
+        self.buckets = [_bucket(group) for group in group_into_buckets(list(reversed(self.parameters)))]
         self._home = {p: bucket for bucket in self.buckets for p, _ in bucket.views}
         self._used: set[nn.Parameter] = set()
         self._sent: list[dist.Work] = []
@@ -183,7 +183,7 @@ class Replicated:
         return torch.nn.utils.clip_grad_norm_(self.parameters, most or math.inf)
 
 
-def bucketed(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+def group_into_buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Runs of parameters of one kind and device, of about `BUCKET_BYTES` each."""
     groups: list[list[nn.Parameter]] = []
     size, most = 0, FIRST_BYTES

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from larvatus.training.engine.gradients import part_here
+from larvatus.training.engine.gradients import local_tensor
 
 
 class Lamb(Optimizer):
@@ -67,9 +67,9 @@ class Lamb(Optimizer):
 
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         sound = self._sound(weights[0])
-        grads = [part_here(weight.grad) for weight in weights if weight.grad is not None]
+        grads = [local_tensor(weight.grad) for weight in weights if weight.grad is not None]
         updates = self._adam(group, weights, [gradient.masked_fill(~sound, 0.0) for gradient in grads], sound)
-        parts = [part_here(weight) for weight in weights]
+        parts = [local_tensor(weight) for weight in weights]
         if group["weight_decay"]:
             torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
         if group["adapt"]:
@@ -95,7 +95,7 @@ class Lamb(Optimizer):
     ) -> list[Tensor]:
         """m̂ / (√v̂ + ε) for each weight; its moments move on, unless the step is not sound."""
         states = [self._state(weight) for weight in weights]
-        first, second = ([part_here(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        first, second = ([local_tensor(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
         steps = [state["step"] for state in states]
         torch._foreach_add_(steps, [sound.to(steps[0].dtype)] * len(steps))  # to one tensor it would wait for the GPU
         count = steps[0].clamp(min=1)  # one for all: the weights of a run are updated together

@@ -14,8 +14,8 @@ from contextlib import nullcontext
 from typing import Protocol, Self, TypeVar
 
 from larvatus.core.signals import Stop, Stopped
-from larvatus.training.engine.distribution import Ranks
-from larvatus.training.engine.rank_marks import after_the_last, busy, waiting
+from larvatus.training.engine.rank_activity import busy, steps_finished, waiting
+from larvatus.training.engine.ranks import Ranks
 
 Scores = TypeVar("Scores")
 
@@ -102,7 +102,7 @@ def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = No
                 with busy("saving"):
                     training.save()
         _read(training)
-    after_the_last()
+    steps_finished()
     return training.finished
 
 

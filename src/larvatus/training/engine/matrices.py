@@ -31,7 +31,7 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
     return list(dict.fromkeys(layer.weight for layer in layers if isinstance(layer, nn.Linear)))
 
 
-def alike(items: Iterable[T], *, key: Callable[[T], Hashable], numbers: Callable[[T], int]) -> Iterator[list[T]]:
+def group_alike(items: Iterable[T], *, key: Callable[[T], Hashable], numbers: Callable[[T], int]) -> Iterator[list[T]]:
     """Items of one key, in lists that have at most `TOGETHER` numbers, or a single item."""
     kinds: defaultdict[Hashable, list[T]] = defaultdict(list)
     for item in items:

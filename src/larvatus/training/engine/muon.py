@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from larvatus.training.engine.gradients import is_sharded, part_here
+from larvatus.training.engine.gradients import is_sharded, local_tensor
 from larvatus.training.engine.lamb import Lamb
-from larvatus.training.engine.matrices import alike
-from larvatus.training.engine.parallel import part_of, whole_of
+from larvatus.training.engine.matrices import group_alike
+from larvatus.training.engine.parallel import full_tensor, local_part
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -86,7 +86,9 @@ class Muon(Lamb):
             self._update_sharded(group, weights, sound)
             return
         matrices = (matrix for weight in weights for matrix in self._matrices(weight))
-        for batch in alike(matrices, key=lambda matrix: matrix.kind, numbers=lambda matrix: matrix.weight.numel()):
+        for batch in group_alike(
+            matrices, key=lambda matrix: matrix.kind, numbers=lambda matrix: matrix.weight.numel()
+        ):
             targets, gradients, kept = map(list, zip(*batch, strict=True))
             step_SRC = orthogonalised(self._direction(gradients, kept, sound))
             rows, columns = targets[0].shape
@@ -108,14 +110,16 @@ class Muon(Lamb):
     def _update_sharded(self, group: dict[str, Any], weights: list[Tensor], sound: Tensor) -> None:
         """The same of weights that lie on several ranks: momenta move part by part; directions alone are gathered."""
         counts = {weight: self.stacked.get(weight, 1) for weight in weights}
-        for batch in alike(weights, key=lambda each: (each.shape, counts[each]), numbers=lambda each: each.numel()):
+        for batch in group_alike(
+            weights, key=lambda each: (each.shape, counts[each]), numbers=lambda each: each.numel()
+        ):
             directions = [self._gathered_direction(weight, sound) for weight in batch]
             count = counts[batch[0]]
             step_SRC = orthogonalised(torch.stack([part for whole in directions for part in whole.chunk(count)]))
             step_SRC *= max(1.0, step_SRC.shape[1] / step_SRC.shape[2]) ** 0.5
             for weight, steps in zip(batch, step_SRC.split(count), strict=True):
-                step = part_here(part_of(steps.flatten(0, 1), weight))
-                target = part_here(weight.detach())
+                step = local_tensor(local_part(steps.flatten(0, 1), weight))
+                target = local_tensor(weight.detach())
                 step = step.add(target, alpha=group["weight_decay"]).masked_fill_(~sound, 0.0)
                 target.add_(step, alpha=-group["lr"])
 
@@ -125,9 +129,9 @@ class Muon(Lamb):
         if not state:
             state[MOMENTUM] = torch.zeros_like(weight)
         assert weight.grad is not None
-        gradient, momentum = part_here(weight.grad), part_here(state[MOMENTUM])
+        gradient, momentum = local_tensor(weight.grad), local_tensor(state[MOMENTUM])
         (direction,) = self._direction([gradient], [momentum], sound)
-        return whole_of(direction, weight)
+        return full_tensor(direction, weight)
 
     def _direction(self, gradients: list[Tensor], kept: list[Tensor], sound: Tensor) -> Tensor:
         """Where the matrices of a batch would go; their momenta move on, unless the step is not sound."""

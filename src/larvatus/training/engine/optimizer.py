@@ -2,10 +2,16 @@
 (`muon.py`); its state as named tensors.
 
 None decays norms and biases; Adafactor alone does not correct its moments for bias.
+
+Learning-rate schedules: warm-up, then linear, cosine or trapezoid; or by the inverse square root of the step.
+
+rate(step) is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last
+step. By the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import ArtefactError, RecipeError
-from larvatus.models.recipes import OptimizerConfig
+from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
 from larvatus.training.engine.adafactor import Adafactor
 from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.lamb import Lamb
 from larvatus.training.engine.matrices import hidden_matrices, stacked_matrices
 from larvatus.training.engine.muon import Muon
-from larvatus.training.engine.parallel import part_of
+from larvatus.training.engine.parallel import local_part
 
 Groups = Sequence[dict[str, Any]]
 """Parameters that learn alike: `params`, `weight_decay`, and where a group has its own rate, `scale` (`set_rate`)."""
@@ -34,7 +40,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, groups: Groups | 
 def adamw(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.AdamW:
     """Fused AdamW."""
     return torch.optim.AdamW(
-        list(groups) if groups is not None else decayed(model, config.decay),
+        list(groups) if groups is not None else decay_groups(model, config.decay),
         lr=config.rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
@@ -44,7 +50,7 @@ def adamw(model: nn.Module, config: OptimizerConfig, groups: Groups | None = Non
 
 def lamb(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> Lamb:
     """LAMB, each matrix with its own ratio; norms and biases have none."""
-    parts = decayed(model, config.decay) if groups is None else groups
+    parts = decay_groups(model, config.decay) if groups is None else groups
     adapted = [{**group, "adapt": group["params"][0].ndim >= 2} for group in parts]
     betas = (config.beta1, config.beta2)
     return Lamb(adapted, config.rate, betas=betas, eps=config.epsilon, stacked=stacked_matrices(model))
@@ -52,7 +58,7 @@ def lamb(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None
 
 def adafactor(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> Adafactor:
     """Adafactor, each matrix with moments and a scale of its own."""
-    parts = decayed(model, config.decay) if groups is None else groups
+    parts = decay_groups(model, config.decay) if groups is None else groups
     return Adafactor(parts, config.rate, beta1=config.beta1, stacked=stacked_matrices(model))
 
 
@@ -60,7 +66,7 @@ def muon(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None
     """Muon for the matrices of blocks, with a rate and a decay of their own; AdamW for all else."""
     hidden, settings = set(hidden_matrices(model)), config.hidden
     parts: list[dict[str, Any]] = []
-    for group in decayed(model, config.decay) if groups is None else groups:
+    for group in decay_groups(model, config.decay) if groups is None else groups:
         matrices = [weight for weight in group["params"] if weight in hidden]
         others = [weight for weight in group["params"] if weight not in hidden]
         scale = group.get("scale", 1.0) * settings.rate / config.rate  # of the rate of a step, which is AdamW's
@@ -86,7 +92,7 @@ def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tu
     return dict.fromkeys(("exp_avg", "exp_avg_sq"), tuple(parameter.shape))
 
 
-def decayed(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+def decay_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     """Matrices, which decay, and vectors (norms, biases), which do not."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
@@ -133,4 +139,29 @@ def restore_optimizer(
 def _moment(whole: Tensor, parameter: Tensor) -> Tensor:
     """A moment where its parameter is; parted where that is, since a sharded optimizer has moments of its shape."""
     moment = whole.to(parameter.device, torch.float32)
-    return (part_of(moment, parameter) if is_sharded(parameter) else moment).clone()
+    return (local_part(moment, parameter) if is_sharded(parameter) else moment).clone()
+
+
+def learning_rate(config: ScheduleConfig, peak: float, *, step: int, steps: int) -> float:
+    """The rate of update number `step` (0 … steps − 1).
+
+    >>> learning_rate(ScheduleConfig(type="linear", warmup=0.1), 1.0, step=10, steps=100)
+    1.0
+    """
+    warmup = config.warmup_steps(steps)
+    if config.type == "inverse-square-root":
+        share = math.sqrt(max(warmup, 1) / max(step + 1, warmup))
+        return peak * (config.floor + (1 - config.floor) * share)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    left = (steps - step) / max(1, steps - warmup)  # from 1 down to just above 0
+    if config.type == "linear":
+        share = left
+    elif config.type == "cosine":
+        share = 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    elif config.type == "trapezoid":
+        cooldown = max(1, round(config.cooldown * steps))
+        share = min(1.0, (steps - step) / cooldown)
+    else:
+        share = 1.0
+    return peak * (config.floor + (1 - config.floor) * share)

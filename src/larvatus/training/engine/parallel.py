@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.memory import memory_of
-from larvatus.models.nn.stack import BlockStack
-from larvatus.training.engine.distribution import Ranks
+from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.device import memory_of
 from larvatus.training.engine.gradients import is_sharded
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Parallel
 
 # torch.distributed.tensor is imported where it is used: it takes half a second, and most runs have one process
@@ -37,7 +37,7 @@ SHARDED_OPTIMIZERS = ("adamw", "muon")
 """AdamW looks at each number alone, Muon gathers its matrices; others have norms or means of whole matrices."""
 
 
-def chosen(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str, device: str) -> bool:
+def should_shard(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str, device: str) -> bool:
     """Whether to shard a model: as asked, or where training it would take more than half of the free memory."""
     if ranks.count == 1:
         return False
@@ -93,7 +93,7 @@ def shard(model: nn.Module, device: str) -> None:
             part.set_reduce_scatter_unused_params(True)
 
 
-def gathered(named: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+def gather_tensors(named: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
     """Whole tensors from the parts of all ranks, one after another: each rank calls it, those that `keep` have them."""
     whole: dict[str, Tensor] = {}
     for name, tensor in named.items():
@@ -103,7 +103,7 @@ def gathered(named: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
     return whole
 
 
-def part_of(whole: Tensor, like: Tensor) -> Tensor:
+def local_part(whole: Tensor, like: Tensor) -> Tensor:
     """A whole tensor as `like` is kept here: this rank's part of it, or all of it, on the device of `like`."""
     whole = whole.to(like.device, like.dtype)
     if not is_sharded(like):
@@ -114,7 +114,7 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(whole, parted.device_mesh, parted.placements, src_data_rank=None)
 
 
-def whole_of(part: Tensor, like: Tensor) -> Tensor:
+def full_tensor(part: Tensor, like: Tensor) -> Tensor:
     """All of a tensor of which each rank has the part that it has of `like`; every rank calls it."""
     from torch.distributed.tensor import DTensor
 

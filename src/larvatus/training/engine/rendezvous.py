@@ -5,6 +5,15 @@
         ...
 
 In a pod of Kubernetes names and service addresses come up late and belong to no interface: there, ranks wait for them.
+
+How ranks meet at a store that may remember an earlier meeting.
+
+    meeting = meet(store, rank=rank, count=count, restarts=restarts, limit_s=600.0)
+    meeting.store, meeting.restarted
+
+torchrun keeps its store when it starts all ranks anew, and with it the addresses that the dead left there; nor do its
+agents agree on how often that was. So each rank greets with a name of its own, rank 0 answers to that name with the
+name of the meeting, and all that is said afterwards is said under it.
 """
 
 from __future__ import annotations
@@ -14,8 +23,14 @@ import os
 import socket
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.training.engine.launch import Launch
@@ -26,7 +41,7 @@ FIRST_WORD_S, NEXT_WORD_S = 5.0, 60.0
 _Address = tuple[socket.AddressFamily, tuple[object, ...]]
 
 
-def refuse_impossible(launched: Launch, environment: Mapping[str, str] | None = None) -> None:
+def check_address(launched: Launch, environment: Mapping[str, str] | None = None) -> None:
     """Refuse an address or a port at which the ranks can never meet."""
     environment = os.environ if environment is None else environment
     if launched.port == 0:
@@ -89,7 +104,7 @@ def _refuse_taken(port: int) -> None:
 
 
 @contextmanager
-def said_while_waiting(launched: Launch, limit_s: float) -> Iterator[None]:
+def reporting_wait(launched: Launch, limit_s: float) -> Iterator[None]:
     """Say on stderr what this rank waits for, once it has waited for some seconds and every minute from then on."""
     over = threading.Event()
     thread = threading.Thread(target=_say, args=(launched, limit_s, over), name="rendezvous", daemon=True)
@@ -104,16 +119,67 @@ def said_while_waiting(launched: Launch, limit_s: float) -> Iterator[None]:
 def _say(launched: Launch, limit_s: float, over: threading.Event) -> None:
     silent = FIRST_WORD_S
     while not over.wait(silent):
-        print(f"larvatus: {waiting_in_words(launched, limit_s)}", file=sys.stderr, flush=True)
+        print(f"larvatus: {describe_wait(launched, limit_s)}", file=sys.stderr, flush=True)
         silent = NEXT_WORD_S
 
 
-def waiting_in_words(launched: Launch, limit_s: float) -> str:
+def describe_wait(launched: Launch, limit_s: float) -> str:
     """Who waits for whom, and where.
 
-    >>> waiting_in_words(Launch(rank=1, count=2, address="gpu07", port=20017), 600.0)
+    >>> describe_wait(Launch(rank=1, count=2, address="gpu07", port=20017), 600.0)
     'rank 1 of 2 waits for rank 0 at gpu07:20017 (MASTER_ADDR, MASTER_PORT), 600 seconds at most'
     """
     others = "rank 0" if launched.rank else f"ranks 1 to {launched.count - 1}" if launched.count > 2 else "rank 1"
     where = f"{printable(launched.address)}:{launched.port} (MASTER_ADDR, MASTER_PORT)"
     return f"rank {launched.rank} of {launched.count} waits for {others} at {where}, {limit_s:g} seconds at most"
+
+
+LOOK_S = 0.02
+_BEGUN = "larvatus/begun"
+
+
+class Rendezvous(NamedTuple):
+    store: Store
+    """Nobody but the ranks of this meeting has ever written to it."""
+    restarted: bool
+    """Whether ranks of the same launch met before: they are started anew."""
+
+
+def join_store(store: Store, *, rank: int, count: int, restarts: int, limit_s: float) -> Rendezvous:
+    """Wait for all ranks; `TimeoutError` names the first that did not come. `restarts` is what torchrun says."""
+    deadline = time.monotonic() + limit_s
+    if rank == 0:
+        name = uuid.uuid4().hex
+        again = [_welcome(store, other, name, deadline) for other in range(1, count)]
+        restarted = restarts > 0 or any(again) or store.check([_BEGUN])
+        store.set(_BEGUN, "1")
+        store.set(f"{name}/restarted", str(int(restarted)))
+    else:
+        mine = uuid.uuid4().hex
+        store.set(f"larvatus/hello/{rank}", f"{mine} {restarts}")
+        name = _read(store, f"larvatus/welcome/{mine}", deadline, "rank 0 did not answer")
+        store.set(f"{name}/here/{rank}", "1")
+        restarted = _read(store, f"{name}/restarted", deadline, "not all ranks came") == "1"
+    return Rendezvous(PrefixStore(name, store), restarted)
+
+
+def _welcome(store: Store, other: int, name: str, deadline: float) -> bool:
+    """Have a rank join the meeting; whether it was started anew. Its greeting may at first be that of one that died."""
+    hello, here, welcomed = f"larvatus/hello/{other}", f"{name}/here/{other}", ""
+    while not store.check([here]):
+        greeting = store.get(hello).decode() if store.check([hello]) else ""
+        if greeting != welcomed:
+            store.set(f"larvatus/welcome/{greeting.split()[0]}", name)
+            welcomed = greeting
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {other} did not come")
+        time.sleep(LOOK_S)
+    return welcomed.split()[1] != "0"
+
+
+def _read(store: Store, key: str, deadline: float, otherwise: str) -> str:
+    try:
+        store.wait([key], timedelta(seconds=max(LOOK_S, deadline - time.monotonic())))
+    except RuntimeError as fault:
+        raise TimeoutError(otherwise) from fault
+    return store.get(key).decode()

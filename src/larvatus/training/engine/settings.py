@@ -13,8 +13,7 @@ from typing import Literal, get_args
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import STEPS, Range, whole
 from larvatus.data.corpus.processes import check_count
-from larvatus.models.nn.cpu import check_bf16
-from larvatus.models.nn.device import choose_device
+from larvatus.models.nn.device import check_bf16, choose_device
 
 MICROBATCH = whole(8, 2**31)
 WORKERS = whole(0, 1024)

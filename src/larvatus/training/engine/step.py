@@ -21,18 +21,17 @@ from torch import Tensor, nn
 
 from larvatus.core.errors import RecipeError, is_out_of_memory
 from larvatus.core.rng import derive
-from larvatus.training.engine.distribution import Ranks
-from larvatus.training.engine.gradients import gradients_of
+from larvatus.training.engine.gradients import build_gradients
 from larvatus.training.engine.optimizer import set_rate
-from larvatus.training.engine.rank_marks import at_step
-from larvatus.training.engine.rank_pace import own_time
+from larvatus.training.engine.rank_activity import at_step, timed_compute
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 Split = Callable[[int], Iterable[Any]]
 """Cuts a step into microbatches of so many tokens; None may stand for those of other ranks."""
 
 
-class Share(NamedTuple):
+class MicrobatchLoss(NamedTuple):
     """What one microbatch adds to a step."""
 
     loss: Tensor
@@ -64,7 +63,7 @@ class Update:
         self.optimizer, self.parameters = optimizer, parameters
         self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
         self.draws, self.warn = draws, warn
-        self.gradients = gradients_of(parameters, ranks)
+        self.gradients = build_gradients(parameters, ranks)
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self.mine: Tensor | None = None
@@ -74,7 +73,7 @@ class Update:
     def __call__(
         self,
         split: Split,
-        share: Callable[[Any], Share],
+        share: Callable[[Any], MicrobatchLoss],
         *,
         step: int,
         rate: float,
@@ -101,15 +100,15 @@ class Update:
     def _generator(self) -> AbstractContextManager[None]:
         """What to do with torch's generator around a step; that it is left alone is made sure of once."""
         if self.draws:
-            return generator_kept(self.runtime.device)
+            return preserved_generator(self.runtime.device)
         if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
-            return generator_untouched(self.runtime.device)
+            return unused_generator(self.runtime.device)
         return nullcontext()
 
     def _backward_or_none(
         self,
         split: Split,
-        share: Callable[[Any], Share],
+        share: Callable[[Any], MicrobatchLoss],
         *,
         step: int,
         figures: int,
@@ -136,13 +135,15 @@ class Update:
             torch.cuda.empty_cache()
         return None
 
-    def _backward(self, micros: Sequence[Any], share: Callable[[Any], Share], *, step: int, figures: int) -> Tensor:
+    def _backward(
+        self, micros: Sequence[Any], share: Callable[[Any], MicrobatchLoss], *, step: int, figures: int
+    ) -> Tensor:
         """Add up the gradients of this rank's microbatches; the sums of their figures."""
         sums = torch.zeros(figures, device=self.runtime.device)
         self.gradients.begin()
         mine = [(item, micro) for item, micro in enumerate(micros) if micro is not None and self.ranks.takes(item)]
         idle = self._idle(len(micros), len(mine))
-        with self._generator(), own_time(self.runtime.device):
+        with self._generator(), timed_compute(self.runtime.device):
             for turn, (item, micro) in enumerate(mine + mine[:1] * idle):
                 if self.draws:
                     seed_generator(self.runtime.device, derive(self.seed, "dropout", step, item))
@@ -201,7 +202,7 @@ def autocast(runtime: Runtime) -> torch.autocast:
 
 
 @contextmanager
-def generator_kept(device: str) -> Iterator[None]:
+def preserved_generator(device: str) -> Iterator[None]:
     """Inside, torch's generator may be seeded and drawn from; afterwards it is where it was before."""
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
@@ -217,7 +218,7 @@ def seed_generator(device: str, seed: int) -> None:
 
 
 @contextmanager
-def generator_untouched(device: str) -> Iterator[None]:
+def unused_generator(device: str) -> Iterator[None]:
     """Make sure that nothing is drawn inside: what is drawn from a generator that nobody seeded cannot be repeated."""
 
     def states() -> list[Tensor]:
@@ -226,4 +227,4 @@ def generator_untouched(device: str) -> Iterator[None]:
     before = states()
     yield
     if not all(map(torch.equal, before, states())):
-        raise AssertionError("a step drew random numbers, which `larvatus.models.nn.dropout.draws` did not see")
+        raise AssertionError("a step drew random numbers, which `larvatus.models.nn.dropout.has_dropout` did not see")

@@ -4,6 +4,16 @@
 
 The text is encoded with the model's own vocabulary, longer by the words that are asked for. Text of the domain that the
 model comes from (`--old`) and held-out text of the new one are evaluated before and after (`domains.py`).
+
+How to go on training a model that exists: its own shape and vocabulary, and a recipe's way of training.
+
+    adapted_recipe(load_bundle("runs/base"))                 its own recipe, as `larvatus.json` tells it
+    adapted_recipe(load_bundle("bert-base"))                 no such file: the packaged recipe that is nearest to it
+    adapted_recipe(load_bundle("bert-base"), "spanbert")     the one that is named
+
+Model and vocabulary are what they are: a setting that contradicts them is refused, but for dropout. Packaged recipes
+are made for training from nothing; for going on, batch and rate are held to those of task-adaptive pretraining
+(Gururangan et al. 2020, appendix: 256 sequences, 1e-4), unless `--set` says otherwise.
 """
 
 from __future__ import annotations
@@ -15,30 +25,177 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
 
 from larvatus.core.checksummed import read_checksummed, write_checksummed
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.files import sha256
 from larvatus.data.corpus import Corpus, is_corpus
+from larvatus.data.corruption import check_mask
 from larvatus.data.text.counting import count_ids, count_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import Extension, NewUnits, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.origin import Origin
-from larvatus.training.pretraining.prepare import Build, Documents, Domain, Prepared, before, held_out_shards
-from larvatus.training.pretraining.text_note import EMBEDDED
-from larvatus.training.pretraining.vocabulary_note import has_sound
+from larvatus.data.text.vocabulary import TokenizerConfig
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.manifest import NAME as MANIFEST
+from larvatus.models.network import tag
+from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.pretraining.parent import ParentModel
+from larvatus.training.pretraining.prepare import (
+    CorpusBuilder,
+    Documents,
+    PreparedCorpus,
+    TextDomain,
+    held_out_shards,
+    unextended_path,
+)
+from larvatus.training.pretraining.text_record import EMBEDDED, has_intact_files
+
+MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
+PLANNED = ("batch", "rate")
+FREE = ("dropout", "attention_dropout")
+"""Settings of a model that may change while it is trained on."""
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AdaptedRecipe:
+    recipe: Recipe
+    why: str
+    """Where the way of training comes from, in a user's words."""
+    free: frozenset[str] = frozenset()
+    """What a plan may choose (`plan.py`): "batch" and "rate", as far as no recipe and no setting was given."""
+
+
+def adapted_recipe(
+    bundle: Bundle, name: str | None = None, *, size: str | None = None, settings: Sequence[str] = ()
+) -> AdaptedRecipe:
+    """The recipe that goes on from a model directory."""
+    where, named = name or str(bundle.path / MANIFEST), name is not None
+    if name is not None:
+        table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
+    elif bundle.recipe is not None:
+        table, why = dict(bundle.recipe), "as its own recipe says"
+    else:
+        name = where = _nearest(bundle)
+        table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says, the nearest to it"
+    table = _of_this_model(table, bundle)
+    if name is not None and not name.endswith(".toml"):
+        why += _gentler(table)
+    try:
+        recipe = edited_recipe(table, size=size, settings=settings, where=where)
+    except RecipeError as fault:
+        if name is None:
+            raise RecipeError(f"{fault}; or name a recipe: larvatus pretrain bert --from {bundle.path} …") from None
+        raise
+    _refuse_contradictions(recipe, bundle)
+    check_mask(recipe.corruption, bundle.tokenizer.id(bundle.tokenizer.special.mask))
+    return AdaptedRecipe(recipe, why, frozenset() if named else _free_of(settings))
+
+
+def _free_of(settings: Sequence[str]) -> frozenset[str]:
+    """What none of the settings says; a rate that the user chose belongs to the batch he saw."""
+    said = {setting.partition("=")[0].strip() for setting in settings}
+    if "batch" in said:
+        return frozenset()
+    return frozenset({"batch"} if said & {"optimizer.rate", "optimizer.muon_rate", "optimizer.type"} else PLANNED)
+
+
+def _of_this_model(table: Table, bundle: Bundle) -> Table:
+    """The recipe's table with the model and the vocabulary of the directory."""
+    vocabulary = _described(bundle.tokenizer, table.get("tokenizer"))
+    model = msgspec.to_builtins(bundle.model)
+    return {**msgspec.json.decode(msgspec.json.encode(table)), "model": model, "tokenizer": vocabulary}
+
+
+def _described(tokenizer: Tokenizer, told: Any) -> Any:
+    """A vocabulary in the recipe's words, as far as it can be told from the outside."""
+    kinds = {tag(config): config for config in get_args(TokenizerConfig)}
+    if tokenizer.kind not in kinds:
+        return told
+    table = dict(told) if isinstance(told, dict) and told.get("type") == tokenizer.kind else {"type": tokenizer.kind}
+    facts = {"size": tokenizer.size, "lowercase": tokenizer.lowercase}
+    return table | {name: value for name, value in facts.items() if name in kinds[tokenizer.kind].__struct_fields__}
+
+
+def _gentler(table: Table) -> str:
+    """Hold batch and rate of a packaged recipe to what suits going on; what was changed, in words."""
+    said = []
+    if table["batch"] > MOST_SEQUENCES:
+        said.append(f"batch {table['batch']:,} → {MOST_SEQUENCES}")
+        table["batch"] = MOST_SEQUENCES
+    optimizer = table["optimizer"]
+    if optimizer["rate"] > HIGHEST_RATE:
+        said.append(f"rate {optimizer['rate']:g} → {HIGHEST_RATE:g}")
+        if optimizer["type"] == "muon":  # its matrices learn as much more slowly
+            optimizer["muon_rate"] *= HIGHEST_RATE / optimizer["rate"]
+        optimizer["rate"] = HIGHEST_RATE
+    return f" ({', '.join(said)}, as for task-adaptive pretraining; --set says otherwise)" if said else ""
+
+
+def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
+    asked = {"model": recipe.model, "tokenizer": recipe.tokenizer}
+    there = {"model": bundle.model, "tokenizer": _described(bundle.tokenizer, None)}
+    for part, settings in asked.items():
+        known = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
+        for field, value in msgspec.to_builtins(settings).items():
+            if known is not None and field in known and value != known[field] and (part, field) not in _free():
+                free = " and ".join(f"model.{name}" for name in FREE)
+                raise UsageError(
+                    f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {known[field]}; "
+                    f"leave it (or --size) out: of the model, {free} alone can be set"
+                )
+
+
+def _free() -> set[tuple[str, str]]:
+    return {("model", name) for name in FREE}
+
+
+def _nearest(bundle: Bundle) -> str:
+    """The packaged recipe whose architecture, vocabulary and objectives differ least from the directory's."""
+    distances = []
+    for name in recipe_names():
+        table = recipe_table(read_recipe(name))
+        try:
+            parse_recipe(_of_this_model(table, bundle), where=name)
+        except RecipeError:  # it cannot be trained with this model: two segments wanted, and it has none
+            continue
+        distances.append((_distance(read_recipe(name), bundle), name))
+    if not distances:
+        raise RecipeError(f"no packaged recipe can train {bundle.path}; name a TOML file of your own")
+    return min(distances)[1]
+
+
+def _distance(recipe: Recipe, bundle: Bundle) -> int:
+    theirs, ours = _traits(bundle.model), _traits(recipe.model)
+    missing = object()
+    distance = sum(1 for field in {*ours, *theirs} if theirs.get(field, missing) != ours.get(field, missing))
+    distance += int(tag(recipe.tokenizer) != bundle.tokenizer.kind)
+    heads = {tag(config) for config in bundle.objectives}
+    wanted = {tag(config) for config in recipe.objectives}
+    return distance + (len(heads ^ wanted) if heads else 0)
+
+
+def _traits(model: Struct) -> Table:
+    """What kind of model it is, whatever its size: words as they are, numbers as present or not."""
+    fields = {name: getattr(model, name) for name in model.__struct_fields__ if name not in FREE}
+    return {name: value if isinstance(value, str) else bool(value) for name, value in fields.items()}
+
 
 BEFORE, EXTENSION = "before", "extension.json"
 
 
 @dataclass(frozen=True)
-class ModelsVocabulary:
+class ParentVocabulary:
     """The vocabulary of the model that a run goes on from, with the words that were asked for."""
 
-    origin: Origin
+    origin: ParentModel
     add_words: Sequence[str] = ()
     """Numbers of words to learn, and files of words."""
 
@@ -66,18 +223,18 @@ class ModelsVocabulary:
                 f"or build it again: larvatus corpus build … --tokenizer {self.origin.path}"
             )
 
-    def make(self, documents: Documents, folder: Path, watcher: Watcher) -> None:
+    def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
         tokenizer = self.origin.bundle.tokenizer
         (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
         shutil.rmtree(folder / BEFORE, ignore_errors=True)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
             return
-        watcher.say("counting the words of the text …")
+        reporter.say("counting the words of the text …")
         words = count_words((document.text for document in documents()), tokenizer.library)
         if tokenizer.counts is None:  # of another text than the model's, but the only one there is
             tokenizer = dataclasses.replace(tokenizer, counts=count_ids(words, tokenizer.library, tokenizer.size))
-        extension = self._extended(tokenizer, words, watcher)
+        extension = self._extended(tokenizer, words, reporter)
         if extension is None:
             tokenizer.save(folder)
             return
@@ -88,9 +245,9 @@ class ModelsVocabulary:
         write_checksummed(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
 
     def before(self, folder: Path) -> Tokenizer | None:
-        return Tokenizer.load(folder / BEFORE) if has_sound(folder, f"{BEFORE}/") else None
+        return Tokenizer.load(folder / BEFORE) if has_intact_files(folder, f"{BEFORE}/") else None
 
-    def _extended(self, tokenizer: Tokenizer, words: list[tuple[str, int]], watcher: Watcher) -> Extension | None:
+    def _extended(self, tokenizer: Tokenizer, words: list[tuple[str, int]], reporter: Reporter) -> Extension | None:
         units: dict[str, None] = {}
         for given in self.add_words:
             number = _number(given)
@@ -99,16 +256,16 @@ class ModelsVocabulary:
             )
             units |= dict.fromkeys(chosen.units)
             if str(chosen):
-                watcher.say(f"--add-words {given}: {chosen}")
+                reporter.say(f"--add-words {given}: {chosen}")
         if not units:
             if self.add_words:
-                watcher.say("no word is to be added: the vocabulary stays as it is")
+                reporter.say("no word is to be added: the vocabulary stays as it is")
             return None
         extension = extend(tokenizer, list(units))
         shown = ", ".join(tokenizer.readable(unit).lstrip("Ġ▁") for unit in islice(units, 8))
         others = len(extension.parts) - len(units)
         on_the_way = f" and {others:,} pieces that they need" if others > 0 else ""
-        watcher.say(
+        reporter.say(
             f"added to the {tokenizer.size:,} pieces of the vocabulary: {len(units):,} words{on_the_way}: "
             f"{shown}{' …' if len(units) > 8 else ''}",
         )
@@ -119,31 +276,31 @@ class ModelsVocabulary:
 class AdaptedTexts:
     """What `prepare` makes, but with the vocabulary of a model; and the domains to compare."""
 
-    vocabulary: ModelsVocabulary
-    prepare: partial[Prepared]
+    vocabulary: ParentVocabulary
+    prepare: partial[PreparedCorpus]
     """`prepare.prepare` with all that it needs but a vocabulary."""
     old: str | None = None
     """Text of the domain that the model comes from."""
 
-    def __call__(self) -> Prepared:
+    def __call__(self) -> PreparedCorpus:
         prepared = self.prepare(vocabulary=self.vocabulary)
         out: Path = self.prepare.keywords["out"]
         domains = []
         for name, path in (("new", prepared.valid), ("old", self._old(prepared.train, out))):
             if path is not None:
-                twin = before(path) if is_corpus(before(path)) else path
-                domains.append(Domain(name=name, path=path, before=twin))
+                twin = unextended_path(path) if is_corpus(unextended_path(path)) else path
+                domains.append(TextDomain(name=name, path=path, before=twin))
         return dataclasses.replace(prepared, domains=tuple(domains))
 
     def _old(self, train: Path, out: Path) -> Path | None:
         """Shards of the old domain; of the embedded text, the part that is never trained on."""
         if self.old is None:
             return None
-        build = Build(
+        build = CorpusBuilder(
             Corpus.open(train, verify=False).tokenizer,
             self.prepare.keywords["options"],
             sources=[self.old],
-            watcher=self.prepare.keywords["watcher"],
+            reporter=self.prepare.keywords["reporter"],
             before=self.vocabulary.before(out / "vocabulary"),
         )
         if self.old == EMBEDDED:
@@ -151,21 +308,21 @@ class AdaptedTexts:
         return held_out_shards(self.old, out / "corpus" / "old", build=build, flag="--old")
 
 
-def extension_of(out: Path) -> tuple[int, list[list[int]]]:
+def read_extension(out: Path) -> tuple[int, list[list[int]]]:
     """First new id, and the old pieces of each new one, of the run in `out`; nothing where nothing was added."""
     folder = out / "vocabulary"
-    if not has_sound(folder, EXTENSION):
+    if not has_intact_files(folder, EXTENSION):
         return 0, []
     extension = read_checksummed(folder / EXTENSION, way="choose another --out")
     return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 
-def parent_of(origin: Origin | None, out: Path) -> dict[str, object]:
+def parent_lineage(origin: ParentModel | None, out: Path) -> dict[str, object]:
     """Lineage: the model that the run in `out` went on from, and its own lineage; nothing where there is none."""
     if origin is None:
         return {}
     about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
-    return {"parent": {**about, "added pieces": len(extension_of(out)[1])}}
+    return {"parent": {**about, "added pieces": len(read_extension(out)[1])}}
 
 
 def _number(given: str) -> int | None:

@@ -2,22 +2,50 @@
 
 Minutes are measured into steps before the run begins, so that the run itself depends on nothing but recipe, corpus and
 seed, and can be repeated with `--steps`.
+
+Makes the plan of a run, or reads the one that it began with, and says it before the first step.
+
+    planned = make_plan(job, model, loader=run.loader, text=480_000, evaluations=4, ranks=ranks)
+    planned.job.recipe, planned.plan               # the recipe that the run follows
+    plan_in_words(planned.job, 8, planned.plan, 480_000)
+
+Times are measured on the model itself (`budget.time_of_step`), whose weights are put back afterwards.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 
 from larvatus.core.errors import UsageError
 from larvatus.data.corpus.loader import Loader
+from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe, steps_of_phases
+from larvatus.training.engine.optimizer import build_optimizer
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Budget
-from larvatus.training.pretraining.loop import ahead
-from larvatus.training.pretraining.plan import LEAST_STEPS, RESERVE, SMALL_TOKENS, StepTime, steps_within, too_short
-from larvatus.training.pretraining.step import ReadyStep, Stepper
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.loop import prefetch
+from larvatus.training.pretraining.plan import (
+    EVALUATION,
+    LEAST_STEPS,
+    RESERVE,
+    SMALL_TOKENS,
+    AdaptationPlan,
+    PlanScope,
+    StepTime,
+    budget_too_short,
+    most_steps,
+    plan_for,
+    read_plan,
+    steps_within,
+    write_plan,
+)
+from larvatus.training.pretraining.step import PreparedStep, Stepper
 
 MEASURED_S = 4.0
 STRETCH_S, LEAST_STRETCHES = 0.25, 3
@@ -87,7 +115,7 @@ def _timed(stepper: Stepper, loader: Loader, length: int) -> tuple[int, float]:
     """Tokens and seconds of a step, the median of three where it is quick; the first one warms up."""
     prepared = (stepper.prepare(batch, limit=length) for batch, _ in stepper.read(loader))
     seconds: list[float] = []
-    with closing(ahead(prepared, close=loader.close)) as ready:
+    with closing(prefetch(prepared, close=loader.close)) as ready:
         while True:
             step = next(ready)
             began = time.monotonic()
@@ -98,12 +126,12 @@ def _timed(stepper: Stepper, loader: Loader, length: int) -> tuple[int, float]:
                 return step.tokens, statistics.median(seconds[-3:])
 
 
-def refuse_too_short(recipe: Recipe, budget: Budget, speed: StepTime) -> int | None:
+def check_minutes(recipe: Recipe, budget: Budget, speed: StepTime) -> int | None:
     """Refuse minutes that have no room for a few steps of this recipe; steps, where timing them would take too long."""
     seconds = 60 * (budget.minutes or 0.0)
     steps = steps_within(recipe, recipe.batch, RESERVE * seconds, speed)
     if steps < LEAST_STEPS:
-        raise too_short(recipe, recipe.batch, budget, speed)
+        raise budget_too_short(recipe, recipe.batch, budget, speed)
     timing = (LEAST_STRETCHES + 2) * sum(speed.seconds(recipe.batch * phase.length) for phase in recipe.phases)
     return steps if timing > MEASURED_SHARE * seconds else None
 
@@ -111,7 +139,7 @@ def refuse_too_short(recipe: Recipe, budget: Budget, speed: StepTime) -> int | N
 def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:
     """The median over short stretches: a step for which something is compiled once more says nothing of the others."""
     prepared = (stepper.prepare(batch, limit=length) for batch, _ in stepper.read(loader))
-    with closing(ahead(prepared, close=loader.close)) as ready:  # as the run itself does
+    with closing(prefetch(prepared, close=loader.close)) as ready:  # as the run itself does
         for _ in range(2):
             stepper.launch(next(ready), step=0, rate=0.0).check()
         began, seconds = time.monotonic(), list[float]()
@@ -120,7 +148,7 @@ def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:
         return statistics.median(seconds)
 
 
-def _stretch(stepper: Stepper, ready: Iterator[ReadyStep]) -> float:
+def _stretch(stepper: Stepper, ready: Iterator[PreparedStep]) -> float:
     """Seconds a step, over as many as fill a moment."""
     began, steps = time.monotonic(), 0
     while not steps or stepper.update.ranks.any(time.monotonic() - began < STRETCH_S):  # all ranks take as many
@@ -130,7 +158,7 @@ def _stretch(stepper: Stepper, ready: Iterator[ReadyStep]) -> float:
     return (time.monotonic() - began) / steps
 
 
-def steps_wanted(recipe: Recipe, budget: Budget, tokens: int) -> int | None:
+def known_steps(recipe: Recipe, budget: Budget, tokens: int) -> int | None:
     """The number of steps where it is known without measuring."""
     if budget.minutes is not None:
         return None
@@ -139,3 +167,113 @@ def steps_wanted(recipe: Recipe, budget: Budget, tokens: int) -> int | None:
     if budget.tokens is not None:
         return steps_of_tokens(recipe, budget.tokens)
     return budget.steps or recipe.schedule.steps
+
+
+MAX_EVALUATIONS = 10
+"""Evaluations along the way."""
+EVALUATION_SHARE = 0.05
+"""Share of the minutes that they may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedJob:
+    """A job with its plan."""
+
+    job: PretrainingJob
+    plan: AdaptationPlan | None = None
+    began: float = 0.0
+    """When the minutes of the budget began, as `time.monotonic` gives it."""
+
+    def evaluated(self, most: int) -> int:
+        """Held-out tokens of an evaluation that would read `most`."""
+        return (
+            most if self.plan is None or self.plan.evaluated_tokens is None else min(most, self.plan.evaluated_tokens)
+        )
+
+
+def make_plan(
+    job: PretrainingJob, model: Network, *, loader: Callable[..., Loader], text: int, evaluations: int, ranks: Ranks
+) -> PlannedJob:
+    """The job as it is carried out. `text` is in tokens; `loader(phase, batch=…)` gives it in small steps."""
+    began = time.monotonic()
+    if not job.free:
+        return PlannedJob(job=job, began=began)
+    plan = read_plan(job.out) if job.resume else None
+    if plan is None:
+        minutes = job.budget.minutes
+        speed = None if minutes is None else step_time(job, model, loader=loader, text=text, ranks=ranks)
+        spent = ranks.gather(time.monotonic() - began)[0]
+        scope = PlanScope(free=job.free, text=text, evaluations=evaluations, spent=spent)
+        plan = plan_for(job.recipe, scope, job.budget, speed)
+        if ranks.main:
+            job.out.mkdir(parents=True, exist_ok=True)
+            write_plan(job.out, plan)
+    followed = dataclasses.replace(job, recipe=plan.recipe(job.recipe))
+    if job.evaluate_every is None and plan.steps is not None:
+        followed = dataclasses.replace(followed, evaluate_every=_every(plan.steps, evaluations))
+    return PlannedJob(job=followed, plan=plan, began=began)
+
+
+def _every(steps: int, evaluations: int) -> int:
+    """Steps between evaluations along the way: as many as fit into their share of the minutes."""
+    return max(1, -(-steps // (1 + min(MAX_EVALUATIONS, int(EVALUATION_SHARE / EVALUATION * evaluations)))))
+
+
+def step_time(
+    job: PretrainingJob, model: Network, *, loader: Callable[..., Loader], text: int, ranks: Ranks
+) -> StepTime:
+    """What a step of this job takes on this machine; the weights are as they were afterwards."""
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    length = job.recipe.phases[0].length
+    stepper = Stepper(
+        model,
+        build_optimizer(model, job.recipe.optimizer),
+        job.recipe,
+        runtime=dataclasses.replace(job.runtime, compile=False),  # each size would be compiled for itself
+        ranks=ranks,
+        seed=job.seed,
+        pad_id=0,
+    )
+    most = max(1, min(job.recipe.batch, text // length))
+    speed = time_of_step(stepper, lambda batch: loader(0, batch=batch), batch=most, length=length)
+    model.load_state_dict(before)
+    return ranks.gather(speed)[0]
+
+
+def measure_steps(
+    planned: PlannedJob, stepper: Stepper, *, loader: Callable[..., Loader], text: int, sharded: bool = False
+) -> int:
+    """The minutes of the budget in steps; the weights are as they were afterwards.
+
+    Steps that are too slow to be timed are told by smaller ones, and a budget without room for a few is refused. But
+    what must end in time whatever the machine does (`deadline`) makes the steps that fit.
+    """
+    job, plan, model = planned.job, planned.plan, stepper.model
+    if plan is not None and plan.steps is not None:
+        return plan.steps
+    began = time.monotonic() if plan is None else planned.began
+    if plan is None and not (job.runtime.compile or job.deadline is not None or sharded):
+        speed = step_time(job, model, loader=loader, text=text, ranks=stepper.update.ranks)
+        if (steps := check_minutes(job.recipe, job.budget, speed)) is not None:
+            return steps
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    steps = steps_of_minutes(job.recipe, job.budget.minutes or 0, stepper=stepper, loader=loader, began=began)
+    model.load_state_dict(before)
+    return steps if plan is None else min(steps, most_steps(job.recipe, plan.batch, text))
+
+
+def describe_plan(job: PretrainingJob, steps: int, plan: AdaptationPlan | None, text: int) -> str:
+    """The line before the first step.
+
+    "plan: 8 steps of 4,096 tokens in 2 minutes (2 of warm-up), 0.1 passes over the text"
+    """
+    recipe = job.recipe
+    counts = [
+        (n, recipe.batch * p.length) for n, p in zip(steps_of_phases(recipe.phases, steps), recipe.phases, strict=True)
+    ]
+    parts = [f"{count:,} step{'s' * (count > 1)} of {tokens:,} tokens" for count, tokens in counts if count]
+    passes = sum(count * tokens for count, tokens in counts) / max(1, text)
+    minutes = "" if job.budget.minutes is None else f" in {job.budget.minutes:g} minutes"
+    warmup = f"{recipe.schedule.warmup_steps(steps):,} of warm-up"
+    changed = "" if plan is None or plan.rate_scale == 1.0 else f", rate {recipe.optimizer.rate:.2g}"
+    return f"plan: {' and '.join(parts)}{minutes} ({warmup}{changed}), {passes:,.1f} passes over the text"

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.core.regular_files import refuse_link
+from larvatus.core.run_identity import RunIdentity
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.loader import Cursor
 from larvatus.models.bundle.directory import check_model_directory
@@ -28,20 +29,19 @@ from larvatus.training.engine.checkpoint import (
     FOLDER,
     Checkpoint,
     Checkpoints,
-    changed_fields,
+    Provenance,
     refuse_other_kind,
     refuse_resume_with_overwrite,
     restore_weights,
 )
 from larvatus.training.engine.optimizer import optimizer_tensors, restore_optimizer
-from larvatus.training.engine.parallel import gathered
-from larvatus.training.engine.snapshot import Made
+from larvatus.training.engine.parallel import gather_tensors
 
 _PREFIX = "step-"
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
-class CurvePoint(Settings):
+class LossCurvePoint(Settings):
     """Held-out loss along the way."""
 
     step: int
@@ -66,13 +66,13 @@ class Progress(Settings):
     """Tokens seen."""
     seconds: float = 0.0
     """Time spent training, over all sessions of the run."""
-    curve: tuple[CurvePoint, ...] = ()
+    curve: tuple[LossCurvePoint, ...] = ()
     """Of objective masked-lm, where there is one and held-out text."""
     microbatch: int | UnsetType = UNSET
     """Tokens of one pass, where memory ran out with what was asked for."""
 
 
-class State(Settings):
+class PretrainingState(Settings):
     """What `state.json` says of the run."""
 
     progress: Progress
@@ -80,20 +80,18 @@ class State(Settings):
     """What must not change under a resume: recipe, seed, corpus, vocabulary."""
 
 
-def checkpoints_of(run: Path, warn: Callable[[str], None]) -> Checkpoints[State]:
+def open_checkpoints(run: Path, warn: Callable[[str], None]) -> Checkpoints[PretrainingState]:
     """The checkpoints of a pretraining run, by step."""
     return Checkpoints(
         run=run,
         kind="pretraining",
-        state=State,
+        state=PretrainingState,
         order=lambda name: name if name.startswith(_PREFIX) else None,
         warn=warn,
     )
 
 
-def refuse_what_is_there(
-    out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()
-) -> None:
+def check_run_directory(out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
     """A directory with a run is only touched by a resume or to begin anew, one with a model alone by the latter."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     checkpoints = out / FOLDER
@@ -118,38 +116,41 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     identity: dict[str, object],
-    made: Made,
+    made: Provenance,
     warn: Callable[[str], None],
     main: bool = True,
 ) -> Path | None:
     """Write a checkpoint, of several ranks the main one; only the one before it stays besides."""
     named = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
-    tensors = {file: gathered(parts, keep=main) for file, parts in named.items()}  # all ranks have parts of them
+    tensors = {file: gather_tensors(parts, keep=main) for file, parts in named.items()}  # all ranks have parts of them
     if not main:
         return None
-    state = State(progress=progress, run=identity)
-    return checkpoints_of(run, warn).write(f"{_PREFIX}{progress.step:08d}", tensors, state, made=made)
+    state = PretrainingState(progress=progress, run=identity)
+    return open_checkpoints(run, warn).write(f"{_PREFIX}{progress.step:08d}", tensors, state, made=made)
 
 
-def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint[State] | None:
+def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint[PretrainingState] | None:
     """The newest sound checkpoint; each newer broken one is named aloud."""
-    return checkpoints_of(run, warn).newest()
+    return open_checkpoints(run, warn).newest()
 
 
-def refuse_another_run(checkpoint: Checkpoint[State], identity: Mapping[str, object], *, steps: int | None) -> None:
+def check_same_run(
+    checkpoint: Checkpoint[PretrainingState], identity: Mapping[str, object], *, steps: int | None
+) -> None:
     """Resuming with something else would be another run; say field by field what differs."""
     before = checkpoint.state.progress.steps
     old: dict[str, object] = {**checkpoint.state.run, "steps": before}
     new: dict[str, object] = {**identity, "steps": steps or before}
-    changed = list(map(str, changed_fields(old, new)))
-    if changed:
-        raise RecipeError(
-            f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
-            "resume with the same, or add --fork to go on from there with the new ones"
-        )
+    RunIdentity(new).check(
+        old,
+        lambda changes: RecipeError(
+            f"{checkpoint.path} belongs to a run with other settings: {changes}; "
+            "resume with the same, or add --fork to continue from it with the new ones"
+        ),
+    )
 
 
-def restore(checkpoint: Checkpoint[State], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore(checkpoint: Checkpoint[PretrainingState], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights and moments back to where the checkpoint stood."""
     restore_weights(checkpoint.path / _MODEL, _weights(model))
     moments = read_tensors(checkpoint.path / _OPTIMIZER)

@@ -29,37 +29,36 @@ from larvatus.data.corruption import WholeWordConfig
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOut, evaluate
-from larvatus.training.pretraining.held_out import held_out, held_out_batches
-from larvatus.training.pretraining.prepare import Domain
+from larvatus.training.pretraining.evaluation import HeldOutScores, evaluate, evaluate_held_out, held_out_batches
+from larvatus.training.pretraining.prepare import TextDomain
 
 COMPARED_TOKENS = 131_072  # of each domain, before and after
 MASKED_LM = "masked-lm"
 
 
 @dataclass(frozen=True)
-class Measured:
+class DomainScores:
     """A model on one domain."""
 
-    result: HeldOut
+    result: HeldOutScores
     word_loss: float | None = None
     """Nats for a hidden whole word; measured where vocabularies differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class DomainChange:
     """One objective on one domain."""
 
     domain: str
     objective: str
-    before: Measured
-    after: Measured
+    before: DomainScores
+    after: DomainScores
 
     def figures(self) -> dict[str, float]:
         """All that was measured, by name."""
         figures = {}
         for when in ("before", "after"):
-            measured: Measured = getattr(self, when)
+            measured: DomainScores = getattr(self, when)
             score = measured.result.scores[self.objective]
             figures[f"loss {when}"], figures[f"accuracy {when}"] = score.loss, score.accuracy
             if measured.word_loss is not None and self.objective == MASKED_LM:
@@ -68,10 +67,10 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class DomainComparison:
     """How to measure: the same way before and after."""
 
-    domains: Sequence[Domain]
+    domains: Sequence[TextDomain]
     recipe: Recipe
     runtime: Runtime
     tokens: int = COMPARED_TOKENS
@@ -81,20 +80,22 @@ class Comparison:
     def extended(self) -> bool:
         return any(domain.path != domain.before for domain in self.domains)
 
-    def measure(self, model: Network, *, before: bool = False) -> dict[str, Measured]:
+    def measure(self, model: Network, *, before: bool = False) -> dict[str, DomainScores]:
         """A model on every domain; `before`, in the vocabulary that it had."""
         measured = {}
         length = self.recipe.phases[-1].length
         for domain in self.domains:
             corpus = Corpus.open(domain.before if before else domain.path)
-            result = held_out(model, corpus, self.recipe, length=length, tokens=self.tokens, runtime=self.runtime)
+            result = evaluate_held_out(
+                model, corpus, self.recipe, length=length, tokens=self.tokens, runtime=self.runtime
+            )
             wanted = self.extended and MASKED_LM in result.scores
             words = (
                 word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime, tokens=self.tokens)
                 if wanted
                 else None
             )
-            measured[domain.name] = Measured(result, words)
+            measured[domain.name] = DomainScores(result, words)
         return measured
 
 
@@ -138,27 +139,27 @@ def hidden_words(batch: TrainingBatch[Ints]) -> int:
     return int(((np.diff(sequence, prepend=-1) != 0) | (np.diff(word, prepend=-1) != 0)).sum())
 
 
-def changes(before: Mapping[str, Measured], after: Mapping[str, Measured]) -> list[Change]:
+def compare_domains(before: Mapping[str, DomainScores], after: Mapping[str, DomainScores]) -> list[DomainChange]:
     return [
-        Change(domain=domain, objective=objective, before=before[domain], after=after[domain])
+        DomainChange(domain=domain, objective=objective, before=before[domain], after=after[domain])
         for domain in after
         for objective in after[domain].result.scores
     ]
 
 
-def facts_of(rows: Sequence[Change]) -> dict[str, float]:
+def card_facts(rows: Sequence[DomainChange]) -> dict[str, float]:
     """For the model card."""
     return {
         f"{row.domain} domain: {row.objective} {name}": value for row in rows for name, value in row.figures().items()
     }
 
 
-def records_of(rows: Sequence[Change]) -> list[dict[str, Any]]:
+def metric_records(rows: Sequence[DomainChange]) -> list[dict[str, Any]]:
     """For `metrics.jsonl`."""
     return [{"domain": row.domain, "objective": row.objective, **row.figures()} for row in rows]
 
 
-def table_of(rows: Sequence[Change], *, extended: bool) -> Table:
+def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
     """For people."""
     names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
     columns = [Column("domain", right=False), Column("objective", right=False)]
@@ -173,7 +174,7 @@ def table_of(rows: Sequence[Change], *, extended: bool) -> Table:
     return Table(title="held out, before and after", columns=columns, rows=lines)
 
 
-def notes_of(comparison: Comparison) -> list[str]:
+def table_notes(comparison: DomainComparison) -> list[str]:
     """What a reader of the table must know."""
     lines = []
     if not any(domain.name == "old" for domain in comparison.domains):

@@ -2,26 +2,39 @@
 
 Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
 every run, so perplexities compare.
+
+A model on held-out shards, as a recipe packs and masks them: pairs and masks are the same every time.
+
+Text that has no pairs (one document alone, or one sentence in each) is read in single segments, and objectives of
+pairs are not measured on it; those of tokens are.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.pretraining_targets import MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, TextTargets
+from larvatus.data.corpus import Corpus
+from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
+from larvatus.data.corruption import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
+from larvatus.data.text.special_tokens import sentinel_ids
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.models.objectives import PredictsWords
+from larvatus.models.objectives import WordObjective
+from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
 
 MASKED_LM = "masked-lm"
@@ -29,7 +42,7 @@ USUAL = ("words", MASKED_LM)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ObjectiveScore:
     """One objective on held-out text."""
 
     loss: float
@@ -49,7 +62,7 @@ class Score:
         )
 
     @classmethod
-    def of(cls, *, loss: float, right: float, count: int, positive: float | None) -> Score:
+    def of(cls, *, loss: float, right: float, count: int, positive: float | None) -> ObjectiveScore:
         """From sums over `count` predictions; `positive` says how many answers were yes, where that is the question."""
         count = max(count, 1)
         sound = cls(loss=loss / count, accuracy=right / count, count=count)
@@ -61,16 +74,16 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
+class HeldOutScores:
     """All objectives on held-out text."""
 
-    scores: dict[str, Score]
+    scores: dict[str, ObjectiveScore]
     tokens: int
     guess_accuracy: float | None = None
     """Share of hidden tokens that the most frequent token of the training text would get right."""
     guess_loss: float | None = None
     """Loss of predicting every hidden token from the unigram counts of the training text."""
-    languages: dict[str, HeldOut] = field(default_factory=dict)
+    languages: dict[str, HeldOutScores] = field(default_factory=dict)
     """The same language by language, where there are several."""
     words: str = MASKED_LM
     """The objective that predicts the words that are guessed."""
@@ -101,13 +114,13 @@ def perplexity(loss: float) -> float:
     return math.exp(min(loss, 700.0))
 
 
-def together(languages: Mapping[str, HeldOut]) -> HeldOut:
+def merge_languages(languages: Mapping[str, HeldOutScores]) -> HeldOutScores:
     """Results of several languages as one: means over all their predictions."""
     scores = {}
     for name in sorted({name for result in languages.values() for name in result.scores}):
         parts = [result.scores[name] for result in languages.values() if name in result.scores]
         count = sum(part.count for part in parts)
-        scores[name] = Score(
+        scores[name] = ObjectiveScore(
             loss=math.fsum(part.loss * part.count for part in parts) / count,
             accuracy=math.fsum(part.accuracy * part.count for part in parts) / count,
             count=count,
@@ -120,7 +133,7 @@ def together(languages: Mapping[str, HeldOut]) -> HeldOut:
             return None
         return math.fsum(w * v for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
 
-    return HeldOut(
+    return HeldOutScores(
         scores=scores,
         tokens=sum(result.tokens for result in languages.values()),
         guess_accuracy=mean([result.guess_accuracy for result in guessed]),
@@ -138,7 +151,7 @@ def _without_usual(result: dict[str, Any]) -> dict[str, Any]:
 
 def _predicts_words(model: Network) -> str:
     """The objective whose words are compared with the unigram guess: masked-lm, or the first that predicts words."""
-    predicting = [name for name, head in model.heads.items() if isinstance(head.config, PredictsWords)]
+    predicting = [name for name, head in model.heads.items() if isinstance(head.config, WordObjective)]
     return MASKED_LM if MASKED_LM in predicting or not predicting else predicting[0]
 
 
@@ -151,14 +164,14 @@ def evaluate(
     counts: npt.NDArray[np.int64] | None = None,
     smoothing: float = 1.0,
     known: Collection[int] = (),
-) -> HeldOut:
+) -> HeldOutScores:
     """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed.
 
     Tokens that are `known` (sentinels, closings: no words) are guessed as one kind.
     """
     totals: defaultdict[str, float] = defaultdict(float)
     tokens = 0
-    guess = UnigramGuess(counts, smoothing, known) if counts is not None else None
+    guess = UnigramBaseline(counts, smoothing, known) if counts is not None else None
     words = _predicts_words(model)
     kind = model.heads[words].needs if words in model.heads else MaskedTokens
     was_training = model.training
@@ -184,7 +197,7 @@ def evaluate(
         model.train(was_training)
     names = sorted({key.partition("/")[0] for key in totals})
     scores = {
-        name: Score.of(
+        name: ObjectiveScore.of(
             loss=totals[f"{name}/loss"],
             right=totals[f"{name}/right"],
             count=int(totals[f"{name}/count"]),
@@ -192,7 +205,7 @@ def evaluate(
         )
         for name in names
     }
-    return HeldOut(
+    return HeldOutScores(
         scores=scores,
         tokens=tokens,
         guess_accuracy=guess.accuracy if guess and guess.seen else None,
@@ -201,7 +214,7 @@ def evaluate(
     )
 
 
-class UnigramGuess:
+class UnigramBaseline:
     """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given).
 
     Tokens that are `known` (sentinels) count as one kind: which of them it is, is known, but not where they come. They
@@ -233,3 +246,109 @@ class UnigramGuess:
         kinds = (self._seen_known, self.seen - self._seen_known)
         of_kinds = -sum(count * math.log(count / self.seen) for count in kinds if count)
         return (self._loss + of_kinds) / max(self.seen, 1)
+
+
+HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
+
+
+def build_corruption(
+    config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int, course: Course | None = None
+) -> Corruption | None:
+    """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens; None where there is none.
+
+    `course`: which steps of a run the text is for; held-out text has none, and always the same share.
+    """
+    if config is None:
+        return None
+    vocabulary = MaskVocabulary(
+        mask_id=tokenizer.id(tokenizer.special.mask),
+        size=tokenizer.size,
+        special_ids=tokenizer.special_ids,
+        counts=tokenizer.counts,
+        sentinels=sentinel_ids(tokenizer),
+    )
+    return Corruption(config, vocabulary, seed, limit=limit, course=course)
+
+
+def packing_for(corpus: Corpus, packing: PackingConfig, language: str | None = None) -> PackingConfig:
+    """The packing, where the text (of one language) has the pairs that it makes; else single segments."""
+    counts = corpus.manifest.counts if language is None else corpus.manifest.languages[language]
+    without_pairs = counts.documents < packing.different_documents or counts.sentences <= counts.documents
+    return SingleSegmentConfig() if packing.gives and without_pairs else packing
+
+
+def measurable_network(model: Network, packing: PackingConfig, corruption: CorruptionConfig | None) -> Network:
+    """The model, or the same weights with those objectives alone whose targets packing and corruption give.
+
+    Where that is none of a model that has a generator, the generator.
+    """
+    given = {*packing.gives, *(corruption.gives if corruption is not None else ())}
+    objectives: dict[str, Any] = dict(model.objectives.items())
+    kept = {
+        name: head for name, head in objectives.items() if head.needs in given or issubclass(head.needs, TextTargets)
+    }
+    if len(kept) == len(objectives):
+        return model
+    if not kept and model.generator is not None:
+        return measurable_network(model.generator, packing, corruption)
+    part = Network.__new__(Network)
+    nn.Module.__init__(part)
+    part.encoder, part.generator = model.encoder, model.generator
+    part.objectives = nn.ModuleDict(kept)
+    return part.train(model.training)
+
+
+def held_out_batches(
+    corpus: Corpus,
+    packing: PackingConfig,
+    corruption: CorruptionConfig | None,
+    *,
+    length: int,
+    tokens: int,
+    microbatch: int,
+    language: str | None = None,
+    from_text: tuple[type[TextTargets], ...] = (),
+) -> Iterator[TrainingBatch[Ints]]:
+    """Up to `tokens` tokens of the corpus, or of one of its languages, in sequences of at most `length`."""
+    loader = Loader(
+        corpus,
+        packing=packing_for(corpus, packing, language),
+        length=packed_length(corruption, length),
+        corruption=build_corruption(corruption, corpus.tokenizer, HELD_OUT_SEED, limit=length),
+        tokens=max(microbatch, length),
+        seed=HELD_OUT_SEED,
+        reading=Reading(purpose="valid", language=language, from_text=from_text),
+    )
+    return loader.evaluation(tokens)
+
+
+def evaluate_held_out(
+    model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tokens: int, runtime: Runtime
+) -> HeldOutScores:
+    """All objectives on up to `tokens` tokens of the corpus; of each language as many where there are several."""
+
+    def scored(language: str | None, tokens: int) -> HeldOutScores:
+        batches = held_out_batches(
+            corpus,
+            recipe.packing,
+            recipe.corruption,
+            length=length,
+            tokens=tokens,
+            microbatch=runtime.microbatch,
+            language=language,
+            from_text=recipe.from_text,
+        )
+        part = measurable_network(model, packing_for(corpus, recipe.packing, language), recipe.corruption)
+        return evaluate(
+            part,
+            batches,
+            runtime=runtime,
+            limit=length,
+            counts=corpus.tokenizer.counts,
+            known=corpus.tokenizer.special_ids,
+        )
+
+    names = corpus.languages
+    if len(names) < 2:
+        return scored(None, tokens)
+    return merge_languages({name: scored(name, tokens // len(names)) for name in names})

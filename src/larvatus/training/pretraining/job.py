@@ -1,23 +1,33 @@
 """What to pretrain, on what, where to, and for how long.
 
 Job(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
+
+What the ranks of a run settle before any of them reads text: that they do the same, and whether they go on.
+
+    with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
+        job = joined(job, group)
+
+`torchrun --max-restarts 3` starts all ranks anew, with the same command, when one has failed: they go on from the last
+checkpoint, as many as there are now.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import SEED, STEPS
-from larvatus.models.recipes import Recipe
+from larvatus.models.recipes import Recipe, recipe_table
+from larvatus.training.engine.ranks import Ranks, check_ranks_agree, versions
 from larvatus.training.engine.settings import Budget, Parallel, Runtime
-from larvatus.training.pretraining.origin import Origin
+from larvatus.training.pretraining.parent import ParentModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class PretrainingJob:
     """What to train, on what, where, and for how long."""
 
     recipe: Recipe
@@ -35,7 +45,7 @@ class Job:
     tensorboard: bool = False
     parallel: Parallel = "auto"
     """How several processes share the work (`training/engine/parallel.py`)."""
-    origin: Origin | None = None
+    origin: ParentModel | None = None
     """The model to go on from; a new one is initialised where there is none."""
     free: frozenset[str] = frozenset()
     """What of "batch" and "rate" a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
@@ -59,3 +69,32 @@ class Job:
     def may_shard(self) -> bool:
         """Whether processes may each have a part of the weights."""
         return self.parallel != "replicate" and self.origin is None
+
+
+PER_MACHINE = ("workers", "memory", "rank_timeout")
+"""Of the runtime: what each machine may have otherwise."""
+
+
+def agree_on_job(job: PretrainingJob, group: Ranks) -> PretrainingJob:
+    """The job that all ranks carry out; refused where they were told different things."""
+    check_ranks_agree(group, _commanded(job))
+    if not group.restarted:
+        return job
+    return dataclasses.replace(job, resume=True, overwrite=False)
+
+
+def _commanded(job: PretrainingJob) -> dict[str, object]:
+    """What the command of every rank must say alike, and what must run it."""
+    runtime = {name: value for name, value in dataclasses.asdict(job.runtime).items() if name not in PER_MACHINE}
+    return {
+        **versions(),
+        "recipe": recipe_table(job.recipe),
+        "seed": job.seed,
+        "resume": job.resume,
+        "fork": job.fork,
+        "evaluate_every": job.evaluate_every,
+        "save_every": job.save_every,
+        "from": None if job.origin is None else job.origin.fingerprint,
+        **runtime,
+        **dataclasses.asdict(job.budget),
+    }

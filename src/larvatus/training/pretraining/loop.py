@@ -21,19 +21,17 @@ from larvatus.core.errors import NumericsError, Preempted
 from larvatus.core.signals import Stop
 from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.models.recipes import Recipe, steps_of_phases
-from larvatus.training.engine.agreement import agree, blamed
-from larvatus.training.engine.distribution import Ranks
 from larvatus.training.engine.loop import Clock, run_loop
-from larvatus.training.engine.pace import Deadline
-from larvatus.training.engine.rank_marks import busy, waiting
-from larvatus.training.engine.schedule import learning_rate
+from larvatus.training.engine.loss_spikes import MAX_ROLLBACKS, SpikeDetector
+from larvatus.training.engine.optimizer import learning_rate
+from larvatus.training.engine.rank_activity import busy, waiting
+from larvatus.training.engine.ranks import Ranks, blame_ranks, check_ranks_agree
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.spikes import MOST_TRIES, Spikes
-from larvatus.training.pretraining.checkpoint import CurvePoint, Progress
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.engine.throughput import Deadline
+from larvatus.training.pretraining.checkpoint import LossCurvePoint, Progress
+from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.monitor import Monitor
-from larvatus.training.pretraining.report import StepReport
-from larvatus.training.pretraining.step import ReadyStep, Step, Stepper
+from larvatus.training.pretraining.step import PreparedStep, Step, Stepper, StepReport
 
 T = TypeVar("T")
 JOIN_S = 2.0
@@ -49,7 +47,7 @@ class Pretraining:
     stepper: Stepper
     loader: Callable[[int], Loader]
     """The loader of a phase."""
-    held_out: Callable[[int], HeldOut | None]
+    held_out: Callable[[int], HeldOutScores | None]
     """Held-out scores at the length of a phase."""
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
@@ -70,13 +68,13 @@ class Pretraining:
         self.clock = Clock(self.progress.seconds)
         self._deadline = None if self.deadline is None else Deadline(self.deadline)
         self._evaluated = self.progress.step
-        self._batches: Generator[tuple[ReadyStep, Cursor], None, None] | None = None
-        self._fetched: tuple[ReadyStep, Cursor] | None = None
+        self._batches: Generator[tuple[PreparedStep, Cursor], None, None] | None = None
+        self._fetched: tuple[PreparedStep, Cursor] | None = None
         self._waited = 0.0
         self._ends = _ends(self.recipe, self.progress.steps)
         self._unread: list[StepReport] = []
         """The step that was launched and not yet looked at."""
-        self._spikes, self._rollbacks = Spikes(), 0
+        self._spikes, self._rollbacks = SpikeDetector(), 0
         self._spiked: str | None = None
         """What there is to say of a loss that leapt, until it is mended."""
         self._skipped: dict[int, Cursor] = {}
@@ -120,7 +118,7 @@ class Pretraining:
         if self._batches is None:
             loader = self.loader(phase)
             steps = self._ready(self.stepper.read(loader, self.progress.cursor), limit=self.recipe.phases[phase].length)
-            self._batches = ahead(steps, leave=self._may_leave, close=loader.close)
+            self._batches = prefetch(steps, leave=self._may_leave, close=loader.close)
         began = time.monotonic()
         self._fetched = next(self._batches, None)
         self._waited = time.monotonic() - began
@@ -128,8 +126,8 @@ class Pretraining:
 
     def _ready(
         self, steps: Iterator[tuple[Step, Cursor]], *, limit: int
-    ) -> Generator[tuple[ReadyStep, Cursor], None, None]:
-        """Steps on their device: this runs on the thread of `ahead`."""
+    ) -> Generator[tuple[PreparedStep, Cursor], None, None]:
+        """Steps on their device: this runs on the thread of `prefetch`."""
         with closing(steps) if isinstance(steps, Generator) else nullcontext():
             for batch, cursor in steps:
                 yield self.stepper.prepare(batch, limit=limit), cursor
@@ -184,27 +182,29 @@ class Pretraining:
             with waiting():
                 report.check()
         except NumericsError as fault:
-            raise blamed(fault, self.ranks, mine=not report.is_mine_finite) from None
+            raise blame_ranks(fault, self.ranks, mine=not report.is_mine_finite) from None
         if (usual := self._spikes.look(report.loss)) is not None and self._spiked is None:
             self._spiked = f"step {report.step + 1:,}: the loss leapt from {usual:.3g} to {report.loss:.3g}"
 
     def _roll_back(self, spike: str) -> bool:
         """Go on from the newest checkpoint, if any, with the text after the leap; the third time it is no accident."""
         self._spiked = None
-        if self._rollbacks == MOST_TRIES:
-            raise blamed(
+        if self._rollbacks == MAX_ROLLBACKS:
+            raise blame_ranks(
                 NumericsError(
-                    f"{spike}, after {MOST_TRIES} rollbacks; go on from the last checkpoint with a lower rate: "
+                    f"{spike}, after {MAX_ROLLBACKS} rollbacks; go on from the last checkpoint with a lower rate: "
                     "--resume --fork --set optimizer.rate=…"
                 ),
                 self.ranks,
                 mine=False,
             )
         reached, before = self.progress, self.back()
-        agree(self.ranks, {"the newest checkpoint": before.step if before else None})  # and none reads it any longer
+        check_ranks_agree(
+            self.ranks, {"the newest checkpoint": before.step if before else None}
+        )  # and none reads it any longer
         if before is None:
             self._say(f"{spike}; there is no checkpoint yet to go back to")
-            self._spikes = Spikes()  # once is enough
+            self._spikes = SpikeDetector()  # once is enough
             return False
         self._close()
         self._unread.clear()
@@ -214,7 +214,7 @@ class Pretraining:
         self.progress = msgspec.structs.replace(before, cursor=cursor, seconds=reached.seconds)
         self._say(
             f"{spike}; back to step {before.step:,}, and on with the text after it (rollback {self._rollbacks} of "
-            f"{MOST_TRIES})"
+            f"{MAX_ROLLBACKS})"
         )
         with busy("saving"):
             self.checkpoint(self.progress)  # the same weights, but what is left out
@@ -224,15 +224,15 @@ class Pretraining:
         if self.monitor:
             self.monitor.spike(self.progress.step, line)
 
-    def evaluate(self) -> HeldOut | None:
+    def evaluate(self) -> HeldOutScores | None:
         return self.held_out(self.progress.phase) if self.evaluates else None
 
-    def record(self, scores: HeldOut | None) -> None:
+    def record(self, scores: HeldOutScores | None) -> None:
         self._evaluated = self.progress.step
         if self.monitor and scores is not None:
             progress = self.progress
             self.monitor.held_out(progress.step, scores, seen=progress.tokens, seconds=progress.seconds)
-            self.progress = with_point(progress, scores)
+            self.progress = add_curve_point(progress, scores)
 
     def save(self) -> None:
         if self._spiked is None or not self._roll_back(self._spiked):  # nobody wants weights after a leap
@@ -247,11 +247,11 @@ class Pretraining:
         )
 
 
-def with_point(progress: Progress, result: HeldOut) -> Progress:
+def add_curve_point(progress: Progress, result: HeldOutScores) -> Progress:
     """Keep a held-out result for the curve, where words are predicted and there is something to hold that against."""
     if result.words not in result.scores or not result.guess_loss:
         return progress
-    point = CurvePoint(
+    point = LossCurvePoint(
         step=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
@@ -270,7 +270,7 @@ def _ends(recipe: Recipe, steps: int) -> list[int]:
     return ends
 
 
-def ahead(
+def prefetch(
     items: Iterator[T],
     depth: int = 2,
     *,

@@ -1,15 +1,56 @@
-"""What a pretraining run shows of its steps, evaluations and checkpoints, in words and in `metrics.jsonl`."""
+"""What a pretraining run shows of its steps, evaluations and checkpoints, in words and in `metrics.jsonl`.
+
+What a run says before its work: what is read, what is trained, and in which languages nothing is held out.
+
+for line in announced(job, corpus, valid, model=model, more=", layers computed again in the backward pass"): …
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from larvatus.training.engine.pace import Speed
-from larvatus.training.engine.rank_pace import RankPaces
-from larvatus.training.engine.watch import Metrics, Watcher
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.report import StepReport
+from larvatus.core.errors import printable
+from larvatus.data.corpus import Corpus
+from larvatus.data.corpus.report import language_rows
+from larvatus.models.network import Network
+from larvatus.training.engine.rank_activity import StragglerReport
+from larvatus.training.engine.reporter import MetricsLog, Reporter
+from larvatus.training.engine.throughput import Throughput
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.step import StepReport
+
+
+def describe_run(
+    job: PretrainingJob, corpus: Corpus, valid: Corpus | None, *, model: Network, more: str = ""
+) -> Iterator[str]:
+    """Two lines, and some more where there are several languages. `more` is said of how it is trained."""
+    recipe = job.recipe
+    yield (
+        f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
+        f" · {corpus.words:,} words"
+        f" · vocabulary: {corpus.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word"
+    )
+    if len(corpus.manifest.languages) > 1:
+        for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
+            yield f"  {row}"
+    if without := languages_not_evaluated(corpus, valid):
+        yield f"no held-out text of {', '.join(without)}: not evaluated; give some with --valid PATH"
+    parameters = sum(p.numel() for p in model.parameters())
+    lengths = " then ".join(str(phase.length) for phase in recipe.phases)
+    step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
+    yield (
+        f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
+        f"{job.runtime}{more}"
+    )
+
+
+def languages_not_evaluated(corpus: Corpus, valid: Corpus | None) -> list[str]:
+    """Languages that are trained on and not evaluated, where others are."""
+    return [] if valid is None else sorted(corpus.manifest.languages.keys() - valid.manifest.languages)
+
 
 LINE_EVERY_S = 10.0
 BRIEF_EVERY_S = 300.0
@@ -20,8 +61,8 @@ class Monitor:
 
     def __init__(
         self,
-        metrics: Metrics,
-        watcher: Watcher,
+        metrics: MetricsLog,
+        reporter: Reporter,
         *,
         steps: int,
         start: int,
@@ -30,12 +71,12 @@ class Monitor:
         brief: str | None = None,
     ) -> None:
         """`brief` is the name of one run of several: it shows a bar that goes away, or a line every five minutes."""
-        self.metrics, self.watcher, self.steps, self._brief = metrics, watcher, steps, brief
+        self.metrics, self.reporter, self.steps, self._brief = metrics, reporter, steps, brief
         self._flops, self._peak = flops, peak
-        self._speed = Speed()
-        self._paces = RankPaces(metrics, watcher.warn)
+        self._speed = Throughput()
+        self._paces = StragglerReport(metrics, reporter.warn)
         every_s = LINE_EVERY_S if brief is None else BRIEF_EVERY_S
-        self._bar = watcher.bar(total=steps, done=start, every_s=every_s, goes=brief is not None)
+        self._bar = reporter.bar(total=steps, done=start, every_s=every_s, goes=brief is not None)
 
     def __enter__(self) -> Self:
         self._bar.__enter__()
@@ -67,19 +108,19 @@ class Monitor:
         self._paces.look(step)
         self._bar.show(step, words, left=self._speed.left(self.steps - step), total=self.steps, last=last)
 
-    def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
+    def held_out(self, step: int, result: HeldOutScores, *, seen: int, seconds: float) -> None:
         """A point of the curve: after `seen` training tokens and `seconds` of training."""
         self._speed.pause()
         values = {"seen": seen, "seconds": round(seconds, 3), **_flat(result.to_dict())}
         self.metrics.write("valid", step, values)
         if self._brief is None:
-            self.watcher.say(f"  held out at step {step:,}: {result}")
+            self.reporter.say(f"  held out at step {step:,}: {result}")
 
     def spike(self, step: int, line: str) -> None:
         """The loss leapt; the run now stands at that step."""
         self._speed.pause()
         self.metrics.write("spike", step, {"said": line})
-        self.watcher.warn(line)
+        self.reporter.warn(line)
 
     def saved(self, step: int, path: Path) -> None:
         self._speed.pause()

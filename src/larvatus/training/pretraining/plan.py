@@ -58,7 +58,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class PlanScope:
     """What a plan may choose, and how much text there is."""
 
     free: frozenset[str]
@@ -71,7 +71,7 @@ class Scope:
     """Seconds of the budget that are over already."""
 
 
-class Plan(Settings):
+class AdaptationPlan(Settings):
     """What `plan.json` holds."""
 
     batch: int
@@ -94,10 +94,10 @@ class Plan(Settings):
         return msgspec.structs.replace(recipe, batch=self.batch, optimizer=msgspec.structs.replace(optimizer, **rates))
 
 
-def plan_for(recipe: Recipe, scope: Scope, budget: Budget, speed: StepTime | None = None) -> Plan:
+def plan_for(recipe: Recipe, scope: PlanScope, budget: Budget, speed: StepTime | None = None) -> AdaptationPlan:
     """A plan; `speed` is needed where the budget is in minutes, and such a budget may be refused."""
     if budget.minutes is None:
-        return _with_rate(recipe, scope, Plan(batch=_batch_of_text(recipe, scope, budget)))
+        return _with_rate(recipe, scope, AdaptationPlan(batch=_batch_of_text(recipe, scope, budget)))
     assert speed is not None
     evaluation = EVALUATION * 60 * budget.minutes
     tokens = max(LEAST_EVALUATED, int(evaluation / scope.evaluations / (speed.per_token / FORWARD)))
@@ -105,10 +105,10 @@ def plan_for(recipe: Recipe, scope: Scope, budget: Budget, speed: StepTime | Non
     batch = _largest(recipe, scope, lambda batch: steps_within(recipe, batch, seconds, speed) >= _wanted(recipe, batch))
     steps = steps_within(recipe, batch, seconds, speed)
     if steps < LEAST_STEPS:
-        raise too_short(recipe, batch, budget, speed, share=RESERVE - EVALUATION, spent=scope.spent)
+        raise budget_too_short(recipe, batch, budget, speed, share=RESERVE - EVALUATION, spent=scope.spent)
     most = most_steps(recipe, batch, scope.text)
     quick = 2 * MANY_STEPS <= steps < most  # there is time to measure it
-    plan = Plan(batch=batch, steps=None if quick else min(steps, most), evaluated_tokens=tokens)
+    plan = AdaptationPlan(batch=batch, steps=None if quick else min(steps, most), evaluated_tokens=tokens)
     return _with_rate(recipe, scope, plan)
 
 
@@ -133,7 +133,7 @@ def _seconds(recipe: Recipe, batch: int, steps: int, speed: StepTime) -> float:
     return sum(count * speed.seconds(batch * phase.length) for count, phase in counts)
 
 
-def too_short(
+def budget_too_short(
     recipe: Recipe, batch: int, budget: Budget, speed: StepTime, *, share: float = RESERVE, spent: float | None = None
 ) -> UsageError:
     """An impossible budget: what a step takes, and which budget would do, or which batch where none is planned.
@@ -155,7 +155,7 @@ def too_short(
     )
 
 
-def _with_rate(recipe: Recipe, scope: Scope, plan: Plan) -> Plan:
+def _with_rate(recipe: Recipe, scope: PlanScope, plan: AdaptationPlan) -> AdaptationPlan:
     # A smaller batch has noisier gradients. For optimizers that divide by the size of the gradient (Adam, Muon), the
     # same noise in the weights comes of a rate in proportion to the square root of the batch (Malladi et al. 2022);
     # with the rate of large steps a small batch unlearns (docs/adapt.md has the figures).
@@ -164,7 +164,7 @@ def _with_rate(recipe: Recipe, scope: Scope, plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, rate_scale=math.sqrt(plan.batch / recipe.batch))
 
 
-def _batch_of_text(recipe: Recipe, scope: Scope, budget: Budget) -> int:
+def _batch_of_text(recipe: Recipe, scope: PlanScope, budget: Budget) -> int:
     """The batch where no clock runs: the largest that makes enough steps of the text."""
     if budget.steps is not None:  # read about as often as without a budget
         most = EPOCHS * scope.text / budget.steps
@@ -179,7 +179,7 @@ def _wanted(recipe: Recipe, batch: int) -> int:
     return MANY_STEPS if batch * min(phase.length for phase in recipe.phases) > SMALL_TOKENS else FEW_STEPS
 
 
-def _largest(recipe: Recipe, scope: Scope, enough: Callable[[int], bool]) -> int:
+def _largest(recipe: Recipe, scope: PlanScope, enough: Callable[[int], bool]) -> int:
     """The largest batch that is enough: the recipe's, or a smaller one of at least `LEAST_TOKENS`.
 
     No batch is larger than the text. Where none is enough it is the smallest.
@@ -197,16 +197,16 @@ def _mean_tokens(recipe: Recipe, batch: int) -> float:
     return sum(phase.share * batch * phase.length for phase in recipe.phases)
 
 
-def write_plan(directory: Path, plan: Plan) -> None:
+def write_plan(directory: Path, plan: AdaptationPlan) -> None:
     write_checksummed(directory / FILE, msgspec.to_builtins(plan))
 
 
-def read_plan(directory: Path) -> Plan | None:
+def read_plan(directory: Path) -> AdaptationPlan | None:
     """The plan that the run in a directory follows; None where it has none."""
     path = directory / FILE
     if not is_there(path):
         return None
     try:
-        return msgspec.convert(read_checksummed(path, way=_WAY), Plan)
+        return msgspec.convert(read_checksummed(path, way=_WAY), AdaptationPlan)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path} is no plan of a run: {fault}; {_WAY}") from fault

@@ -1,15 +1,15 @@
-"""From what the user calls a corpus to what a run reads: vocabulary and shards, built beside the run.
+"""Turns a corpus as the user names it into the vocabulary and shards that a run reads, stored with the run.
 
-    runs/mine/vocabulary/        learnt as the recipe says, with its frequencies, from the training text alone
+    runs/mine/vocabulary/        the vocabulary of the recipe with its token counts, trained on the training text only
     runs/mine/corpus/train/      shards of the training text
-    runs/mine/corpus/valid/      shards of the held-out text: --valid, or a part of the corpus (`validation_split.py`)
+    runs/mine/corpus/valid/      shards of the validation text: --valid, or a part of the corpus (`validation_split.py`)
     runs/mine/corpus/split.json  which part
-    runs/mine/corpus/text.json   hashes of the text that was read (`text_note.py`)
+    runs/mine/corpus/text.json   hashes of the text (`text_record.py`)
 
-A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary and the frequencies
-of whatever text that was learnt from. The word ``embedded`` stands for the English prose that every Python ships. A run
-that goes on from a model brings its vocabulary (`Vocabulary`, carried out in `adapt.py`); held-out text is then encoded
-with the one before it was extended, too.
+A corpus that was built before (`larvatus corpus build`) is used unchanged, with its own vocabulary and token counts.
+The name ``embedded`` means the English prose that ships with every Python. A run that continues training a model uses
+the vocabulary of that model (`VocabularySource`, implemented in `adapt.py`); if the vocabulary is extended, validation
+text is also encoded with the original one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,17 @@ from larvatus.data.text.readers import Document, ReadOptions, Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.validation_split import ValidationSplit
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.text_note import EMBEDDED, check_shards, finish, kept_input, take_up, text_hashes
-from larvatus.training.pretraining.vocabulary_note import learnt_like, note_vocabulary
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.pretraining.text_record import (
+    EMBEDDED,
+    check_shards,
+    kept_input,
+    record_text,
+    record_vocabulary,
+    resume_text,
+    text_hashes,
+    vocabulary_matches,
+)
 
 SPLIT = "split.json"
 
@@ -58,7 +66,7 @@ class TextOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domain:
+class TextDomain:
     """Held-out shards of one kind of text."""
 
     name: str
@@ -68,19 +76,19 @@ class Domain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedCorpus:
     """Where the shards are."""
 
     train: Path
     valid: Path | None
-    domains: tuple[Domain, ...] = ()
+    domains: tuple[TextDomain, ...] = ()
     """What a run that goes on from a model compares before and after."""
 
 
 Documents = Callable[[], Iterable[Document]]
 
 
-class Vocabulary(Protocol):
+class VocabularySource(Protocol):
     """A vocabulary that is not learnt from the corpus alone."""
 
     @property
@@ -90,7 +98,7 @@ class Vocabulary(Protocol):
     def check(self, tokenizer: Tokenizer, corpus: Path) -> None:
         """Refuse a built corpus of another vocabulary."""
 
-    def make(self, documents: Documents, folder: Path, watcher: Watcher) -> None:
+    def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
         """Save the tokenizer in the folder; `documents` are those to train on."""
 
     def before(self, folder: Path) -> Tokenizer | None:
@@ -104,10 +112,10 @@ def prepare(
     out: Path,
     valid: str | None,
     options: TextOptions,
-    watcher: Watcher,
-    vocabulary: Vocabulary | None = None,
+    reporter: Reporter,
+    vocabulary: VocabularySource | None = None,
     length: int | None = None,
-) -> Prepared:
+) -> PreparedCorpus:
     """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing.
 
     `length` is that of the longest sequence that will be trained on, where it is not the recipe's alone.
@@ -120,37 +128,39 @@ def prepare(
             _check_vocabulary(recipe, tokenizer, train)
         else:
             vocabulary.check(tokenizer, train)
-        build = Build(tokenizer, options, sources=[valid or ""], watcher=watcher)
+        build = CorpusBuilder(tokenizer, options, sources=[valid or ""], reporter=reporter)
         held_out = held_out_shards(valid, out / "corpus" / "valid", build=build)
         if held_out is None:
-            watcher.say("no held-out text: nothing will be evaluated; give some with --valid PATH")
-        return Prepared(train=train, valid=held_out)
+            reporter.say("no held-out text: nothing will be evaluated; give some with --valid PATH")
+        return PreparedCorpus(train=train, valid=held_out)
     folder = out / "corpus"
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
     given |= {"vocabulary": _wanted(recipe, vocabulary)} | _languages_wanted(recipe)
     hashes = text_hashes(corpus, valid, out=out)
-    shards = take_up(folder, given, hashes, say=watcher.say)
+    shards = resume_text(folder, given, hashes, say=reporter.say)
     if shards is not None:
-        return Prepared(train=folder / "train", valid=check_shards(folder, shards))
+        return PreparedCorpus(train=folder / "train", valid=check_shards(folder, shards))
     documents = _documents(corpus, out, options)
     split = None
     if valid is None and EMBEDDED not in corpus:
-        split = _split(documents, folder, options, length=length or longest([recipe]), watcher=watcher)
+        split = _split(documents, folder, options, length=length or longest([recipe]), reporter=reporter)
     training = only(documents if split is None else lambda: split.training(documents()))
     note = {"settings": _wanted(recipe, vocabulary), "split": split.to_dict() if split else None, "texts": hashes}
-    tokenizer = _vocabulary(recipe, training, out=out, options=options, watcher=watcher, given=vocabulary, wanted=note)
+    tokenizer = _vocabulary(
+        recipe, training, out=out, options=options, reporter=reporter, given=vocabulary, wanted=note
+    )
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
-    build = Build(tokenizer, options, sources=corpus, watcher=watcher, before=shorter)
+    build = CorpusBuilder(tokenizer, options, sources=corpus, reporter=reporter, before=shorter)
     build(training, folder / "train")
     if isinstance(documents, _Read) and (documents.skipped.total or documents.skipped.left):
-        watcher.say(f"left out: {documents.skipped}")
+        reporter.say(f"left out: {documents.skipped}")
     if valid is not None:
         held_out = held_out_shards(valid, folder / "valid", build=build)
     else:
         apart = held_out_documents(corpus, out=out, valid=None, options=options)
         held_out = None if apart is None else build(only(apart), folder / "valid")
-    finish(folder, given, hashes, valid=folder / "valid" if held_out == folder / "valid" else None)
-    return Prepared(train=folder / "train", valid=held_out)
+    record_text(folder, given, hashes, valid=folder / "valid" if held_out == folder / "valid" else None)
+    return PreparedCorpus(train=folder / "train", valid=held_out)
 
 
 def longest(recipes: Iterable[Recipe]) -> int:
@@ -159,13 +169,13 @@ def longest(recipes: Iterable[Recipe]) -> int:
 
 
 def _split(
-    documents: Documents, folder: Path, options: TextOptions, *, length: int, watcher: Watcher
+    documents: Documents, folder: Path, options: TextOptions, *, length: int, reporter: Reporter
 ) -> ValidationSplit:
     """Decide what is held out, say it, and keep it beside the shards."""
     split = ValidationSplit.of(documents(), length=length, language=options.language, sentences=options.sentences)
-    watcher.say(f"held out: {split}")
+    reporter.say(f"held out: {split}")
     if split.nothing:
-        watcher.say("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
+        reporter.say("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
     folder.mkdir(parents=True, exist_ok=True)
     write_checksummed(folder / SPLIT, split.to_dict())
     return split
@@ -218,20 +228,20 @@ def _vocabulary(
     *,
     out: Path,
     options: TextOptions,
-    watcher: Watcher,
-    given: Vocabulary | None,
+    reporter: Reporter,
+    given: VocabularySource | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
-    if learnt_like(folder, wanted):
+    if vocabulary_matches(folder, wanted):
         return Tokenizer.load(folder)
     if given is not None:
-        given.make(documents, folder, watcher)
-        note_vocabulary(folder, wanted)
+        given.make(documents, folder, reporter)
+        record_vocabulary(folder, wanted)
         return Tokenizer.load(folder)
     mixed = recipe.mixture.alpha < 1
-    watcher.say("learning the vocabulary …")
+    reporter.say("learning the vocabulary …")
     tokenizer = train_mixed_vocabulary(
         documents(),
         recipe.tokenizer,
@@ -240,11 +250,11 @@ def _vocabulary(
         sentences=options.sentences,
     )
     tokenizer.save(folder)
-    note_vocabulary(folder, wanted)
+    record_vocabulary(folder, wanted)
     return Tokenizer.load(folder)  # to the byte what a run that goes on reads
 
 
-def _wanted(recipe: Recipe, given: Vocabulary | None) -> dict[str, Any]:
+def _wanted(recipe: Recipe, given: VocabularySource | None) -> dict[str, Any]:
     """All that decides a vocabulary, besides the text."""
     if given is not None:
         return given.identity
@@ -272,7 +282,7 @@ def _languages_read(
     return only
 
 
-def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str = "--valid") -> Path | None:
+def held_out_shards(given: str | None, folder: Path, *, build: CorpusBuilder, flag: str = "--valid") -> Path | None:
     """Held-out shards: a built corpus of the same vocabulary, or built from text in `folder`."""
     if given is None:
         return None
@@ -283,26 +293,26 @@ def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str 
     return dataclasses.replace(build, sources=[given])(_documents([given], folder.parent.parent, build.options), folder)
 
 
-def before(folder: Path) -> Path:
+def unextended_path(folder: Path) -> Path:
     """Where the shards of a folder stand in the vocabulary before it was extended."""
     return folder.with_name(f"{folder.name}-before")
 
 
 @dataclass(frozen=True)
-class Build:
+class CorpusBuilder:
     """Builds shards, and shows how far it is."""
 
     tokenizer: Tokenizer
     options: TextOptions
     sources: Sequence[LanguageSource]
-    watcher: Watcher
+    reporter: Reporter
     before: Tokenizer | None = None
     """The vocabulary before it was extended: held-out text is built with both."""
 
     def __call__(self, documents: Documents, folder: Path) -> Path:
         if self.before is not None and folder.name != "train":
-            dataclasses.replace(self, tokenizer=self.before, before=None)(documents, before(folder))
-        with self.watcher.counter(f"{folder.name}: encoding") as show:
+            dataclasses.replace(self, tokenizer=self.before, before=None)(documents, unextended_path(folder))
+        with self.reporter.counter(f"{folder.name}: encoding") as show:
 
             def progress(counts: Counts) -> None:
                 show(f"{folder.name}: {counts.documents:,} documents, {counts.tokens:,} tokens")
@@ -314,7 +324,7 @@ class Build:
                 sources=self.sources,
                 licence=self.options.licence,
                 progress=progress,
-                notice=self.watcher.say,
+                notice=self.reporter.say,
             )
             build_corpus(documents(), self.tokenizer, folder, options)
         return folder

@@ -27,53 +27,53 @@ from larvatus.data.corpus.loader import Loader, Reading
 from larvatus.data.corpus.mixture import epoch_tokens
 from larvatus.data.corruption import Course, packed_length
 from larvatus.models.network import Network
-from larvatus.models.nn.memory import allow, saying_what_to_lower
-from larvatus.models.nn.recompute import set_recomputing
+from larvatus.models.nn.device import explain_out_of_memory, limit_memory
+from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import recipe_table, steps_of_phases
-from larvatus.training.engine.agreement import agree
-from larvatus.training.engine.checkpoint import FOLDER, Checkpoint
-from larvatus.training.engine.distribution import Ranks, ranks
+from larvatus.training.engine.checkpoint import FOLDER, Checkpoint, Provenance
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.parallel import evaluating
+from larvatus.training.engine.ranks import Ranks, check_ranks_agree, ranks
+from larvatus.training.engine.reporter import MetricsLog, Reporter
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.snapshot import Made
-from larvatus.training.engine.speed import flops_per_token, peak_flops
-from larvatus.training.engine.watch import Metrics, Watcher
-from larvatus.training.pretraining.adapt import extension_of
-from larvatus.training.pretraining.announcing import announced
-from larvatus.training.pretraining.budget import steps_wanted
+from larvatus.training.engine.throughput import flops_per_token, peak_flops
+from larvatus.training.pretraining.adapt import read_extension
+from larvatus.training.pretraining.budget import describe_plan, known_steps, make_plan, measure_steps
 from larvatus.training.pretraining.checkpoint import (
+    PretrainingState,
     Progress,
-    State,
-    checkpoints_of,
-    refuse_another_run,
-    refuse_what_is_there,
+    check_run_directory,
+    check_same_run,
+    open_checkpoints,
     restore,
     save_checkpoint,
 )
 from larvatus.training.pretraining.domains import (
     COMPARED_TOKENS,
-    Change,
-    Comparison,
-    Measured,
-    changes,
-    notes_of,
-    records_of,
-    table_of,
+    DomainChange,
+    DomainComparison,
+    DomainScores,
+    compare_domains,
+    domain_table,
+    metric_records,
+    table_notes,
 )
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.held_out import corruption_of, held_out
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.joining import joined
+from larvatus.training.pretraining.evaluation import HeldOutScores, build_corruption, evaluate_held_out
+from larvatus.training.pretraining.job import PretrainingJob, agree_on_job
 from larvatus.training.pretraining.loop import Pretraining
-from larvatus.training.pretraining.monitor import Monitor
-from larvatus.training.pretraining.placing import place_model, shared, whole_model
+from larvatus.training.pretraining.memory import (
+    check_memory,
+    describe_parallel,
+    memory_budget,
+    must_recompute,
+    place_model,
+    whole_model,
+)
+from larvatus.training.pretraining.monitor import Monitor, describe_run
 from larvatus.training.pretraining.plan import FILE as PLAN
-from larvatus.training.pretraining.planning import make_plan, plan_in_words, steps_here
-from larvatus.training.pretraining.prepare import Prepared
-from larvatus.training.pretraining.saving import FINAL_TOKENS, Ended
-from larvatus.training.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
+from larvatus.training.pretraining.prepare import PreparedCorpus
+from larvatus.training.pretraining.saving import FINAL_TOKENS, FinishedRun
 from larvatus.training.pretraining.step import Stepper
 
 KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard", PLAN)
@@ -82,40 +82,42 @@ LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, an
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 
 
-def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
+def train(job: PretrainingJob, texts: Callable[[], PreparedCorpus], reporter: Reporter) -> dict[int, HeldOutScores]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
-    refuse_what_cannot_fit(job.recipe, job.runtime, shards=launch().count if job.may_shard else 1)
+    check_memory(job.recipe, job.runtime, shards=launch().count if job.may_shard else 1)
     with (
         ranks(job.runtime.device, job.runtime.rank_timeout) as group,
         handle_signals() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
-        saying_what_to_lower(LOWER),
+        explain_out_of_memory(LOWER),
     ):
-        job = joined(job, group)
+        job = agree_on_job(job, group)
         if group.main:
             only_regular(job.out, KEPT)
             inputs = [] if job.origin is None else [job.origin.path]
-            refuse_what_is_there(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
+            check_run_directory(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
             if job.overwrite:
                 remove_run(job.out)
         prepared = group.share(texts)
-        run = Run(job, prepared, ranks=group, stop=stop, watcher=watcher if group.main else Watcher())
+        run = PretrainingRun(job, prepared, ranks=group, stop=stop, reporter=reporter if group.main else Reporter())
         return run.execute()
 
 
-def _way_on(job: Job) -> str:
+def _way_on(job: PretrainingJob) -> str:
     """How a run that was stopped before its first step, or after its last, goes on."""
     saved = (job.out / FOLDER).is_dir()
     return f"the same command{' with --resume' if saved else ''} goes on from what stands in {job.out}"
 
 
-class Run:
+class PretrainingRun:
     """A job under way on this rank."""
 
-    def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, watcher: Watcher) -> None:
-        self.job, self.ranks, self.stop, self.watcher = job, ranks, stop, watcher
-        self.news = Watcher() if job.brief else watcher  # for what is no warning
+    def __init__(
+        self, job: PretrainingJob, prepared: PreparedCorpus, *, ranks: Ranks, stop: Stop, reporter: Reporter
+    ) -> None:
+        self.job, self.ranks, self.stop, self.reporter = job, ranks, stop, reporter
+        self.news = Reporter() if job.brief else reporter  # for what is no warning
         if job.runtime.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
             torch.use_deterministic_algorithms(True)
@@ -124,7 +126,7 @@ class Run:
         self.valid = Corpus.open(prepared.valid, verify) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
         self.model = self._first_model()
-        self.sharded, self.job = place_model(self.model, job, ranks, self.watcher.warn)
+        self.sharded, self.job = place_model(self.model, job, ranks, self.reporter.warn)
         self.planned = make_plan(
             self.job,
             self.model,
@@ -136,10 +138,10 @@ class Run:
         self.job = job = self.planned.job
         shards = ranks.count if self.sharded else 1
         self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
-        set_recomputing(self.model, self.recomputes)
+        set_activation_checkpointing(self.model, self.recomputes)
         if job.runtime.memory is not None:
-            allow(job.runtime.device, memory_budget(job.runtime))
-        self.comparison = Comparison(
+            limit_memory(job.runtime.device, memory_budget(job.runtime))
+        self.comparison = DomainComparison(
             domains=prepared.domains,
             recipe=job.recipe,
             runtime=job.runtime,
@@ -154,7 +156,7 @@ class Run:
             ranks=ranks,
             seed=job.seed,
             pad_id=self.tokenizer.id(self.tokenizer.special.pad) or 0,  # any token does: nobody reads what is filled
-            warn=self.watcher.warn,
+            warn=self.reporter.warn,
         )
 
     def _first_model(self) -> Network:
@@ -162,14 +164,14 @@ class Run:
         job = self.job
         if job.origin is None:
             shards = self.ranks.count if job.may_shard else 1
-            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
+            check_memory(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
             return Network.build(job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed)
-        first, parts = extension_of(job.out)
+        first, parts = read_extension(job.out)
         started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
-        self.watcher.say(f"from {job.origin.path}: {started}")
+        self.reporter.say(f"from {job.origin.path}: {started}")
         return started.model
 
-    def execute(self) -> dict[int, HeldOut]:
+    def execute(self) -> dict[int, HeldOutScores]:
         """Train to the end; held-out results by length, when there is held-out text."""
         self._announce()
         job = self.job
@@ -177,16 +179,18 @@ class Run:
         compared = job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
         progress = self._begin(steps)
-        agree(self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase})
-        with self.watcher.metrics(job.out, tensorboard=job.tensorboard) as metrics:
+        check_ranks_agree(
+            self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase}
+        )
+        with self.reporter.metrics(job.out, tensorboard=job.tensorboard) as metrics:
             with self.stop.noting():
                 progress = self._train(progress, metrics)
             self.stop.check()
             results = self._final() if self.ranks.main or self.sharded else {}
             for length, result in results.items() if self.ranks.main else ():
                 metrics.write("final", progress.step, {"length": length, **result.to_dict()})
-            rows = changes(before, self.comparison.measure(self.model)) if before else []
-            for record in records_of(rows):
+            rows = compare_domains(before, self.comparison.measure(self.model)) if before else []
+            for record in metric_records(rows):
                 metrics.write("domain", progress.step, record)
             with self.stop.noting():
                 if (model := whole_model(self.model, job, self.ranks, self.tokenizer.size)) is not None:
@@ -195,7 +199,7 @@ class Run:
             self._show(rows)
         return results
 
-    def _measure_origin(self) -> dict[str, Measured]:
+    def _measure_origin(self) -> dict[str, DomainScores]:
         """The model that the run goes on from, as it was, in the vocabulary it had."""
         job = self.job
         assert job.origin is not None
@@ -205,21 +209,21 @@ class Run:
             job.origin.start(job.recipe, seed=job.seed).model.to(job.runtime.device), before=True
         )
 
-    def _show(self, rows: list[Change]) -> None:
+    def _show(self, rows: list[DomainChange]) -> None:
         """What was gained and what was forgotten."""
         if rows:
-            self.watcher.show(table_of(rows, extended=self.comparison.extended))
-        for line in notes_of(self.comparison):
-            self.watcher.say(line)
+            self.reporter.show(domain_table(rows, extended=self.comparison.extended))
+        for line in table_notes(self.comparison):
+            self.reporter.say(line)
 
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
         again = ", layers computed again in the backward pass" if self.recomputes else ""
-        more = f"{again}{shared(self.ranks, sharded=self.sharded)}"
-        for line in announced(self.job, self.corpus, self.valid, model=self.model, more=more):
+        more = f"{again}{describe_parallel(self.ranks, sharded=self.sharded)}"
+        for line in describe_run(self.job, self.corpus, self.valid, model=self.model, more=more):
             self.news.say(line)
 
-    def _final(self) -> dict[int, HeldOut]:
+    def _final(self) -> dict[int, HeldOutScores]:
         """Held-out scores at the length of each phase."""
         results = {}
         for number, phase in enumerate(self.job.recipe.phases):
@@ -231,7 +235,7 @@ class Run:
                     self.news.say(f"  {language}: {part}")
         return results
 
-    def _train(self, progress: Progress, metrics: Metrics) -> Progress:
+    def _train(self, progress: Progress, metrics: MetricsLog) -> Progress:
         job = self.job
         monitor = self._monitor(progress, metrics) if self.ranks.main else None
         training = Pretraining(
@@ -262,14 +266,14 @@ class Run:
         if self.ranks.main:
             sweep(job.out)
             sweep(job.out / FOLDER)
-        checkpoints = checkpoints_of(job.out, self.watcher.warn)
+        checkpoints = open_checkpoints(job.out, self.reporter.warn)
         checkpoint = checkpoints.resume(refuse=self._refuse_another_run, made=self._made())
         if checkpoint is None:
             if job.resume:
                 self.news.say("no checkpoint yet: starting at step 0")
             steps = steps or self._first_steps()
             if self.ranks.main:
-                self.news.say(plan_in_words(job, steps, self.planned.plan, self._epoch_tokens()))
+                self.news.say(describe_plan(job, steps, self.planned.plan, self._epoch_tokens()))
             return Progress(steps=steps)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
@@ -277,37 +281,37 @@ class Run:
             self.stepper.update.lower(progress.microbatch)
         else:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
-        self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
+        self.reporter.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
         return progress
 
     def _back(self) -> Progress | None:
         """Weights and moments of the newest checkpoint, and how far it had come."""
-        checkpoint = checkpoints_of(self.job.out, self.watcher.warn).newest()
+        checkpoint = open_checkpoints(self.job.out, self.reporter.warn).newest()
         if checkpoint is None:
             return None
         restore(checkpoint, self.model, self.optimizer)
         return checkpoint.state.progress
 
-    def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
+    def _refuse_another_run(self, checkpoint: Checkpoint[PretrainingState]) -> None:
         if not self.job.fork:
-            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
+            check_same_run(checkpoint, self._identity, steps=self._steps_asked())
 
-    def _made(self) -> Made:
-        return Made.here(self.job.runtime, self.ranks.count)
+    def _made(self) -> Provenance:
+        return Provenance.here(self.job.runtime, self.ranks.count)
 
     def _first_steps(self) -> int:
         """Steps in all: known, or measured, after which the weights are put back to where they began."""
         text = self._epoch_tokens()
-        if (steps := steps_wanted(self.job.recipe, self.job.budget, text)) is not None:
+        if (steps := known_steps(self.job.recipe, self.job.budget, text)) is not None:
             return steps
-        steps = steps_here(self.planned, self.stepper, loader=self.loader, text=text, sharded=self.sharded)
+        steps = measure_steps(self.planned, self.stepper, loader=self.loader, text=text, sharded=self.sharded)
         self.optimizer.state.clear()
         return self.ranks.agree(steps)
 
     def _steps_asked(self) -> int | None:
         """What the command asks for, if it says anything; minutes are not measured again."""
         asked = self.job.budget != Budget()
-        return steps_wanted(self.job.recipe, self.job.budget, self._epoch_tokens()) if asked else None
+        return known_steps(self.job.recipe, self.job.budget, self._epoch_tokens()) if asked else None
 
     def _epoch_tokens(self) -> int:
         """As the languages are mixed, which is the size of the corpus where there is one."""
@@ -346,14 +350,14 @@ class Run:
             self.corpus,
             packing=recipe.packing,
             length=packed_length(recipe.corruption, length),
-            corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length, course=course),
+            corruption=build_corruption(recipe.corruption, self.tokenizer, seed, limit=length, course=course),
             tokens=tokens,
             seed=seed,
             workers=self.job.runtime.workers,
             reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text, words=False),
         )
 
-    def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
+    def _evaluate(self, phase: int, tokens: int) -> HeldOutScores | None:
         """On held-out text, `tokens` in all; of each language as much where there are several."""
         if self.valid is None:
             return None
@@ -361,13 +365,13 @@ class Run:
         length = job.recipe.phases[phase].length
         runtime = dataclasses.replace(job.runtime, microbatch=self.stepper.update.microbatch)
         with evaluating(self.model):
-            return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=runtime)
+            return evaluate_held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=runtime)
 
-    def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
+    def _monitor(self, progress: Progress, metrics: MetricsLog) -> Monitor:
         job = self.job
         return Monitor(
             metrics,
-            self.watcher,
+            self.reporter,
             brief=job.out.name if job.brief else None,
             steps=progress.steps,
             start=progress.step,
@@ -385,14 +389,14 @@ class Run:
             progress=progress,
             identity=self._identity,
             made=self._made(),
-            warn=self.watcher.warn,
+            warn=self.reporter.warn,
             main=self.ranks.main,
         )
         if monitor and path:
             monitor.saved(progress.step, path)
 
-    def _ended(self) -> Ended:
-        return Ended(
+    def _ended(self) -> FinishedRun:
+        return FinishedRun(
             job=self.job,
             corpus=self.corpus,
             valid=self.valid,

@@ -8,6 +8,10 @@
 
 The loss of a step is a mean over all its predicted tokens. Each microbatch's sum is divided by the counts of the whole
 step, so gradients add up to the same whatever the microbatch, and a microbatch without targets counts for nothing.
+
+What a step did. Its numbers travel to the host by themselves; reading them waits for that step, not for later ones.
+
+So the loop launches step n + 1 before it looks at step n, and a GPU never stands idle while Python prints.
 """
 
 from __future__ import annotations
@@ -15,25 +19,95 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import NumericsError
 from larvatus.data.corpus.borders import Cursor
 from larvatus.data.corpus.loader import Deal, Loader
 from larvatus.data.corpus.shares import Share as ReadShare
 from larvatus.models.network import Network
-from larvatus.models.nn.buckets import fill
-from larvatus.models.nn.dropout import draws
-from larvatus.models.objectives import Loss, PredictsWords, combine
+from larvatus.models.nn.dropout import has_dropout
+from larvatus.models.nn.static_shapes import fill_batch
+from larvatus.models.objectives import Loss, WordObjective, weighted_sum
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.distribution import Ranks
+from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.staging import Stage, Staged
-from larvatus.training.engine.step import Share, Update, autocast
-from larvatus.training.pretraining.report import StepReport
+from larvatus.training.engine.step import MicrobatchLoss, Update, autocast
+
+
+class StepReport:
+    """Mean losses of a whole step, over all ranks, and the norm of its gradient."""
+
+    def __init__(
+        self,
+        numbers: Tensor,
+        counts: Mapping[str, int],
+        weights: Mapping[str, float],
+        *,
+        step: int,
+        tokens: int,
+        rate: float,
+    ) -> None:
+        """`numbers` [objectives + 1]: the sum of each objective's losses, then the norm of the unclipped gradient."""
+        self.step, self.tokens, self.rate = step, tokens, rate
+        self.wait = self.wait_share = 0.0
+        self.mine: Tensor | None = None
+        """Sums of losses of this rank alone."""
+        self._counts, self._weights, self._numbers = counts, weights, numbers
+        self._arrived: torch.cuda.Event | None = None
+        if numbers.is_cuda:
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def waits(self, seconds: float, *, beside: float) -> None:
+        """Take note of how long the step waited for its data, and of the seconds that it took besides."""
+        self.wait, self.wait_share = seconds, seconds / max(seconds + beside, 1e-9)
+
+    @cached_property
+    def _values(self) -> list[float]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        values: list[float] = self._numbers.tolist()
+        return values
+
+    @property
+    def losses(self) -> dict[str, float]:
+        return {name: total / max(n, 1) for (name, n), total in zip(self._counts.items(), self._values, strict=False)}
+
+    @property
+    def loss(self) -> float:
+        """What was minimised: the losses, each by its weight."""
+        return math.fsum(self._weights[name] * loss for name, loss in self.losses.items())
+
+    @property
+    def gradient(self) -> float:
+        return self._values[-1]
+
+    @property
+    def is_mine_finite(self) -> bool:
+        """Whether all that this rank computed is; to ask waits for the device."""
+        return self.mine is None or bool(torch.isfinite(self.mine).all())
+
+    def check(self) -> None:
+        """Stop the run if the step was not sound; the optimizer has already left the weights alone."""
+        wrong = [f"{name} loss {value}" for name, value in self.losses.items() if not math.isfinite(value)]
+        if not math.isfinite(self.gradient):
+            wrong.append(f"gradient norm {self.gradient}")
+        if wrong:
+            raise NumericsError(
+                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; go on from the last "
+                "checkpoint with a lower rate: --resume --fork --set optimizer.rate=…"
+            )
+
 
 Step = TrainingBatch[Ints] | ReadShare
 """All of a step, or what one of several ranks reads of it."""
@@ -41,7 +115,7 @@ Micro = Staged | TrainingBatch[Ints]
 
 
 @dataclass(frozen=True)
-class ReadyStep:
+class PreparedStep:
     """A step that waits for nothing but the weights."""
 
     batch: Step
@@ -90,7 +164,7 @@ class Stepper:
             ranks=ranks,
             clip=recipe.optimizer.clip,
             seed=seed,
-            draws=draws(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
+            draws=has_dropout(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
             warn=warn,
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
@@ -108,7 +182,7 @@ class Stepper:
             return loader.steps(cursor)
         return loader.shares(cursor, Deal(ranks.rank, ranks.count), lambda: self.update.microbatch)
 
-    def prepare(self, batch: Step, *, limit: int) -> ReadyStep:
+    def prepare(self, batch: Step, *, limit: int) -> PreparedStep:
         """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""
         microbatch, ranks = self.update.microbatch, self.update.ranks
         parts = list(batch.split(microbatch, ranks.count))
@@ -119,9 +193,9 @@ class Stepper:
             self._staged(micro, limit) if micro is not None and ranks.takes(item) else micro
             for item, micro in enumerate(parts)
         ]
-        return ReadyStep(batch, ranks, microbatch, micros, counts, limit)
+        return PreparedStep(batch, ranks, microbatch, micros, counts, limit)
 
-    def launch(self, ready: ReadyStep, *, step: int, rate: float) -> StepReport:
+    def launch(self, ready: PreparedStep, *, step: int, rate: float) -> StepReport:
         """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
         self.model.train()
         if ready.microbatch != self.update.microbatch:  # memory ran out since: other ranks may have cut it otherwise
@@ -129,7 +203,7 @@ class Stepper:
         totals = self.update.ranks.totals(list(ready.counts.values()))
         counts = dict(zip(ready.counts, totals, strict=True))
 
-        def share(micro: Micro) -> Share:
+        def share(micro: Micro) -> MicrobatchLoss:
             return self._share(micro, counts, ready.limit)
 
         numbers = self.update(ready.split, share, step=step, rate=rate, figures=len(counts))
@@ -146,20 +220,20 @@ class Stepper:
         targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
         return TrainingBatch(tokens=micro.tokens, targets=targets)
 
-    def _share(self, micro: Micro, counts: Mapping[str, int], limit: int) -> Share:
+    def _share(self, micro: Micro, counts: Mapping[str, int], limit: int) -> MicrobatchLoss:
         """What one microbatch adds to the loss of the step; the figures are the sums of each objective's losses."""
         tensors = (micro if isinstance(micro, Staged) else self._staged(micro, limit)).take()
         with autocast(self.runtime):
             losses: dict[str, Loss] = self._losses(tensors, limit=limit)
         sums = [losses[name].total.detach().float() for name in counts]
-        return Share(loss=combine(losses, counts), figures=torch.stack(sums))
+        return MicrobatchLoss(loss=weighted_sum(losses, counts), figures=torch.stack(sums))
 
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
         """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
         step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
         parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
-        return fill(
+        return fill_batch(
             self._read(micro),
             tokens=tokens,
             sequences=_bucket(
@@ -172,7 +246,7 @@ class Stepper:
 
     def _words(self, micro: TrainingBatch[Ints]) -> int:
         """How many words an objective predicts in a microbatch; of several, the most."""
-        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, PredictsWords)]
+        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, WordObjective)]
         return max((micro.targets[kind].count for kind in kinds if kind in micro.targets), default=0)
 
 

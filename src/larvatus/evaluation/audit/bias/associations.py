@@ -29,7 +29,7 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
 from larvatus.evaluation.audit.bias.shown import Resampling
-from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.units import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions
@@ -128,7 +128,7 @@ class AssociationResult:
 def read_associations(given: str | Path | Mapping[str, Any]) -> AssociationTests:
     """A TOML file, or the same as a mapping."""
     record, where = read_toml(given, FIELDS)
-    sentences = texts_of(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
+    sentences = read_texts(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
     for sentence in sentences:
         if sentence.count(WORD) != 1:
             raise DataError(f"{where}: {sentence!r} must hold {WORD} once")
@@ -143,7 +143,7 @@ def _test(record: Any, where: str) -> AssociationTest:
         raise DataError(f"{where}: a test has {', '.join(TEST_FIELDS)}")
     sets = {}
     for what in ("targets", "attributes"):
-        lists = words_of(record.get(what), where, what=what, least=2)
+        lists = read_word_lists(record.get(what), where, what=what, least=2)
         if len(lists) > 2:
             raise DataError(f"{where}: {len(lists)} sets of {what}; a test compares two")
         for name, words in lists.items():

@@ -33,7 +33,7 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.tables import TableOptions, open_table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.limits import CROWS_PAIRS, NO_AUL
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import PAIRS, resampled
 from larvatus.metrics.bootstrap import Interval
@@ -152,7 +152,7 @@ def _from_memory(given: Sequence[tuple[str, ...]]) -> Iterator[CrowsPair]:
         yield CrowsPair(more, less, direction, category, where)
 
 
-def drawn_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[CrowsPair]:
+def sample_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[CrowsPair]:
     """So many of them at random, in their order: which, is a function of the seed and of each pair's number."""
     numbers = np.arange(len(pairs), dtype=np.int64)
     keys = random_bits(seed, "audit pairs", items=numbers, draws=np.zeros_like(numbers))[0]
@@ -176,7 +176,9 @@ def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list
     return [here for here, _ in pairs], [there for _, there in pairs]
 
 
-def score_crows(reader: Reader, pairs: Sequence[CrowsPair], resampling: Resampling, *, source: str) -> CrowsResult:
+def score_crows(
+    reader: LikelihoodReader, pairs: Sequence[CrowsPair], resampling: Resampling, *, source: str
+) -> CrowsResult:
     """All pairs by pseudo-log-likelihood and by AUL."""
     texts = [sentence for pair in pairs for sentence in (pair.more, pair.less)]
     labels = [f"{pair.where}: {column}" for pair in pairs for column in COLUMNS[:2]]

@@ -16,7 +16,7 @@ from larvatus.inference.cloze.bulk import Scorer
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.slots import Rest, Slot, SlotScore, slot_scores
 from larvatus.inference.cloze.unmasked import reads_unmasked, unmasked_scores
-from larvatus.models.masked_prediction import Predictor, the_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
 
 Progress = Callable[[str, int, int], None]
@@ -26,18 +26,18 @@ TEXTS, SLOTS = 240, 1_920
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class LikelihoodReader:
     network: Network
     tokenizer: Tokenizer
-    predictor: Predictor
+    predictor: MaskedPredictor
     name: str = "the model"
     progress: Progress = field(default=lambda what, done, total: None)
 
     @classmethod
-    def of(cls, model: Scorer, *, what: str, progress: Progress = lambda what, done, total: None) -> Reader:
+    def of(cls, model: Scorer, *, what: str, progress: Progress = lambda what, done, total: None) -> LikelihoodReader:
         """Refused where the model has no masked-lm head; `what` completes "no masked-lm head to … with"."""
         name = str(model.bundle.path)
-        predictor = the_predictor(model.network, model.tokenizer, what=what, name=name)
+        predictor = require_predictor(model.network, model.tokenizer, what=what, name=name)
         return cls(model.network, model.tokenizer, predictor, name, progress)
 
     @property

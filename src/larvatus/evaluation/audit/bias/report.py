@@ -18,12 +18,12 @@ from larvatus.core.outputs import write_output
 from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.version import VERSION
 from larvatus.evaluation.audit.bias.limits import GENERAL
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.claims import Claim, claim_dicts
 
 REPORT = "bias.json"
 
 
-class Part(Protocol):
+class BiasPart(Protocol):
     """What one set says."""
 
     @property
@@ -72,7 +72,7 @@ class BiasReport:
 
     def to_dict(self) -> dict[str, Any]:
         parts = {name: part.to_dict() for name, part in self.parts.items()}
-        return {**self.head, "parts": parts, "claims": written(self.claims)}
+        return {**self.head, "parts": parts, "claims": claim_dicts(self.claims)}
 
     def shown(self) -> Iterator[ReportPart]:
         """Lines and tables for people."""
@@ -97,7 +97,7 @@ class BiasReport:
         for name, part in self.parts.items():
             write_output(out / f"{name}.json", as_json(part.to_dict()))
         names = [f"{name}.json" for name in self.parts]
-        write_output(out / REPORT, as_json({**self.head, "parts": names, "claims": written(self.claims)}))
+        write_output(out / REPORT, as_json({**self.head, "parts": names, "claims": claim_dicts(self.claims)}))
         return self
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, percent
 from larvatus.evaluation.audit.bias.stereoset_file import KINDS, StereoExample
 from larvatus.evaluation.audit.units import TERMS, resampled
@@ -87,7 +87,7 @@ def _row(name: str, score: StereoScore) -> tuple[str, ...]:
 
 
 def score_stereoset(
-    reader: Reader, examples: Sequence[StereoExample], resampling: Resampling, *, source: str
+    reader: LikelihoodReader, examples: Sequence[StereoExample], resampling: Resampling, *, source: str
 ) -> StereoResult:
     """Both kinds of examples, by every score that the model can give."""
     scores = {}
@@ -99,7 +99,7 @@ def score_stereoset(
     return StereoResult(source, scores)
 
 
-def _intrasentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
+def _intrasentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
     """By each score, [examples, 3]."""
     slots = [Slot(text, span, where=example.where) for example in examples for text, span in example.fillings()]
     texts = [sentence for example in examples for sentence in example.sentences]
@@ -111,7 +111,7 @@ def _intrasentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[st
     return {name: np.array(row).reshape(-1, 3) for name, row in numbers.items()}
 
 
-def _intersentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
+def _intersentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
     pairs = [(example.context, sentence) for example in examples for sentence in example.sentences]
     texts = [f"{context} {sentence}" for context, sentence in pairs]
     after = []  # tokens of the sentence
@@ -131,7 +131,7 @@ def _intersentence(reader: Reader, examples: Sequence[StereoExample]) -> dict[st
 
 
 @torch.inference_mode()
-def _follows(reader: Reader, head: NextSentence, pairs: Sequence[tuple[str, str]]) -> list[float]:
+def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The probability that the second text of each pair follows the first."""
     encoder, device = reader.network.encoder, reader.predictor.device
     rows = [encode_batch(reader.tokenizer, [pair]) for pair in pairs]

@@ -32,7 +32,7 @@ class Swap(NamedTuple):
     category: str = "group"
 
 
-class Change(NamedTuple):
+class WordSwap(NamedTuple):
     """A word that was swapped."""
 
     word: str
@@ -40,9 +40,9 @@ class Change(NamedTuple):
     partner: str
 
 
-class Swapped(NamedTuple):
+class SwappedText(NamedTuple):
     text: str
-    changes: tuple[Change, ...]
+    changes: tuple[WordSwap, ...]
     """Empty where the text holds no word of the list."""
 
 
@@ -148,7 +148,7 @@ class Swapper:
     def categories(self) -> list[str]:
         return list(dict.fromkeys(swap.category for swap in self.swaps))
 
-    def swap(self, text: str, category: str) -> Swapped:
+    def swap(self, text: str, category: str) -> SwappedText:
         """The text with all words of a category changed for their partners."""
         partners: dict[str, str] = {}
         for swap in self.swaps:
@@ -158,7 +158,7 @@ class Swapper:
         words = sorted(partners, key=len, reverse=True)  # the longer phrase first
         pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
         both = {"him", "his"} <= {swap.first.lower() for swap in self.swaps if swap.second.lower() == "her"}
-        changes: list[Change] = []
+        changes: list[WordSwap] = []
 
         def change(match: re.Match[str]) -> str:
             word = match[0].lower()
@@ -166,10 +166,10 @@ class Swapper:
             if word == "her" and both:
                 after = _NEXT.match(text, match.end())
                 partner = "his" if after and after[1].lower() not in _OBJECT else "him"
-            changes.append(Change(word, partner))
+            changes.append(WordSwap(word, partner))
             return _written_as(match[0], partner)
 
-        return Swapped(pattern.sub(change, text), tuple(changes))
+        return SwappedText(pattern.sub(change, text), tuple(changes))
 
 
 def _written_as(original: str, word: str) -> str:

@@ -21,7 +21,7 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset, LabelledExample, TextExample
 from larvatus.evaluation.audit.bias.limits import SWAPS
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
-from larvatus.evaluation.audit.bias.swap_words import Swapped, Swapper
+from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
 from larvatus.evaluation.audit.units import TEXTS, resampled
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.bundle.directory import Bundle
@@ -138,7 +138,7 @@ class _Judged:
     """A text before and after."""
 
     example: TextExample
-    swapped: Swapped
+    swapped: SwappedText
     before: Any
     after: Any
     text: str
@@ -199,12 +199,12 @@ def _judged(model: Predicts, examples: Sequence[TextExample], swapper: Swapper, 
     chosen, inputs, swaps = [], [], []
     for example in examples:
         first = swapper.swap(example.text, category)
-        second = Swapped("", ()) if example.pair is None else swapper.swap(example.pair, category)
+        second = SwappedText("", ()) if example.pair is None else swapper.swap(example.pair, category)
         if first.changes or second.changes:
             chosen.append(example)
             inputs.append(first.text if example.pair is None else (first.text, second.text))
             text = first.text if example.pair is None else f"{first.text}\t{second.text}"
-            swaps.append(Swapped(text, first.changes + second.changes))
+            swaps.append(SwappedText(text, first.changes + second.changes))
     if not chosen:
         return []
     originals = [each.text if each.pair is None else (each.text, each.pair) for each in chosen]

@@ -33,9 +33,9 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.evaluation.audit.bias.limits import TEMPLATES
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number
-from larvatus.evaluation.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.units import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
@@ -75,7 +75,7 @@ def _parts(sentence: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class GroupDifference:
+class TemplateDifference:
     """An attribute set with two groups."""
 
     attributes: str
@@ -97,7 +97,7 @@ class GroupDifference:
 @dataclass(frozen=True)
 class TemplateResult:
     source: str
-    differences: tuple[GroupDifference, ...]
+    differences: tuple[TemplateDifference, ...]
     notes: tuple[str, ...]
     limits: tuple[str, ...] = TEMPLATES
 
@@ -136,12 +136,12 @@ class TemplateResult:
 def read_templates(given: str | Path | Mapping[str, Any]) -> Templates:
     """A TOML file, or the same as a mapping."""
     record, where = read_toml(given, FIELDS)
-    sentences = texts_of(record.get("sentences"), where, what="sentences")
+    sentences = read_texts(record.get("sentences"), where, what="sentences")
     for sentence in sentences:
         if sentence.count(GROUP) != 1 or sentence.count(MASK) != 1:
             raise DataError(f"{where}: {sentence!r} must hold {GROUP} once and {MASK} once")
-    groups = words_of(record.get("groups"), where, what="groups", least=2)
-    attributes = words_of(record.get("attributes"), where, what="attributes", least=1)
+    groups = read_word_lists(record.get("groups"), where, what="groups", least=2)
+    attributes = read_word_lists(record.get("attributes"), where, what="attributes", least=1)
     for name, words in attributes.items():
         if len(words) * len(sentences) < 2:
             raise DataError(
@@ -150,7 +150,7 @@ def read_templates(given: str | Path | Mapping[str, Any]) -> Templates:
     return Templates(sentences, groups, attributes, where)
 
 
-def score_templates(reader: Reader, templates: Templates, resampling: Resampling) -> TemplateResult:
+def score_templates(reader: LikelihoodReader, templates: Templates, resampling: Resampling) -> TemplateResult:
     """Every attribute set, with each group against each later one."""
     members = [(name, word) for name, words in templates.groups.items() for word in words]
     attributes = [(name, word) for name, words in templates.attributes.items() for word in words]
@@ -193,7 +193,7 @@ def _difference(
     cells: list[tuple[str, tuple[str, str]]],
     chosen: Any,
     resampling: Resampling,
-) -> GroupDifference:
+) -> TemplateDifference:
     """Scores of two groups, each [attribute or group asked, cells]."""
     (first, group_first), (second, group_second) = (each[:, chosen] for each in scores)
     difference, group_asked = first - second, group_first - group_second
@@ -202,7 +202,7 @@ def _difference(
     for word, value in zip(words, difference.tolist(), strict=True):
         by_word.setdefault(word, []).append(value)
     shape = -1, len(by_word)  # sentences × attribute words, as the cells are ordered
-    return GroupDifference(
+    return TemplateDifference(
         attributes=attributes,
         groups=groups,
         associations=(float(first.mean()), float(second.mean())),

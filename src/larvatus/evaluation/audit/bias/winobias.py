@@ -30,7 +30,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.limits import WINOBIAS
-from larvatus.evaluation.audit.bias.reader import Reader
+from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
@@ -210,7 +210,7 @@ def _blanks(kind: str, pro: Sequence[_Line], anti: Sequence[_Line], name: Path) 
 
 
 def score_winobias(
-    reader: Reader, blanks: Sequence[PronounBlank], resampling: Resampling, *, source: str
+    reader: LikelihoodReader, blanks: Sequence[PronounBlank], resampling: Resampling, *, source: str
 ) -> WinoResult:
     """Log-odds of the stereotyped pronoun in every blank, and what is left of them without the prior."""
     slots = [slot for prior in (False, True) for blank in blanks for slot in blank.slots(prior=prior)]

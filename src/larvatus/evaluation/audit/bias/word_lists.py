@@ -34,7 +34,7 @@ def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tu
     return record, where
 
 
-def texts_of(value: Any, where: str, *, what: str) -> tuple[str, ...]:
+def read_texts(value: Any, where: str, *, what: str) -> tuple[str, ...]:
     """A list of different texts."""
     if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
         raise DataError(f"{where}: {what} must be a list of texts")
@@ -48,11 +48,11 @@ def texts_of(value: Any, where: str, *, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def words_of(value: Any, where: str, *, what: str, least: int) -> dict[str, tuple[str, ...]]:
+def read_word_lists(value: Any, where: str, *, what: str, least: int) -> dict[str, tuple[str, ...]]:
     """Lists of words by name; at least so many lists."""
     if not isinstance(value, Mapping) or not value:
         raise DataError(f"{where}: no [{what}], which are lists of words by name")
-    lists = {str(name): texts_of(words, where, what=f"{what}.{name}") for name, words in value.items()}
+    lists = {str(name): read_texts(words, where, what=f"{what}.{name}") for name, words in value.items()}
     if len(lists) < least:
         raise DataError(f"{where}: {len(lists)} of {what} where {least} are wanted, to compare them")
     return lists

@@ -31,7 +31,7 @@ from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.leaks.extraction import written_verbatim
+from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between
@@ -41,9 +41,9 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.generation.blank_prompts import BlankPrompts, writes_into_texts
 from larvatus.models.generation.likelihood import continuation_scores
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.generation.prompts import InfillPrompts, can_infill
+from larvatus.models.masked_prediction import require_predictor
 
 UNKNOWN = 1 / math.log(2)
 """Bits of exposure that a secret has on average if nothing of it was learnt."""
@@ -162,7 +162,7 @@ def exposures(
     for number, canary in enumerate(canaries.canaries):
         measured.append(_exposure(model, canaries, canary, options, number))
         progress(number + 1)
-    if writes_into_texts(model.network, model.tokenizer):
+    if can_infill(model.network, model.tokenizer):
         measured = _with_extraction(model, canaries, measured)
     rank, p = _rises([each.repeats for each in measured], [each.bits for each in measured], options.seed)
     return Exposures(canaries.space, tuple(measured), rank, p)
@@ -198,7 +198,7 @@ def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposu
     for canary in canaries.canaries:
         (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
         places.append((span.ids[: span.start], span.ids[span.end :], span.ids[span.start : span.end]))
-    right = written_verbatim(model, places).tolist()
+    right = count_verbatim_tokens(model, places).tolist()
     lengths = [len(secret) for _, _, secret in places]
     return [
         replace(each, extracted=tokens == length) for each, tokens, length in zip(measured, right, lengths, strict=True)
@@ -216,9 +216,9 @@ def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[
     spans = _hidden(tokenizer, texts, canaries, canary, name)
     if find_reader(model.network) is not None:
         return np.array([score.total for score in score_texts(model.network, tokenizer, texts, name=name)])
-    if writes_into_texts(model.network, tokenizer):
+    if can_infill(model.network, tokenizer):
         return _written_scores(model, spans)
-    predictor = the_predictor(model.network, tokenizer, what="rank canaries", name=name)
+    predictor = require_predictor(model.network, tokenizer, what="rank canaries", name=name)
     room = predictor.room(tokenizer)
     if max(len(span.ids) for span in spans) > room:
         raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
@@ -228,7 +228,7 @@ def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[
 def _written_scores(model: Model, spans: Sequence[HiddenSpan]) -> Doubles:
     """log p of what an encoder–decoder has to write: the secret between its sentinels."""
     name = str(model.bundle.path)
-    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    asking = InfillPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(span.ids[: span.start], span.ids[span.end :]) for span in spans]
     secrets = [np.concatenate([asking.opening, span.ids[span.start : span.end]]) for span in spans]
     return np.array(continuation_scores(model.network, prompts, secrets, name=name))

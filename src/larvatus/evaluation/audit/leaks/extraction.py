@@ -22,20 +22,20 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.leaks.restoration import Share, difference_interval
+from larvatus.evaluation.audit.leaks.restoration import RestoredShare, difference_interval
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.inference.model import Model
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.generation.blank_prompts import BlankPrompts
-from larvatus.models.generation.generator import can_generate, the_generator
-from larvatus.models.generation.likelihood import verbatim_tokens
+from larvatus.models.generation.generator import can_generate, require_generator
+from larvatus.models.generation.likelihood import greedy_prefix_lengths
+from larvatus.models.generation.prompts import InfillPrompts
 
 USUAL = 50
 """Tokens of prefix and suffix where nobody says how many and the model's context has room: those of Carlini et al."""
 Tokens = Annotated[int, whole(1, 100_000)]
 
 
-class TooShort(DataError):
+class DocumentsTooShort(DataError):
     """Documents with fewer tokens than prefix and suffix have together."""
 
 
@@ -59,11 +59,11 @@ class ExtractionOptions(Settings):
                 "t5; leave out prefix and suffix, and see what it restores (spans) and which secrets it ranks first "
                 "(canaries)"
             )
-        if BlankPrompts.of(model.network, model.tokenizer, name=name).answers:
+        if InfillPrompts.of(model.network, model.tokenizer, name=name).answers:
             raise UsageError(
                 f"{name} answers texts and does not continue them; extract from the model it was made from"
             )
-        encoder = the_generator(model.network, name=name).encoder
+        encoder = require_generator(model.network, name=name).encoder
         extra = 2 + sum(map(len, model.tokenizer.template.single.gaps))  # sentinels, and special tokens around a text
         room = (encoder.reach if encoder.closes_prompts else encoder.reach // 2) - extra
         options = cls(prefixes=prefixes or (min(USUAL, room),), suffix=min(USUAL, room) if suffix is None else suffix)
@@ -77,11 +77,11 @@ class ExtractionOptions(Settings):
 
 
 @dataclass(frozen=True)
-class ExtractedText:
+class PrefixExtraction:
     """Documents of which the model writes the suffix word for word, given a prefix of one length."""
 
-    members: Share
-    held_out: Share
+    members: RestoredShare
+    held_out: RestoredShare
     difference: float
     low: float
     high: float
@@ -96,7 +96,7 @@ class ExtractedText:
 @dataclass(frozen=True)
 class Extraction:
     suffix: int
-    prefixes: Mapping[int, ExtractedText]
+    prefixes: Mapping[int, PrefixExtraction]
     """By the number of tokens that the model was given."""
     short: tuple[int, int]
     """Members and held-out documents with too few tokens, which were left out."""
@@ -137,7 +137,7 @@ class Extraction:
         return Table(columns, rows, title=title, left=0, notes=notes)
 
 
-def _cells(share: Share, run: float) -> tuple[str, ...]:
+def _cells(share: RestoredShare, run: float) -> tuple[str, ...]:
     return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100), f"{run:.1f}"
 
 
@@ -158,15 +158,15 @@ def extraction(
     inside = np.arange(len(ids)) < len(members)
     short = int((inside & ~long).sum()), int((~inside & ~long).sum())
     if not (inside & long).any() or not (~inside & long).any():
-        raise TooShort(
+        raise DocumentsTooShort(
             f"too few documents have {most:,} tokens, which a prefix of {max(options.prefixes):,} and a suffix of "
             f"{options.suffix:,} want; give smaller ones, or read more words of each document"
         )
-    prefixes: dict[int, ExtractedText] = {}
+    prefixes: dict[int, PrefixExtraction] = {}
     right = np.zeros(len(ids), np.int64)
     for number, prefix in enumerate(sorted(set(options.prefixes))):
         asked = [ids[document] for document in np.flatnonzero(long)]
-        right[long] = written_verbatim(
+        right[long] = count_verbatim_tokens(
             model, [(each[:prefix], None, each[prefix : prefix + options.suffix]) for each in asked]
         )
         samples = None if draws is None else draws[long[: len(members)]]
@@ -177,17 +177,17 @@ def extraction(
     return Extraction(options.suffix, prefixes, short, examples)
 
 
-def written_verbatim(model: Model, places: Sequence[tuple[Ints, Ints | None, Ints]]) -> Ints:
+def count_verbatim_tokens(model: Model, places: Sequence[tuple[Ints, Ints | None, Ints]]) -> Ints:
     """[places] tokens that greedy decoding writes before its first other one. A place is what precedes it, what follows
     it, and the tokens that belong there."""
     name = str(model.bundle.path)
-    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    asking = InfillPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(before, after) for before, after, _ in places]
     wanted = [np.concatenate([asking.opening, each]) for _, _, each in places]
-    return verbatim_tokens(model.network, prompts, wanted, given=len(asking.opening), name=name)
+    return greedy_prefix_lengths(model.network, prompts, wanted, given=len(asking.opening), name=name)
 
 
-def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> ExtractedText:
+def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> PrefixExtraction:
     members, held_out = (_share(right == suffix) for right in (inside, outside))
     low, high = difference_interval(members, held_out)
     by_draw: tuple[float, ...] = ()
@@ -195,10 +195,12 @@ def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> 
         samples = [inside[draws == number] == suffix for number in range(int(draws.max()) + 1)]
         by_draw = tuple(float(sample.mean()) - held_out.share for sample in samples if len(sample))
     difference = members.share - held_out.share
-    return ExtractedText(members, held_out, difference, low, high, float(inside.mean()), float(outside.mean()), by_draw)
+    return PrefixExtraction(
+        members, held_out, difference, low, high, float(inside.mean()), float(outside.mean()), by_draw
+    )
 
 
-def _share(extracted: Any) -> Share:
+def _share(extracted: Any) -> RestoredShare:
     """A document is asked once, so the interval is the exact binomial one."""
     count, total = int(extracted.sum()), len(extracted)
-    return Share(count, total, count / total, *clopper_pearson(count, total))
+    return RestoredShare(count, total, count / total, *clopper_pearson(count, total))

@@ -22,8 +22,8 @@ from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.leaks.blind import blind
-from larvatus.evaluation.audit.masked_loss import Energies, EnergyOptions, energies
+from larvatus.evaluation.audit.leaks.blind import blind_baselines
+from larvatus.evaluation.audit.masked_loss import MaskedLosses, MaskedLossOptions, text_losses
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.model import Model
@@ -123,7 +123,7 @@ def membership(
     model: Model,
     members: Sequence[str],
     held_out: Sequence[str],
-    options: EnergyOptions | None = None,
+    options: MaskedLossOptions | None = None,
     *,
     reference: Model | None = None,
     draws: Ints | None = None,
@@ -131,13 +131,13 @@ def membership(
 ) -> Membership:
     """Texts as `masked_loss.first_words` gives them. `draws` are the samples that members belong to, where there are
     several. `progress` gets how many texts were read."""
-    options = options or EnergyOptions()
+    options = options or MaskedLossOptions()
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:
             raise DataError(f"{len(texts)} {name} texts are too few to tell membership by; give {FEWEST} or more")
     texts = [*members, *held_out]
-    measured = energies(model, texts, options, progress=progress)
-    beside = None if reference is None else energies(reference, texts, options, progress=progress)
+    measured = text_losses(model, texts, options, progress=progress)
+    beside = None if reference is None else text_losses(reference, texts, options, progress=progress)
     losses = {"loss": measured.losses}
     if beside is not None:
         losses["ratio"] = measured.losses - beside.losses
@@ -145,7 +145,7 @@ def membership(
     inside, outside = (_part(measured, *edge) for edge in ((0, len(members)), (len(members), len(texts))))
     return Membership(
         attacks=attacks,
-        blind=blind(members, held_out, seed=options.seed),
+        blind=blind_baselines(members, held_out, seed=options.seed),
         members=len(members),
         held_out=len(held_out),
         loss_of_members=inside.mean,
@@ -156,7 +156,7 @@ def membership(
     )
 
 
-def _advantage(inside: Energies, outside: Energies, seed: int) -> Interval:
+def _advantage(inside: MaskedLosses, outside: MaskedLosses, seed: int) -> Interval:
     """Held-out loss less training loss, a hidden word; documents of either kind are resampled apart."""
     random, means = stream(seed, "audit advantage"), np.empty((2, SAMPLES))
     for side, part in enumerate((inside, outside)):
@@ -179,5 +179,5 @@ def _curve(losses: Doubles, members: int, seed: int) -> Curve:
     return curve(-losses[:members], -losses[members:], seed=seed)
 
 
-def _part(measured: Energies, first: int, last: int) -> Energies:
-    return Energies(measured.losses[first:last], measured.asked[first:last], measured.cut)
+def _part(measured: MaskedLosses, first: int, last: int) -> MaskedLosses:
+    return MaskedLosses(measured.losses[first:last], measured.asked[first:last], measured.cut)

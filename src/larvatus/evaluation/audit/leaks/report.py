@@ -15,7 +15,7 @@ from larvatus.evaluation.audit.leaks.exposure import Exposures
 from larvatus.evaluation.audit.leaks.extraction import Extraction
 from larvatus.evaluation.audit.leaks.membership import Membership
 from larvatus.evaluation.audit.leaks.restoration import Restoration
-from larvatus.models.bundle.claims import Claim, written
+from larvatus.models.bundle.claims import Claim, claim_dicts
 
 LIMITS = (
     "a low figure says that these attacks found nothing, not that there is nothing to find: stronger ones exist, and "
@@ -60,7 +60,7 @@ class LeakReport:
             "reference": self.reference,
             **{name: part.to_dict() for name, part in self._parts().items()},
             "notes": [*self.notes, LIMITS],
-            "claims": written(self.claims),
+            "claims": claim_dicts(self.claims),
         }
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.exact_binomial import clopper_pearson
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.masked_prediction import require_predictor
 
 Kind = Literal["name", "number"]
 PATTERNS = {
@@ -54,7 +54,7 @@ class RestorationOptions(Settings):
 
 
 @dataclass(frozen=True)
-class Share:
+class RestoredShare:
     restored: int
     asked: int
     share: float
@@ -64,11 +64,11 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Restored:
+class KindRestoration:
     """Names, or numbers."""
 
-    members: Share
-    held_out: Share
+    members: RestoredShare
+    held_out: RestoredShare
     difference: float
     low: float
     high: float
@@ -79,7 +79,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Restoration:
-    kinds: dict[str, Restored]
+    kinds: dict[str, KindRestoration]
     absent: tuple[str, ...] = ()
     """Kinds of which one of the two sets has none."""
     unit: str = DOCUMENTS
@@ -111,15 +111,15 @@ class Restoration:
         return Table(columns, rows, title="masked names and numbers that are restored exactly", notes=notes)
 
 
-def _cells(share: Share) -> tuple[str, str, str]:
+def _cells(share: RestoredShare) -> tuple[str, str, str]:
     return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100)
 
 
-def once(text: str, kind: str) -> list[tuple[int, int]]:
+def unique_spans(text: str, kind: str) -> list[tuple[int, int]]:
     """Characters of the names or numbers of a text that stand in it once.
 
     >>> text = "In 1984 the poet met Anna Berg, and Anna Berg met Oskar in 1987."
-    >>> [text[start:end] for kind in ("name", "number") for start, end in once(text, kind)]
+    >>> [text[start:end] for kind in ("name", "number") for start, end in unique_spans(text, kind)]
     ['Oskar', '1984', '1987']
     """
     lowered = text.lower()
@@ -141,7 +141,7 @@ def restoration(
     options = options or RestorationOptions()
     texts = [*members, *held_out]
     counts = _counts(model, texts, options, progress)
-    kinds: dict[str, Restored] = {}
+    kinds: dict[str, KindRestoration] = {}
     absent = []
     for number, kind in enumerate(get_args(Kind)):
         inside, outside = counts[number, : len(members)], counts[number, len(members) :]
@@ -154,17 +154,17 @@ def restoration(
     return Restoration(kinds, tuple(absent))
 
 
-def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> Restored:
+def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> KindRestoration:
     members, held_out = (_share(rows, seed + side) for side, rows in enumerate((inside, outside)))
     low, high = difference_interval(members, held_out)
     by_draw: tuple[float, ...] = ()
     if draws is not None:
         samples = (inside[draws == number].sum(0) for number in range(int(draws.max()) + 1))
         by_draw = tuple(float(right / asked) - held_out.share for right, asked in samples if asked)
-    return Restored(members, held_out, members.share - held_out.share, low, high, by_draw)
+    return KindRestoration(members, held_out, members.share - held_out.share, low, high, by_draw)
 
 
-def difference_interval(first: Share, second: Share) -> tuple[float, float]:
+def difference_interval(first: RestoredShare, second: RestoredShare) -> tuple[float, float]:
     """Of the difference of two shares, from the interval of each (Newcombe 1998; Zou & Donner 2008)."""
     difference = first.share - second.share
     low = difference - math.hypot(first.share - first.low, second.high - second.share)
@@ -172,14 +172,16 @@ def difference_interval(first: Share, second: Share) -> tuple[float, float]:
     return low, high
 
 
-def _share(rows: Doubles, seed: int) -> Share:
+def _share(rows: Doubles, seed: int) -> RestoredShare:
     """Resampling cannot say what none, or all, may stand for: there the interval is the exact binomial one."""
     right, asked = rows.sum(0).astype(int).tolist()
     if right in (0, asked):
         low, high = clopper_pearson(right, asked)
-        return Share(right, asked, right / asked, low, high)
+        return RestoredShare(right, asked, right / asked, low, high)
     interval = bootstrap(rows, _ratio, samples=SAMPLES, seed=seed)
-    return Share(right, asked, interval.value, min(interval.low, interval.value), max(interval.high, interval.value))
+    return RestoredShare(
+        right, asked, interval.value, min(interval.low, interval.value), max(interval.high, interval.value)
+    )
 
 
 def _ratio(sums: Doubles) -> Any:
@@ -192,7 +194,7 @@ def _counts(
 ) -> Doubles:
     """[kinds, texts, 2] restored and asked."""
     name = str(model.bundle.path)
-    predictor = the_predictor(model.network, model.tokenizer, what="restore names", name=name)
+    predictor = require_predictor(model.network, model.tokenizer, what="restore names", name=name)
     room = predictor.room(model.tokenizer)
     kinds = get_args(Kind)
     counts = np.zeros((len(kinds), len(texts), 2))
@@ -202,7 +204,7 @@ def _counts(
         owners: list[tuple[int, int]] = []
         for offset, alignment in enumerate(model.tokenizer.encode_many(block)):
             for number, kind in enumerate(kinds):
-                places = once(block[offset], kind)
+                places = unique_spans(block[offset], kind)
                 order = stream(options.seed, f"audit {kind}s", 0, first + offset).permutation(len(places))
                 hidden = (alignment.marked_tokens_of_chars(*places[place]) for place in order.tolist())
                 fit = [each for each in hidden if _can_be_asked(model, alignment.ids, each, min(options.tokens, room))]

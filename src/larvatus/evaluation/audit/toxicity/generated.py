@@ -32,18 +32,14 @@ from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, group_differences
-from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
+from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
-from larvatus.models.bundle.claims import Claim, written
-from larvatus.models.generation.blank_prompts import BlankPrompts
-from larvatus.models.generation.generator import Generator, the_generator
-from larvatus.models.generation.prompts import continuation_text
-from larvatus.models.generation.sampling import Draws, Sampling
-from larvatus.models.generation.stopping import Stopping
-from larvatus.models.generation.unrolling import unroll
-from larvatus.models.nn.device import on_device
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.bundle.claims import Claim, claim_dicts
+from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
+from larvatus.models.generation.generator import Generator, require_generator
+from larvatus.models.generation.prompts import InfillPrompts, continuation_text
+from larvatus.models.nn.device import explain_out_of_memory, on_device
 
 TOXIC = 0.5
 """Score from which a text counts as toxic."""
@@ -64,7 +60,7 @@ class GeneratedOptions(Settings):
 
 
 @dataclass(frozen=True)
-class GeneratedGroup:
+class ContinuationToxicity:
     prompts: int
     mean: Interval
     """Mean score of all continuations."""
@@ -75,15 +71,15 @@ class GeneratedGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratedToxicity:
+class GeneratedToxicityReport:
     model: str
     judge: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[GroupPrompt, ...]
     texts: tuple[tuple[str, ...], ...]
     """Continuations by prompt."""
     scores: Doubles
     """[prompts, k]"""
-    groups: Mapping[str, GeneratedGroup]
+    groups: Mapping[str, ContinuationToxicity]
     differences: Mapping[str, GroupDifference]
     """Expected maximum toxicity of a group less that of the first one, over the templates that both have."""
     options: GeneratedOptions
@@ -111,7 +107,7 @@ class GeneratedToxicity:
                 for prompt, texts, scores in rows
             ],
             "notes": [*self.notes, LIMITS],
-            "claims": written(self.claims),
+            "claims": claim_dicts(self.claims),
         }
 
     def shown(self) -> list[Table]:
@@ -150,12 +146,12 @@ class GeneratedToxicity:
 
 def generated_toxicity(
     model: Model,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[GroupPrompt],
     judge: Judge,
     options: GeneratedOptions | None = None,
     *,
     progress: Callable[[int], None] = lambda done: None,
-) -> GeneratedToxicity:
+) -> GeneratedToxicityReport:
     """`progress` gets how many prompts are done."""
     options = options or GeneratedOptions()
     texts: list[tuple[str, ...]] = [()] * len(prompts)
@@ -169,7 +165,7 @@ def generated_toxicity(
         done += len(numbers)
         progress(done)
     maximum = scores.max(1)
-    return GeneratedToxicity(
+    return GeneratedToxicityReport(
         model=str(model.bundle.path),
         judge=judge.name,
         prompts=tuple(prompts),
@@ -182,23 +178,23 @@ def generated_toxicity(
     )
 
 
-def _groups(prompts: Sequence[Prompt], scores: Doubles, seed: int) -> dict[str, GeneratedGroup]:
+def _groups(prompts: Sequence[GroupPrompt], scores: Doubles, seed: int) -> dict[str, ContinuationToxicity]:
     figures = (scores.mean(1), scores.max(1), (scores.max(1) >= TOXIC).astype(np.float64))
     groups = {}
     for name in dict.fromkeys(prompt.group for prompt in prompts):
         mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = GeneratedGroup(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
+        groups[name] = ContinuationToxicity(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
     return groups
 
 
 def _continued(
-    model: Model, prompts: Sequence[Prompt], options: GeneratedOptions
+    model: Model, prompts: Sequence[GroupPrompt], options: GeneratedOptions
 ) -> Iterator[tuple[Ints, list[tuple[str, ...]]]]:
     """Numbers of some prompts with their continuations, in batches of nearly equal length."""
     name = str(model.bundle.path)
     generator, asking = (
-        the_generator(model.network, name=name),
-        BlankPrompts.of(model.network, model.tokenizer, name=name),
+        require_generator(model.network, name=name),
+        InfillPrompts.of(model.network, model.tokenizer, name=name),
     )
     model.network.eval()
     ids = [_ids(model, asking, generator, prompt, options) for prompt in prompts]
@@ -207,14 +203,16 @@ def _continued(
     sizes = np.array([options.samples * (len(ids[number]) + room) for number in order], np.int64)
     for first, last in runs(sizes, generator.budget):
         numbers = order[first:last]
-        with saying_what_to_lower("lower samples or max_tokens, or take a smaller model"):
+        with explain_out_of_memory("lower samples or max_tokens, or take a smaller model"):
             yield (
                 numbers,
                 _written(model, generator, asking, [(number, ids[number]) for number in numbers.tolist()], options),
             )
 
 
-def _ids(model: Model, asking: BlankPrompts, generator: Generator, prompt: Prompt, options: GeneratedOptions) -> Ints:
+def _ids(
+    model: Model, asking: InfillPrompts, generator: Generator, prompt: GroupPrompt, options: GeneratedOptions
+) -> Ints:
     """What the model reads of a prompt; refused where it leaves no room for an answer."""
     before, blank, after = prompt.text.partition(MASK)
     if not asking.closed and not before.strip():
@@ -238,7 +236,7 @@ def _ids(model: Model, asking: BlankPrompts, generator: Generator, prompt: Promp
 def _written(
     model: Model,
     generator: Generator,
-    asking: BlankPrompts,
+    asking: InfillPrompts,
     prompts: Sequence[tuple[int, Ints]],
     options: GeneratedOptions,
 ) -> list[tuple[str, ...]]:
@@ -251,9 +249,11 @@ def _written(
     for token in asking.opening.tolist():
         under_way.extend(torch.full((len(rows),), token, device=encoder.device))
     numbers = np.array([number for number, _ in prompts], np.int64)[rows]
-    draws = Draws(Sampling(1.0, top_p=NUCLEUS), options.seed, numbers, np.tile(np.arange(samples), len(prompts)))
+    draws = SampledChoice(
+        Sampling(1.0, top_p=NUCLEUS), options.seed, numbers, np.tile(np.arange(samples), len(prompts))
+    )
     most = np.full(len(rows), options.max_tokens, np.int64)
-    sequences = unroll(under_way, choose=draws, most=most, stopping=Stopping(asking.ends), prompts=rows)
+    sequences = decode(under_way, choose=draws, most=most, stopping=Stopping(asking.ends), prompts=rows)
     texts = [
         _text(model, asking, prompts[row][1], [token for token in each.ids if token not in asking.ends])
         for row, each in zip(rows.tolist(), sequences, strict=True)
@@ -261,6 +261,6 @@ def _written(
     return [tuple(texts[first : first + samples]) for first in range(0, len(texts), samples)]
 
 
-def _text(model: Model, asking: BlankPrompts, prompt: Ints, ids: Sequence[int]) -> str:
+def _text(model: Model, asking: InfillPrompts, prompt: Ints, ids: Sequence[int]) -> str:
     """What the tokens add to the prompt; those of an encoder–decoder are a text of their own."""
     return continuation_text(model.tokenizer, [] if asking.closed else prompt.tolist(), ids)

@@ -1,6 +1,6 @@
 """Who says whether a filled blank is toxic: a user's list of words, or a classifier that was fine-tuned here.
 
-    WordList.read("list.txt").scores([model.fill("The man was a [MASK].", top=20)])          # 0 or 1 of each candidate
+    WordListJudge.read("list.txt").scores([model.fill("The man was a [MASK].", top=20)])     # 0 or 1 for each candidate
     Classifier.of(load("runs/toxic"), "toxic").scores(…)                   # probability of the label, of the whole text
 
 No list of slurs comes with Larvatus: which words hurt depends on who is spoken to, and lists are of others' making
@@ -45,14 +45,14 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class WordList:
+class WordListJudge:
     """A candidate counts if it is listed, in small letters."""
 
     words: frozenset[str]
     name: str
 
     @classmethod
-    def read(cls, path: str | Path) -> WordList:
+    def read(cls, path: str | Path) -> WordListJudge:
         """One word a line; lines that begin with # are left out."""
         lines = (line.strip().lower() for _, line in numbered_lines(str(path)) if not line.startswith("#"))
         words = frozenset(line for line in lines if line)
@@ -86,7 +86,7 @@ class WordList:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class ClassifierJudge:
     """A candidate counts by the probability of a label of the whole filled text."""
 
     model: Model
@@ -97,7 +97,7 @@ class Classifier:
         return f"{self.model.bundle.path} ({self.label})"
 
     @classmethod
-    def of(cls, model: Model, label: str | None) -> Classifier:
+    def of(cls, model: Model, label: str | None) -> ClassifierJudge:
         """`label` may be left out where the classifier has one called toxic."""
         task, path = task_of(model.bundle), model.bundle.path
         wanted = "a judge is a model of larvatus finetune classify, with classes"

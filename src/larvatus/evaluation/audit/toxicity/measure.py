@@ -24,14 +24,14 @@ from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
-from larvatus.evaluation.audit.toxicity.prompts import MASK, Prompt
+from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
 from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES, resampled
 from larvatus.inference.cloze.fill import fill_blanks
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
-from larvatus.models.bundle.claims import Claim, written
-from larvatus.models.masked_prediction import the_predictor
+from larvatus.models.bundle.claims import Claim, claim_dicts
+from larvatus.models.masked_prediction import require_predictor
 
 LIMITS = (
     "these figures are of these prompts, groups and words: a low one says nothing of other groups, of longer texts, or "
@@ -50,7 +50,7 @@ class ToxicityOptions(Settings):
 
 
 @dataclass(frozen=True)
-class Group:
+class FillToxicity:
     prompts: int
     plain: Interval
     """Each word counts alike."""
@@ -69,10 +69,10 @@ class GroupDifference:
 
 
 @dataclass(frozen=True, eq=False)
-class Toxicity:
+class ToxicityReport:
     model: str
     judge: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[GroupPrompt, ...]
     plain: Doubles
     """[prompts]"""
     weighted: Doubles
@@ -81,7 +81,7 @@ class Toxicity:
     """Of each prompt the judged words, likeliest first."""
     worst: tuple[tuple[str, str, float], ...]
     """Of all prompts, what weighs most: prompt, word, probability × score."""
-    groups: Mapping[str, Group]
+    groups: Mapping[str, FillToxicity]
     differences: Mapping[str, GroupDifference]
     notes: tuple[str, ...] = ()
     top: int = 20
@@ -114,7 +114,7 @@ class Toxicity:
                 )
             ],
             "notes": [*self.notes, LIMITS],
-            "claims": written(self.claims),
+            "claims": claim_dicts(self.claims),
         }
 
     def shown(self) -> list[Table]:
@@ -148,16 +148,16 @@ class Toxicity:
 
 def toxicity(
     model: Model,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[GroupPrompt],
     judge: Judge,
     options: ToxicityOptions | None = None,
     *,
     progress: Callable[[int], None] = lambda done: None,
-) -> Toxicity:
+) -> ToxicityReport:
     """`progress` is told how many prompts are done."""
     options = options or ToxicityOptions()
     name = str(model.bundle.path)
-    the_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
+    require_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
     plain, weighted, words, weights = [], [], [], []
     for first in range(0, len(prompts), _AT_ONCE):
         block = prompts[first : first + _AT_ONCE]
@@ -174,7 +174,7 @@ def toxicity(
             ]
         progress(first + len(block))
     values = np.array([plain, weighted])
-    return Toxicity(
+    return ToxicityReport(
         model=name,
         judge=judge.name,
         prompts=tuple(prompts),
@@ -189,7 +189,7 @@ def toxicity(
     )
 
 
-def _filled(model: Model, prompts: Sequence[Prompt], top: int) -> list[Fills]:
+def _filled(model: Model, prompts: Sequence[GroupPrompt], top: int) -> list[Fills]:
     mask = model.tokenizer.special.mask
     texts = [prompt.text.replace(MASK, mask) for prompt in prompts]
     warn_of_other_language(texts, model.tokenizer)
@@ -197,15 +197,15 @@ def _filled(model: Model, prompts: Sequence[Prompt], top: int) -> list[Fills]:
     return [fill_blanks(model.network, model.tokenizer, text, **settings) for text in texts]
 
 
-def _groups(prompts: Sequence[Prompt], values: Doubles, seed: int) -> dict[str, Group]:
+def _groups(prompts: Sequence[GroupPrompt], values: Doubles, seed: int) -> dict[str, FillToxicity]:
     groups = {}
     for name in dict.fromkeys(prompt.group for prompt in prompts):
         mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = Group(len(mine), *(mean_interval(kind[mine], seed) for kind in values))
+        groups[name] = FillToxicity(len(mine), *(mean_interval(kind[mine], seed) for kind in values))
     return groups
 
 
-def group_differences(prompts: Sequence[Prompt], figures: Doubles, seed: int) -> dict[str, GroupDifference]:
+def group_differences(prompts: Sequence[GroupPrompt], figures: Doubles, seed: int) -> dict[str, GroupDifference]:
     """Of each group but the first, over shared templates; none where there are fewer than two."""
     by_group: dict[str, dict[str, float]] = {}
     for prompt, value in zip(prompts, figures.tolist(), strict=True):

@@ -23,7 +23,7 @@ NEUTRAL = Path(__file__).parent / "neutral.tsv"
 
 
 @dataclass(frozen=True)
-class Prompt:
+class GroupPrompt:
     group: str
     text: str
     """With `[MASK]` once, or, for models that write, with none."""
@@ -31,7 +31,7 @@ class Prompt:
     """What prompts of other groups it is compared with; None where nothing says."""
 
 
-def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[Prompt, ...]:
+def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[GroupPrompt, ...]:
     """All prompts of a file. Every fault is named with its line. `blank`: whether each must have one."""
     prompts = []
     for number, line in numbered_lines(str(name)):
@@ -39,10 +39,10 @@ def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[Prompt, ...]:
             prompts.append(_prompt(line.split("\t"), f"{name}:{number}", blank=blank))
     if not prompts:
         raise DataError(f"{name} has no prompts; give group<TAB>prompt with {MASK} lines")
-    return checked(prompts, str(name))
+    return with_templates(prompts, str(name))
 
 
-def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> Prompt:
+def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> GroupPrompt:
     if not 2 <= len(cells) <= 3 or not cells[0].strip():
         raise DataError(f"{where}: {len(cells)} columns; a line is group<TAB>prompt with {MASK}[<TAB>template]")
     blanks = cells[1].count(MASK)
@@ -50,12 +50,12 @@ def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> Prompt:
         raise DataError(f"{where}: the prompt has {blanks} blanks; mark one, with {MASK}")
     if not cells[1].replace(MASK, "").strip():
         raise DataError(f"{where}: the prompt is a blank alone; write some words around it")
-    return Prompt(cells[0].strip(), cells[1].strip(), cells[2].strip() if len(cells) == 3 else None)
+    return GroupPrompt(cells[0].strip(), cells[1].strip(), cells[2].strip() if len(cells) == 3 else None)
 
 
-def checked(prompts: Sequence[Prompt], name: str) -> tuple[Prompt, ...]:
+def with_templates(prompts: Sequence[GroupPrompt], name: str) -> tuple[GroupPrompt, ...]:
     """With a template for each, if groups correspond; groups of one prompt are refused."""
-    groups: dict[str, list[Prompt]] = {}
+    groups: dict[str, list[GroupPrompt]] = {}
     for prompt in prompts:
         groups.setdefault(prompt.group, []).append(prompt)
     for group, members in groups.items():
@@ -66,7 +66,7 @@ def checked(prompts: Sequence[Prompt], name: str) -> tuple[Prompt, ...]:
             raise DataError(f"{name}: group {group!r} has two prompts of one template; name each template once a group")
     if all(prompt.template is None for prompt in prompts) and len({len(members) for members in groups.values()}) == 1:
         return tuple(
-            Prompt(prompt.group, prompt.text, str(number))
+            GroupPrompt(prompt.group, prompt.text, str(number))
             for members in groups.values()
             for number, prompt in enumerate(members, start=1)
         )

@@ -40,7 +40,7 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.passages import breaks_lines
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.nn.memory import saying_what_to_lower
+from larvatus.models.nn.device import explain_out_of_memory
 
 CHARACTERS = 1 << 18
 """Of a block, and so of a part: about 50,000 words."""
@@ -149,7 +149,7 @@ def embed_block(work: _Embedding, block: list[Piece]) -> EmbeddedBlock:
     encoder, tokenizer = work.model.encoder, work.model.tokenizer
 
     def embed(pieces: list[Piece]) -> list[Vectors]:
-        with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
+        with explain_out_of_memory("take a smaller --model or one layer; --resume goes on from here"):
             return list(embed_texts(encoder, tokenizer, [piece.text for piece in pieces], work.options))
 
     good, faults = block, list[str]()

@@ -9,14 +9,13 @@ from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.evaluation.audit.bias.report import as_json
-from larvatus.interfaces.api.auditing_bias import BiasSettings, audit_bias
+from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, ModelName
 from larvatus.interfaces.cli.quiet import Quiet
 from larvatus.interfaces.cli.tables import show_report, wide_console
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
@@ -57,14 +56,16 @@ def bias(
 
     Every figure comes by category, and with what the set does not measure. Nothing here shows that a model is fair.
     """
-    given = {name: value for name, value in keywords(sets).items() if value}
+    sources = (sets.pairs, sets.stereoset, sets.winobias, sets.templates, sets.associations, sets.test)
+    given = {name: source for name, source in zip(PARTS, sources, strict=True) if source}
     loaded = machine.load(model)
     with Counting("sentences") as count:
-        report = audit_bias(
+        report = run_bias_audit(
             loaded,
-            **given,
-            **keywords(chosen),
-            **columns,
+            given,
+            sets.swaps,
+            columns,
+            chosen,
             progress=lambda what, done, total: count.say(f"{done:,} of {total:,} {what}"),
         )
     if json:

@@ -18,7 +18,15 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.leaks.report import LIMITS
-from larvatus.interfaces.api.leaks import IN, OUT, LeakSettings, SplitSettings, audit_leaks, split_members
+from larvatus.interfaces.api.leaks import (
+    IN,
+    OUT,
+    LeakInputs,
+    LeakSettings,
+    SplitSettings,
+    run_leak_audit,
+    run_member_split,
+)
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.machine import Machine
@@ -26,7 +34,6 @@ from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 
 class LeakSources(Settings):
@@ -61,16 +68,16 @@ def leaks(
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.members, *sources.held_out])
     loaded = machine.load(model)
     with Counting("texts") as bar:
-        report = audit_leaks(
-            loaded,
+        inputs = LeakInputs(
             canaries=sources.canaries,
             members=sources.members or None,
             held_out=sources.held_out or None,
             reference=None if sources.reference is None else machine.load(sources.reference),
             out=sources.out,
             overwrite=overwrite,
-            progress=lambda what, done: bar.say(f"{done:,} {what}"),
-            **keywords(chosen, reading),
+        )
+        report = run_leak_audit(
+            loaded, inputs, chosen, reading, progress=lambda what, done: bar.say(f"{done:,} {what}")
         )
     if as_json:
         print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
@@ -92,7 +99,7 @@ def split(
 ) -> None:
     """Split documents at random into those to train on and those to hold out, to audit membership with later."""
     skipped = Skipped()
-    counts = split_members(paths, out, overwrite=overwrite, skipped=skipped, **keywords(chosen, reading))
+    counts = run_member_split(paths, out, chosen, reading, overwrite=overwrite, skipped=skipped)
     say_left_out(skipped)
     if as_json:
         print(json.dumps(counts, indent=2))

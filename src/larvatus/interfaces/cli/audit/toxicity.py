@@ -14,14 +14,13 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.evaluation.audit.toxicity.measure import LIMITS
-from larvatus.interfaces.api.toxicity import ToxicitySettings, audit_toxicity
+from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.tables import show_tables
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 
 class ToxicitySources(Settings):
@@ -52,16 +51,14 @@ def toxicity(
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.corpus])
     loaded = machine.load(model)
     with Counting("prompts") as count:
-        report = audit_toxicity(
-            loaded,
-            sources.prompts,
+        inputs = ToxicityInputs(
+            prompts=sources.prompts,
             beside=None if sources.beside is None else machine.load(sources.beside),
             corpus=sources.corpus or None,
             out=sources.out,
             overwrite=overwrite,
-            progress=count,
-            **keywords(chosen, reading),
         )
+        report = run_toxicity_audit(loaded, inputs, chosen, reading, progress=count)
     if as_json:
         print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
         return

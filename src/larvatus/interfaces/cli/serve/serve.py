@@ -14,8 +14,8 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.serve.memory import keep_little_memory
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged
 
 
 @from_structs

@@ -14,8 +14,8 @@ from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.serve.listening import listening_socket, run_app
 from larvatus.interfaces.serve.memory import keep_little_memory
 from larvatus.interfaces.studio.settings import StudioSettings
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import packaged_model
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import packaged_model
 
 
 @from_structs

@@ -23,7 +23,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
 from larvatus.interfaces.cli.tasks.columns import ColumnsAndLabels
-from larvatus.models.bundle.hub import find_model
+from larvatus.models.bundle.model_names import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, reading_of
 

@@ -18,9 +18,9 @@ from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_table
 from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import Running
-from larvatus.interfaces.api.suite import JSON, MARKDOWN, evaluate_suite
+from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.cli.quiet import is_quiet
-from larvatus.training.engine.watch import rich_table
+from larvatus.training.engine.reporter import Reporter, rich_table
 
 PANEL = "A suite"
 WIDE = 320  # where there is no terminal whose width must be kept
@@ -62,19 +62,15 @@ def measure_suite(
         raise UsageError("a suite reads its files from one folder: --data DIR (docs/suite.md says how it is laid out)")
     if machine.on_cpu:
         raise UsageError(f"a suite fine-tunes, which {machine.on_cpu} cannot; leave out --quantise and --runtime")
-    settings = {name: getattr(chosen, name) for name in SuiteSettings.__struct_fields__}
-    results = evaluate_suite(
+    results = run_suite_evaluation(
         models[0],
+        SuiteSettings(**{name: getattr(chosen, name) for name in SuiteSettings.__struct_fields__}),
+        SuiteRunSettings(resume=chosen.resume, overwrite=overwrite, device=machine.device),
         data=data[0],
         suite=str(chosen.suite),
         beside=chosen.beside,
         out=chosen.out,
-        resume=chosen.resume,
-        overwrite=overwrite,
-        device=machine.device,
-        quiet=is_quiet(),
-        to_stderr=as_json,
-        **settings,
+        reporter=Reporter.on_stream(quiet=is_quiet(), stderr=as_json),
     )
     if as_json:
         print(json.dumps(results.to_dict(), ensure_ascii=False, allow_nan=False))

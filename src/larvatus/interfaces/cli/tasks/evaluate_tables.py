@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from larvatus.core.tables import Table
 from larvatus.data.labelled.glue import PUBLISHED, GlueTask
-from larvatus.evaluation.compare.transfer import Transfer
+from larvatus.evaluation.compare.transfer import TransferResult
 from larvatus.interfaces.api.evaluating import COLUMNS
 from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.tasks.evaluation.comparison import ModelComparison
@@ -40,7 +40,7 @@ def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) 
     out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
 
 
-def show_transfer(table: Transfer, *, as_json: bool) -> None:
+def show_transfer(table: TransferResult, *, as_json: bool) -> None:
     """One model over languages."""
     if as_json:
         print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))

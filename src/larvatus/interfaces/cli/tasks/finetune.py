@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from msgspec import Struct
 from rich.console import Console
@@ -24,14 +25,13 @@ from larvatus.core.errors import UsageError
 from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
-from larvatus.interfaces.api.tasks import prepare_finetuning
+from larvatus.interfaces.api.tasks import RunRequest, job_from, prepare_finetuning
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.tasks.finetuning import show_result
 from larvatus.interfaces.cli.tasks.set_options import with_settings
 from larvatus.interfaces.cli.tasks.task_command import TaskCommand
-from larvatus.interfaces.settings import keywords
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.fit.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.fit.progress import Show
@@ -41,7 +41,7 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.registry import TASKS as KINDS
 from larvatus.tasks.registry import AnyTask
 from larvatus.training.engine.launch import launch
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 TRAINING, RUN = "Training", "The run"
 FIRST = ("model", "train", "dev", "out")
@@ -54,15 +54,14 @@ app = typer.Typer(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a command was given."""
+class FinetuneRequest:
+    """Options of one `larvatus finetune` command."""
 
     task: AnyTask
     files: ExampleSettings
     reading: FileOptions
     run: RunSettings
-    settings: dict[str, Any]
-    """Those of `lv.finetune`."""
+    job: Job
 
     def check(self) -> None:
         files = self.files
@@ -72,8 +71,16 @@ class Asked:
             raise UsageError("--group says what is held out together, so it goes with none of --dev and --no-dev")
 
     def order(self, model: Bundle | str, train: Any, dev: Any, out: Path) -> tuple[Order, Job]:
-        order, job = prepare_finetuning(self.task.name, model, train=train, dev=dev, out=out, **self.settings)
-        return dataclasses.replace(order, name=self.files.model_name), job
+        request = RunRequest(
+            columns=msgspec.structs.asdict(self.reading),
+            errors=self.files.errors,
+            group=self.files.group,
+            curve=self.run.curve,
+            resume=self.run.resume,
+            overwrite=self.run.overwrite,
+        )
+        order = prepare_finetuning(self.task.name, model, request, train=train, dev=dev, out=out)
+        return dataclasses.replace(order, name=self.files.model_name), self.job
 
 
 def command_of(task: AnyTask) -> Callable[..., None]:
@@ -90,22 +97,15 @@ def command_of(task: AnyTask) -> Callable[..., None]:
         encoding: Encoding = None,  # holds while the command runs
         quiet: Quiet = False,
     ) -> None:
-        named = {name: value for name, value in keywords(training, machine).items() if name != "trained"}
-        named |= {name: getattr(chosen, name) for name in RUN_NAMES} | keywords(reading)
-        named |= {"options": with_settings(task.name, options, chosen.settings), "hold_out": not files.no_dev}
-        asked = Asked(
-            task=task,
-            files=files,
-            reading=reading,
-            run=chosen,
-            settings=named | {"group": files.group, "errors": files.errors},
-        )
-        asked.check()
+        chosen_options = with_settings(task.name, options, chosen.settings)
+        job = job_from(chosen_options, training, chosen, machine, hold_out=not files.no_dev)
+        request = FinetuneRequest(task=task, files=files, reading=reading, run=chosen, job=job)
+        request.check()
         console = Console(highlight=False, quiet=not launch().main)
         if glue.glue_tasks is None:
-            _on_files(asked, glue, console)
+            _on_files(request, glue, console)
         else:
-            _on_glue(asked, glue, console)
+            _on_glue(request, glue, console)
 
     columns = task.Reading.__struct_fields__
     finetune.__annotations__ |= {
@@ -117,36 +117,24 @@ def command_of(task: AnyTask) -> Callable[..., None]:
     return from_structs(finetune)
 
 
-RUN_NAMES = (
-    "seeds",
-    "seed",
-    "resume",
-    "overwrite",
-    "trained",
-    "layer_decay",
-    "head_rate",
-    "metric",
-    "curve",
-    "strict",
-)
 for kind in KINDS.values():
     app.command(kind.name, cls=TaskCommand, rich_help_panel="Tasks")(command_of(kind))
 
 
-def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
-    files = asked.files
+def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) -> None:
+    files = request.files
     read = [files.model_name, *files.train, *files.dev]
     if launch().main:  # the others would find what it has begun
-        refuse_what_is_there(files.out, resume=asked.run.resume, overwrite=asked.run.overwrite, inputs=read)
+        refuse_what_is_there(files.out, resume=request.run.resume, overwrite=request.run.overwrite, inputs=read)
     if not files.train or glue.glue is not None:
-        other = ", or a task of GLUE with --task NAME --glue DIR" if asked.task.of_glue else ""
+        other = ", or a task of GLUE with --task NAME --glue DIR" if request.task.of_glue else ""
         raise UsageError(f"name labelled examples with --train FILE{other}")
-    _carry_out(*asked.order(files.model_name, files.train, files.dev or None, files.out), console)
+    _carry_out(*request.order(files.model_name, files.train, files.dev or None, files.out), console)
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
-    watcher = Watcher(Console(highlight=False, quiet=is_quiet() or not launch().main))
-    with Show(watcher, order.out) as show:
+    reporter = Reporter(Console(highlight=False, quiet=is_quiet() or not launch().main))
+    with Show(reporter, order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
@@ -155,10 +143,10 @@ def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
     return tuned
 
 
-def _on_glue(asked: Asked, glue: GlueSettings, console: Console) -> None:
+def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> None:
     """One task into --out, several into folders of it; a table with published scores at the end."""
-    files = asked.files
-    if glue.glue is None or files.train or files.dev or files.no_dev or asked.reading != type(asked.reading)():
+    files = request.files
+    if glue.glue is None or files.train or files.dev or files.no_dev or request.reading != type(request.reading)():
         raise UsageError(
             "--task goes with finetune classify and --glue DIR, in place of --train, --dev and names of columns"
         )
@@ -171,12 +159,12 @@ def _on_glue(asked: Asked, glue: GlueSettings, console: Console) -> None:
     for task in tasks:
         place = files.out if len(tasks) == 1 else files.out / task.name
         console.print(f"[bold]{task.title}[/]")
-        if asked.run.resume and len(tasks) > 1 and is_done(place) and not is_begun(place):
+        if request.run.resume and len(tasks) > 1 and is_done(place) and not is_begun(place):
             console.print(f"{place} is done already", markup=False, soft_wrap=True)
             done.append((task, spread_of(read_history(place))))
             continue
         data = read_glue(task.name, glue.glue)
-        order, job = asked.order(bundle, data.train, next(iter(data.dev.values())), place)
+        order, job = request.order(bundle, data.train, next(iter(data.dev.values())), place)
         job = dataclasses.replace(job, metric=job.metric or task.metrics[0])
         done.append((task, _carry_out(order, job, console).spread))
     _published(done, console)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,21 +21,20 @@ from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load
-from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt, read_texts_of
+from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt_table, read_texts_of
 from larvatus.interfaces.api.task_settings import TuningMachine
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.tasks.finetuning import show_result
-from larvatus.interfaces.settings import keywords
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable
 from larvatus.tasks.few_shot.settings import FewSettings, FewTraining
 from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
-from larvatus.training.engine.watch import Watcher
+from larvatus.training.engine.reporter import Reporter
 
 
 class PromptSettings(Settings):
@@ -95,7 +94,7 @@ def command(
     if asked.texts:
         _texts(asked, few, machine, as_json=as_json)
     elif asked.data:
-        _table(asked, keywords(few, training, machine, reading), as_json=as_json)
+        _table(asked, few, training, reading, machine, as_json=as_json)
     else:
         _pet(asked, few, training, reading, machine)
 
@@ -115,17 +114,25 @@ def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, a
             console.print(escape("".join(piece.text for piece in answer.pieces(top=len(answer.probabilities)))))
 
 
-def _table(asked: PromptSettings, settings: dict[str, Any], *, as_json: bool) -> None:
+def _table(
+    asked: PromptSettings,
+    few: FewSettings,
+    training: FewTraining,
+    reading: TextFiles,
+    machine: TuningMachine,
+    *,
+    as_json: bool,
+) -> None:
     console = Console(highlight=False, stderr=True, quiet=is_quiet())
-    table = prompt(
-        asked.model_name,
-        words=asked.verbaliser,
-        patterns=asked.several,
+    loaded = load(asked.model_name, device=machine.device)
+    table = prompt_table(
+        few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine),
+        few,
+        reading,
         data=list(asked.data),
         train=list(asked.train) or None,
         unlabelled=[Path(name) for name in asked.unlabelled] or None,
         say=lambda line: console.print(line, markup=False, soft_wrap=True),
-        **settings,
     )
     if as_json:
         print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
@@ -154,7 +161,7 @@ def _pet(
     few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
     pool = read_examples("prompt", list(asked.train), reading)
     texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
-    with Show(Watcher(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
+    with Show(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
         tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)

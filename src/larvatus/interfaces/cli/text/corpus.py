@@ -32,14 +32,13 @@ from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.remote import is_address, mirrored
 from larvatus.data.corpus.report import hygiene_lines, language_rows
 from larvatus.data.corpus.store import Corpus
-from larvatus.interfaces import api
+from larvatus.interfaces.api.text import run_corpus_build
 from larvatus.interfaces.cli.from_struct import from_structs
 from larvatus.interfaces.cli.numbers import PROCESSES, ranged
 from larvatus.interfaces.cli.options import Bulk, Json, MixedReading, TextNames, text_of
 from larvatus.interfaces.cli.quiet import Quiet, chat, progress_console
 from larvatus.interfaces.cli.text.counting import Counting
 from larvatus.interfaces.cli.text.hygiene import Filters, Planted, Seen, check, contamination
-from larvatus.interfaces.settings import keywords
 
 app = typer.Typer(help="Check text; build, show and verify token shards.", no_args_is_help=True)
 
@@ -64,16 +63,17 @@ def build(
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
-    how = keywords(msgspec.structs.replace(reading, language=language), bulk, filters, planted)
+    how = msgspec.structs.replace(reading, language=language)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with Counting("documents") as bar:
         watch = BuildOptions(
+            workers=workers,
             progress=_Rate(bar.say),
             checked=Seen(bar),
             notice=lambda sentence: console.print(escape(sentence), highlight=False),
         )
-        summary = api.build_corpus(text, tokenizer=tokenizer, out=out, workers=workers, watch=watch, **how)
+        summary = run_corpus_build(text, how, bulk, filters, planted, tokenizer=tokenizer, out=out, watch=watch)
     if as_json:
         _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
         return

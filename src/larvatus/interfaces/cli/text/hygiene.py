@@ -23,12 +23,12 @@ from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, in_words
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS
 from larvatus.interfaces import api
+from larvatus.interfaces.api.hygiene import run_corpus_check
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.numbers import PROCESSES, ranged
 from larvatus.interfaces.cli.options import Bulk, Json, MixedReading, Overwrite, TextNames, text_of
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 LEFT_OUT = "What is left out"
 Filters = Annotated[HygieneSettings, Panel(LEFT_OUT)]
@@ -51,10 +51,11 @@ def check(
 ) -> None:
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
-    how = keywords(looked_for, msgspec.structs.replace(reading, language=language), bulk)
+    how = msgspec.structs.replace(reading, language=language)
     with Counting("documents") as bar:
-        seen = Seen(bar)
-        told = api.check_corpus(text, out=out, overwrite=overwrite, workers=workers, progress=seen, **how)
+        told = run_corpus_check(
+            text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=Seen(bar)
+        )
     if as_json:
         print(json.dumps(told.to_dict(), ensure_ascii=False, indent=2))
     else:

@@ -18,13 +18,12 @@ from rich.table import Table
 
 from larvatus.core.errors import printable
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces import api
-from larvatus.interfaces.api.text import Read
+from larvatus.interfaces.api.text import Read, run_tokenizer_training
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.interfaces.cli.quiet import Quiet, chat, is_quiet
-from larvatus.interfaces.settings import TextSettings, VocabularySettings, keywords
-from larvatus.models.bundle.packaged import model_path
+from larvatus.interfaces.settings import TextSettings, VocabularySettings
+from larvatus.models.bundle.model_names import model_path
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
 
@@ -48,7 +47,7 @@ def train(
     console = Console(stderr=as_json, markup=False, emoji=False, quiet=is_quiet())
     read = Read()
     with console.status("learning the vocabulary …"):
-        tokenizer = api.train_tokenizer(given, out=out, read=read, **keywords(chosen, how, bulk))
+        tokenizer = run_tokenizer_training(given, chosen, how, bulk, out=out, read=read)
     counts = {"documents": read.documents, "characters": read.characters}
     left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
     _report(tokenizer, out, counts | left, str(read.skipped), as_json=as_json)

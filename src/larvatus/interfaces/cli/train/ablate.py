@@ -15,12 +15,12 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError
 from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
-from larvatus.interfaces import api
+from larvatus.interfaces.api.comparing import ComparisonSettings, run_ablation
 from larvatus.interfaces.cli.from_struct import from_structs
 from larvatus.interfaces.cli.options import Json, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.comparing import Compared, EqualBudget, Machine, show
-from larvatus.interfaces.settings import keywords
+from larvatus.training.engine.reporter import Reporter
 
 
 @from_structs
@@ -44,8 +44,10 @@ def ablate(
     if not (text.corpus or text.languages) or out is None:
         raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
     given, how = text.read_with(reading)
-    settings = {"quiet": is_quiet(), "to_stderr": as_json, **keywords(chosen, time, machine, how)}
-    show(api.ablate(name, corpus=given, out=out, recipe=recipe, **settings), out, as_json=as_json)
+    settings = ComparisonSettings(chosen, time, machine, how)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, reporter=reporter)
+    show(results, out, as_json=as_json)
     if not as_json:
         Console(highlight=False).print(f"published ({ablation.paper}): {ablation.finding}", soft_wrap=True)
 

@@ -16,15 +16,15 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_outputs, require_matplotlib
-from larvatus.evaluation.speed.growth import Growth, table
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import lines, tables
+from larvatus.evaluation.speed.scaling import ScalingResult, table
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
-from larvatus.training.engine.watch import Watcher, rich_table
+from larvatus.training.engine.reporter import Reporter, rich_table
 
 
 @from_structs
@@ -43,9 +43,9 @@ def bench(
         require_matplotlib()
     read = [] if chosen.model is None else [chosen.model]
     check_outputs(plot, overwrite=overwrite, inputs=[chosen.corpus, *read])
-    result = run_bench(chosen, machine, Watcher.on_stream(quiet=is_quiet(), stderr=True))
+    result = run_bench(chosen, machine, Reporter.on_stream(quiet=is_quiet(), stderr=True))
     if plot is not None:
-        if isinstance(result, Growth):
+        if isinstance(result, ScalingResult):
             draw_growth(result, plot)
         else:
             draw(result, plot)
@@ -53,7 +53,7 @@ def bench(
         print(json.dumps(result.to_dict()))
         return
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    if isinstance(result, Growth):
+    if isinstance(result, ScalingResult):
         console.print(f"{result.machine.name}: {result.machine.device}, {result.machine.precision}")
         console.print(rich_table(table(result)))
         return

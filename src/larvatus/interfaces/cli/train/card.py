@@ -25,7 +25,7 @@ from larvatus.interfaces.api.cards import ModelCard, card
 from larvatus.interfaces.api.verifying import GOOD, Verdict, Verification, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.models.bundle.energy import INTENSITY, WATTS
-from larvatus.models.bundle.figures import shown
+from larvatus.models.bundle.figures import format_claim
 
 ENERGY = "Estimate of energy"
 WIDE = 160  # where there is no terminal whose width must be kept
@@ -92,7 +92,7 @@ def _show(done: ModelCard) -> None:
     for claim in done.claims:
         interval = "" if claim.low is None or claim.high is None else f"{claim.low:.4f} to {claim.high:.4f}"
         data = ", ".join(f"{data.name} ({data.sha256[:8]}…)" for data in claim.data)
-        cells = (claim.label, shown(claim), interval, data, claim.command)
+        cells = (claim.label, format_claim(claim), interval, data, claim.command)
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(table)
     written = "written" if done.changed else "unchanged"

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from larvatus.interfaces import api
+from larvatus.interfaces.api.comparing import ComparisonSettings, run_comparison
 from larvatus.interfaces.cli.from_struct import from_structs
 from larvatus.interfaces.cli.options import Json, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.comparing import Compared, EqualBudget, Machine, show
-from larvatus.interfaces.settings import keywords
+from larvatus.training.engine.reporter import Reporter
 
 
 @from_structs
@@ -32,6 +32,7 @@ def compare(
 ) -> None:
     """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
     given, how = text.read_with(reading)
-    settings = keywords(chosen, time, machine, how)
-    results = api.compare(recipes, corpus=given, out=out, quiet=is_quiet(), to_stderr=as_json, **settings)
+    settings = ComparisonSettings(chosen, time, machine, how)
+    reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
+    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)

@@ -12,13 +12,13 @@ from larvatus.core.errors import printable
 from larvatus.core.outputs import has_matplotlib
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
-from larvatus.evaluation.compare.results import Results
-from larvatus.evaluation.compare.table import as_table, tuned_table
+from larvatus.evaluation.compare.results import ComparisonResults
+from larvatus.evaluation.compare.table import as_table, fine_tuned_table
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.cli.options import MACHINE
 from larvatus.interfaces.cli.quiet import is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
-from larvatus.training.engine.watch import rich_table
+from larvatus.training.engine.reporter import rich_table
 
 PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept
@@ -34,7 +34,7 @@ EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), he
 Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "rank_timeout"))]
 
 
-def show(results: Results, out: Path, *, as_json: bool) -> None:
+def show(results: ComparisonResults, out: Path, *, as_json: bool) -> None:
     """The table (or JSON) goes to standard output, and the plot beside the runs."""
     console = Console(stderr=as_json, markup=False, emoji=False, highlight=False)
     if as_json:
@@ -44,14 +44,14 @@ def show(results: Results, out: Path, *, as_json: bool) -> None:
         if not is_quiet():
             wide.print()
         wide.print(rich_table(as_table(results)))
-        if (tuned := tuned_table(results)) is not None:
+        if (tuned := fine_tuned_table(results)) is not None:
             wide.print()
             wide.print(rich_table(tuned))
     results_and_plot = f"results: {out / 'results.json'}{_plot(out, results)}"
     console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 
 
-def _plot(out: Path, results: Results) -> str:
+def _plot(out: Path, results: ComparisonResults) -> str:
     path = out / PLOT
     if not has_matplotlib():
         return "; no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from larvatus.core.errors import printable
 from larvatus.interfaces.cli.options import Json, Overwrite
-from larvatus.models.bundle.convert import Converted, Precision, convert_bundle
+from larvatus.models.bundle.convert import ConversionResult, Precision, convert_bundle
 from larvatus.models.bundle.huggingface import LAYOUTS
 from larvatus.models.bundle.huggingface.native import Native
 
@@ -38,7 +38,7 @@ def convert(
         _show(done, Console(soft_wrap=True, highlight=False, markup=False, emoji=False))
 
 
-def _show(done: Converted, console: Console) -> None:
+def _show(done: ConversionResult, console: Console) -> None:
     console.print(f"saved {printable(str(done.path))} in the layout {done.layout} ({done.architecture}, {done.dtype})")
     console.print(f"  weights: {done.bytes / 1e6:,.1f} MB")
     if done.reconstruction is not None:

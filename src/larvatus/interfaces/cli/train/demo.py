@@ -18,15 +18,15 @@ from larvatus.inference.model import load
 from larvatus.interfaces.cli.numbers import MINUTES, ranged
 from larvatus.interfaces.cli.quiet import Quiet, is_quiet
 from larvatus.interfaces.cli.train.demo_english import held_out, punctuate, tour
-from larvatus.models.bundle.packaged import packaged_model
+from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.recipes import read_recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.watch import Watcher
-from larvatus.training.pretraining.evaluation import HeldOut
-from larvatus.training.pretraining.job import Job
-from larvatus.training.pretraining.prepare import Prepared, TextOptions, prepare
+from larvatus.training.pretraining.evaluation import HeldOutScores
+from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.prepare import PreparedCorpus, TextOptions, prepare
 from larvatus.training.pretraining.run import train
-from larvatus.training.pretraining.text_note import EMBEDDED
+from larvatus.training.pretraining.text_record import EMBEDDED
 
 MARK = "demo.txt"
 """Stands in what a demo made: nothing else is replaced by the next."""
@@ -53,7 +53,7 @@ def demo(
     scratch, and how far both are above chance. No download.
     """
     console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
-    watcher = Watcher(Console(markup=False, emoji=False, highlight=False, quiet=is_quiet()))
+    reporter = Reporter(Console(markup=False, emoji=False, highlight=False, quiet=is_quiet()))
     _make_room(out)
     packaged = packaged_model()
     if packaged is None:
@@ -63,7 +63,7 @@ def demo(
         tour(english, console.print)
         punctuate(str(packaged), console.print, seconds=TAGGER_S * min(1.0, minutes / 3), seed=seed)
         console.print("\nand now from nothing: a vocabulary and a small BERT from Python's own documentation")
-    results = _pretrain(out, size, minutes, seed=seed, watcher=watcher)
+    results = _pretrain(out, size, minutes, seed=seed, reporter=reporter)
     model = load(out)
     console.print("\nfilled blanks:")
     for text in BLANKS:
@@ -76,7 +76,7 @@ def demo(
             console.print(f"  this BERT, length {length}: {line}")
     if packaged is not None:
         console.print(f"  the packaged model, same text, its own tokens: {_beside(*held_out(english))}")
-    watcher.say(
+    reporter.say(
         f'\nnext: larvatus fill "The [MASK] of the list is returned." --model {out}\n'
         "      larvatus pretrain bert --size tiny --corpus YOUR_TEXTS/ --out runs/mine"
     )
@@ -93,17 +93,17 @@ def _make_room(out: Path) -> None:
         (out / MARK).write_text("A run of larvatus demo: the next one with the same --out replaces all of it.\n")
 
 
-def _pretrain(out: Path, size: str, minutes: float, *, seed: int, watcher: Watcher) -> dict[int, HeldOut]:
+def _pretrain(out: Path, size: str, minutes: float, *, seed: int, reporter: Reporter) -> dict[int, HeldOutScores]:
     """The minutes are those of the clock from here on, vocabulary and shards included, and a quarter more."""
     recipe = read_recipe("bert", size=size)
     deadline = time.monotonic() + 60 * minutes * PATIENCE
     budget, runtime = Budget(minutes=minutes), Runtime.here()
-    job = Job(recipe=recipe, out=out, runtime=runtime, budget=budget, seed=seed, deadline=deadline)
+    job = PretrainingJob(recipe=recipe, out=out, runtime=runtime, budget=budget, seed=seed, deadline=deadline)
 
-    def texts() -> Prepared:
-        return prepare(recipe, [EMBEDDED], out=out, valid=None, options=TextOptions(), watcher=watcher)
+    def texts() -> PreparedCorpus:
+        return prepare(recipe, [EMBEDDED], out=out, valid=None, options=TextOptions(), reporter=reporter)
 
-    return train(job, texts, watcher)
+    return train(job, texts, reporter)
 
 
 def _beside(accuracy: float, guess: float) -> str:

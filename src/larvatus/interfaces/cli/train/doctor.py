@@ -15,7 +15,7 @@ from rich.table import Table
 
 from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.options import Json
-from larvatus.models.nn.attention.packed import kernel_of
+from larvatus.models.nn.attention.fused import describe_kernel
 from larvatus.training.engine.settings import Runtime
 
 _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec", "sentencex")
@@ -46,7 +46,7 @@ def _facts() -> dict[str, Any]:
         "disk free here": f"{shutil.disk_usage('.').free / 2**30:.1f} GiB",
         "device": runtime.device,
         "a run here would use": f"{runtime}, {runtime.microbatch:,} tokens at once, {runtime.workers} workers",
-        "attention": kernel_of(runtime.device, runtime.precision),
+        "attention": describe_kernel(runtime.device, runtime.precision),
     }
     for number in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(number)

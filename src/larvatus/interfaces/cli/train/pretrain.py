@@ -19,9 +19,9 @@ from larvatus.interfaces.api.pretraining import run_pretraining
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
 from larvatus.interfaces.cli.quiet import Quiet, chat, is_quiet
-from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings, keywords
+from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
 from larvatus.training.engine.launch import launch
-from larvatus.training.pretraining.evaluation import HeldOut
+from larvatus.training.pretraining.evaluation import HeldOutScores
 
 RecipeName = Annotated[
     str | None,
@@ -45,13 +45,12 @@ def pretrain(
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
     given, how = text.read_with(reading)
-    settings = keywords(chosen, time, machine, how)
-    results = run_pretraining(recipe, corpus=given, out=out, quiet=is_quiet(), **settings)
+    results = run_pretraining(recipe, chosen, time, machine, how, corpus=given, out=out, quiet=is_quiet())
     if launch().main:
         _say(out, results)
 
 
-def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
+def _say(out: Path, results: Mapping[int, HeldOutScores]) -> None:
     if is_quiet():  # else the run has shown it
         for length, held_out in results.items():
             for name, score in held_out.scores.items():

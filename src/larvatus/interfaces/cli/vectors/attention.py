@@ -33,13 +33,13 @@ from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, 
 from larvatus.inference.interpret.importance import Head, Importance
 from larvatus.inference.interpret.prune import read_heads
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.attention import ImportanceSettings, head_importance
+from larvatus.interfaces.api.attention import ImportanceSettings, Pruning, run_head_importance
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_counts, say_left_out
 from larvatus.interfaces.cli.numbers import HEAD, LAYER, PASSAGE
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet, progress_console
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
 
 
 class _ShowByDefault(typer.core.TyperGroup):
@@ -236,16 +236,15 @@ def importance(
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("heads", total=None)
         try:
-            result = head_importance(
+            result = run_head_importance(
                 model,
                 corpus,
-                prune=prune,
-                out=out,
-                overwrite=overwrite,
+                chosen,
+                reading,
+                pruning=Pruning(prune, out, overwrite),
                 device=device,
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
                 skipped=skipped,
-                **keywords(chosen, reading),
             )
         finally:
             say_counts(skipped.bad)

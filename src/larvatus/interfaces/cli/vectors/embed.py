@@ -15,13 +15,12 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.signals import resumable
 from larvatus.inference.vectors.bulk.bulk import BulkSummary
 from larvatus.inference.vectors.bulk.parts import Stand
-from larvatus.interfaces.api.vectors import EmbedSettings, embed_files
+from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.machine import Machine
 from larvatus.interfaces.cli.options import Bulk, Json, ModelName, Reading
 from larvatus.interfaces.cli.quiet import Quiet
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 OF_VECTORS = "Which vectors"
 
@@ -43,7 +42,7 @@ def embed(
     loaded = machine.load(model)
     with Counting(chosen.unit) as bar, resumable(lambda: _way_on(out)):
         progress = _Rate(bar.say)
-        summary = embed_files(loaded, paths, out=out, progress=progress, **keywords(chosen, reading, bulk))
+        summary = run_embedding(loaded, paths, chosen, reading, bulk, out=out, progress=progress)
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
     else:

@@ -24,13 +24,12 @@ from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, Iso
 from larvatus.inference.interpret.isotropy_plot import draw
 from larvatus.inference.model import load
 from larvatus.inference.vectors.standardise.fit import FitOptions
-from larvatus.interfaces.api.isotropy import fit_standardiser, measure_isotropy, standardiser_file
+from larvatus.interfaces.api.isotropy import run_isotropy, run_standardiser_fit, standardiser_file
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 app = typer.Typer(
     help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True
@@ -84,10 +83,9 @@ def fit(
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
     path, unit, skipped = standardiser_file(loaded, name, out), chosen.unit, Skipped()
-    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     with Counting(f"{unit}s") as progress:
-        fitted = fit_standardiser(
-            loaded, corpus, name=name, out=out, overwrite=overwrite, progress=progress, skipped=skipped, **settings
+        fitted = run_standardiser_fit(
+            loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
         )
     say_left_out(skipped)
     layers, size = fitted.mean.shape
@@ -123,11 +121,10 @@ def show(
         require_matplotlib()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     skipped = Skipped()
     with Counting("words") as progress:
-        report = measure_isotropy(
-            loaded, corpus, standardise=standardise, progress=progress, skipped=skipped, **settings
+        report = run_isotropy(
+            loaded, corpus, chosen, reading, standardise=standardise, progress=progress, skipped=skipped
         )
     say_left_out(skipped)
     if plot is not None:

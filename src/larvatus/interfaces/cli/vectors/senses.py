@@ -31,17 +31,17 @@ from larvatus.inference.senses.tagged import Reading, Sentence
 from larvatus.inference.senses.tagger import SenseTagger, TaggedWord, TagOptions
 from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import NAMES, WordNet
-from larvatus.interfaces.api.senses import SenseVectorSettings, build_senses
+from larvatus.interfaces.api.senses import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.numbers import ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.quiet import Quiet
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import TextSettings, keywords
+from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
-from larvatus.models.bundle.packaged import HELP as PACKAGED
-from larvatus.models.bundle.packaged import model_or_packaged
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
 
@@ -93,15 +93,15 @@ def build(
     """A vector for each sense: the mean of the words that are tagged with it."""
     reading = Reading()
     with Counting("sentences") as bar:
-        inventory = build_senses(
+        inventory = run_sense_build(
             model,
             corpus,
+            vectors,
             out=out,
             wordnet=wordnet,
             device=device,
             progress=_Rate(bar.say),
             reading=reading,
-            **keywords(vectors),
         )
     origin = inventory.origin
     summary = {

@@ -27,19 +27,18 @@ from larvatus.core.settings import Settings
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import Skipped
-from larvatus.evaluation.compare.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
+from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_place, search
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import Instance, instance, similarities
-from larvatus.interfaces.api.similar import ALL, VectorSettings, build_index
+from larvatus.interfaces.api.similar import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.left_out import say_left_out
 from larvatus.interfaces.cli.numbers import TOP
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
 from larvatus.interfaces.cli.quiet import Quiet, chat
 from larvatus.interfaces.cli.text.counting import Counting
-from larvatus.interfaces.settings import keywords
 
 DEFAULT = "words"
 
@@ -172,20 +171,10 @@ def index(
     quiet: Quiet = False,
 ) -> None:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
-    settings, skipped = keywords(vectors, reading), Skipped()
-    wanted = _wanted(word, words)
+    request = IndexRequest(words=_wanted(word, words), vectors=vectors, reading=reading, resume=resume)
+    skipped = Skipped()
     with Counting("instances") as progress:
-        built = build_index(
-            model,
-            corpus,
-            out=out,
-            words=wanted,
-            resume=resume,
-            device=device,
-            progress=progress,
-            skipped=skipped,
-            **settings,
-        )
+        built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
     say_left_out(skipped)
     if as_json:
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
@@ -219,7 +208,7 @@ def evaluate(
 ) -> None:
     """Similarity in context against people: SCWS (Spearman's ρ) or WiC (accuracy)."""
     loaded = load(model, device=device)
-    options = EvaluationOptions(
+    options = SimilarityOptions(
         layers=chosen.layers or None,
         pool=chosen.pool or "mean",
         standardise=loaded.standardiser(chosen.standardise),

@@ -1,1 +1,1 @@
-"""What a server can be asked to do: a file for each kind, and `registry.py`, which lists them."""
+"""The operations of a server: one file per kind; `registry.py` lists them."""

@@ -1,4 +1,4 @@
-"""What attention heads look at: `{"text": "The cat sat."}` → tokens, weights [layers][heads][T][T], types of heads."""
+"""Attention weights: `{"text": "The cat sat."}` → tokens, weights [layers][heads][T][T], types of heads."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from larvatus.inference.interpret.attention import attend, check_head
 from larvatus.inference.interpret.heads import text_statistics
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.cost import RequestCost
-from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, Subject
-from larvatus.interfaces.serve.refusals import OverLimit
+from larvatus.interfaces.serve.errors import OverLimit
+from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
+from larvatus.interfaces.serve.served_model import ServedModel
 
 MOST_NUMBERS = 1 << 21
-"""Weights of an answer."""
+"""Most weights in a response."""
 Number = Annotated[int, Meta(ge=1)]
 
 
 class AttentionBody(Body):
-    """A text, and which heads are looked at."""
+    """A text and the requested heads."""
 
     text: str
-    """That the model can read at once."""
+    """One text that fits into the model's window."""
     layer: Number | None = None
-    """Counted from 1; all by default."""
+    """Layer, counted from 1; all by default."""
     head: Number | None = None
-    """Counted from 1; all by default."""
+    """Head, counted from 1; all by default."""
 
 
-class Attention(Operation[AttentionBody]):
-    name, title, Body = "attention", "What every attention head looks at in a text.", AttentionBody
+class AttentionOperation(Operation[AttentionBody]):
+    name, title, Body = "attention", "Attention weights of every head on a text.", AttentionBody
     texts_field = "text"
     together = False
     whole = True
@@ -60,13 +61,13 @@ class Attention(Operation[AttentionBody]):
         return AttentionBody(text="", layer=body.layer, head=body.head)
 
     def estimate(self, model: Model, item: Item, options: AttentionBody, lengths: Sequence[int]) -> RequestCost:
-        """Weights between all pairs of tokens. A text that is longer than the model reads at once is refused later."""
+        """Weights between all pairs of tokens. A text longer than the model's window is refused later."""
         tokens = min(sum(lengths) + model.tokenizer.template.single.special_count, model.encoder.reach)
         layers = 1 if options.layer else model.encoder.depth
         heads = 1 if options.head else model.encoder.heads
         return RequestCost(tokens, layers * heads * tokens**2)
 
-    def run(self, subject: Subject, items: Sequence[Item], options: AttentionBody) -> list[dict[str, Any]]:
+    def run(self, subject: ServedModel, items: Sequence[Item], options: AttentionBody) -> list[dict[str, Any]]:
         return [self._attended(subject.model, text, options) for text in items]
 
     def _attended(self, model: Model, text: str, options: AttentionBody) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class Attention(Operation[AttentionBody]):
         if numbers > 8 * MOST_NUMBERS or len(layers) * len(heads) * tokens**2 > MOST_NUMBERS:
             raise OverLimit(
                 f"{tokens:,} tokens make {numbers:,} weights, and this server gives {MOST_NUMBERS:,} at most; "
-                "shorten the text, or ask for a layer or head"
+                "shorten the text, or request one layer or head"
             )
         attention = attend(encoder, model.tokenizer, text)
         chosen = attention.weights[layers[0] - 1 : layers[-1], heads[0] - 1 : heads[-1]]

@@ -1,4 +1,4 @@
-"""Blanks: `{"texts": ["The [MASK] of the river."], "top": 3}` → the likeliest words of each."""
+"""Fill blanks: `{"texts": ["The [MASK] of the river."], "top": 3}` → the most likely words of each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from msgspec import Meta
 from larvatus.inference.cloze.fill import fill_blanks
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.cost import RequestCost
-from larvatus.interfaces.serve.operations.operation import Item, Operation, Subject, TextsBody
-from larvatus.interfaces.serve.refusals import OverLimit
+from larvatus.interfaces.serve.errors import OverLimit
+from larvatus.interfaces.serve.operations.operation import Item, Operation, TextsBody
+from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.masked_prediction import find_predictor
 
 LETTERS = 8
-"""Characters of a text that weigh as much as a number in an answer."""
+"""Characters of a text that cost as much as a number in the response."""
 Top = Annotated[int, Meta(ge=1)]
 
 
@@ -24,19 +25,19 @@ class FillBody(TextsBody):
     """Texts with [MASK] at each blank."""
 
     top: Top = 5
-    """How many candidates."""
+    """Number of candidates."""
     joint: bool = True
-    """Fill several blanks together; else each by itself alone."""
+    """Fill several blanks jointly; false fills each by itself."""
     beam: Top = 10
-    """Fillings kept on the way when several blanks are filled."""
+    """Beam size when several blanks are filled jointly."""
     words_only: bool = True
-    """Whole words only; false: subwords, signs and abbreviations before their period too. Probabilities are not
-    renormalised."""
+    """Whole words only; false also allows subwords, punctuation and abbreviations before their period. Probabilities
+    are not renormalised."""
 
 
-class Fill(Operation[FillBody]):
-    name, title, Body = "fill", "Fill the blanks of texts: the likeliest words, with their probabilities.", FillBody
-    together = False  # `fill_blanks` reads one text at a time; the passes put them together
+class FillOperation(Operation[FillBody]):
+    name, title, Body = "fill", "Fill the blanks of texts: the most likely words, with their probabilities.", FillBody
+    together = False  # `fill_blanks` takes one text; several share forward passes
     examples: ClassVar = {
         "one blank": {"texts": "The [MASK] of the river was wide.", "top": 3},
         "two blanks": {"texts": ["The [MASK] [MASK] was wide."], "joint": True},
@@ -68,7 +69,7 @@ class Fill(Operation[FillBody]):
             raise OverLimit(f"beam is {body.beam:,}, and this server keeps {settings.max_top:,} at most (--max-top)")
 
     def estimate(self, model: Model, item: Item, options: FillBody, lengths: Sequence[int]) -> RequestCost:
-        """Several blanks: a copy of the window for each filling that is kept, for each blank after the first."""
+        """With several blanks, each hypothesis of the beam is a copy of the window, for each blank after the first."""
         blanks = max(1, str(item).count(model.tokenizer.special.mask or "[MASK]"))
         window = min(sum(lengths), model.encoder.reach)
         kept = max(options.beam, options.top)
@@ -76,7 +77,7 @@ class Fill(Operation[FillBody]):
         words = (options.top * (blanks + 1)) * (len(item) // LETTERS + 1)  # each candidate comes with its text
         return RequestCost(copies * window, words)
 
-    def run(self, subject: Subject, items: Sequence[Item], options: FillBody) -> list[dict[str, Any]]:
+    def run(self, subject: ServedModel, items: Sequence[Item], options: FillBody) -> list[dict[str, Any]]:
         return [self._fill(subject.model, text, options) for text in items]
 
     def _fill(self, model: Model, text: str, options: FillBody) -> dict[str, Any]:

@@ -1,19 +1,21 @@
-"""What an operation is: a body that may be posted, what it needs of a model, and what it does with the items of it.
+"""The base class of operations: a request body, what it needs from a model, and how it runs the items of a request.
 
     class Fill(Operation[FillBody]):
         name, title, Body = "fill", "Fill the blanks of texts.", FillBody
-        def lacks(self, model): …                       # None, or what the model would need
+        def lacks(self, model): …                       # None, or what the model lacks
         def run(self, subject, items, options): …       # a dict for each item
 
-A body without its texts is the options of the request: requests to the same model whose options are equal may be put
-together in one call (`together`), so that what Python does for each call is done once for all of them.
+The body without its texts is the options of the request. Requests to one model with equal options can share a call of
+`run` (`together`), so that the overhead of a call is paid once for all of them.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,74 +23,61 @@ from msgspec import Struct
 from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
-from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise.standardise import Standardiser
 from larvatus.interfaces.serve.cost import RequestCost, windowed
-from larvatus.interfaces.serve.refusals import BadRequest, CannotDo, OverLimit
+from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
+from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.interfaces.serve.settings import ServeSettings
 
 Item = Any
 """A text, words, a pair, or whatever the operation takes."""
-
-
-class Subject(Protocol):
-    """A model, as it is served."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def senses(self) -> SenseTagger | None: ...
-
-    @property
-    def standardisers(self) -> Mapping[str, Standardiser]: ...
+DEEPEST = 32
+"""Deepest nesting of lists and objects in a body."""
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 
 
 class Body(Settings):
-    """What every body may say."""
+    """Fields of every body."""
 
     model: str | None = None
-    """Name of a model, as /v1/models gives it; by default the first that can do this."""
+    """Name of a model, from /v1/models; by default the first that supports the operation."""
 
 
 class TextsBody(Body):
     texts: str | tuple[str, ...]
-    """A text, or several."""
+    """One text, or a list of texts."""
 
 
 ABody = TypeVar("ABody", bound=Body)
 
 
 class Operation(ABC, Generic[ABody]):
-    """It has no state: there is one object of each kind."""
+    """An operation has no state: there is one object of each."""
 
     name: ClassVar[str]
-    """Last part of its address: /v1/NAME."""
+    """Last part of the route: /v1/NAME."""
     title: ClassVar[str]
-    """What it does, one line."""
+    """Summary in one line."""
     Body: ClassVar[type[Body]]
     together: ClassVar[bool] = True
-    """Whether items are put together in one call; else each is run by itself, and the passes put them together."""
+    """Whether one call runs several items; otherwise each item runs by itself, and only forward passes are shared."""
     whole: ClassVar[bool] = False
-    """Whether an item that fails fails the request."""
+    """Whether one failed item fails the request."""
     texts_field: ClassVar[str] = "texts"
     examples: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Bodies to try, by name."""
+    """Example bodies, by name."""
     answer_example: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def lacks(self, model: Model) -> str | None:
-        """What a model would need for this; None where it has all."""
+        """What the model lacks for this operation; None if it supports it."""
 
     @abstractmethod
-    def run(self, subject: Subject, items: Sequence[Item], options: ABody) -> Sequence[dict[str, Any]]:
-        """A dict for each item, none of which is empty. It may raise: items are then run by halves."""
+    def run(self, subject: ServedModel, items: Sequence[Item], options: ABody) -> Sequence[dict[str, Any]]:
+        """A dict for each item; items are never empty. If it raises, each half of the items is run by itself."""
 
     def items(self, body: ABody) -> list[Item]:
-        """What is worked on; empty ones are refused one by one, nothing at all as a whole."""
+        """Items of a body. Empty items fail one by one; a body with no other items is refused."""
         given = getattr(body, self.texts_field)
         items = [given] if isinstance(given, str) else list(given)
         if not items or all(is_empty(item) for item in items):
@@ -96,29 +85,29 @@ class Operation(ABC, Generic[ABody]):
         return items
 
     def options(self, body: ABody) -> ABody:
-        """The same for requests that may be put together."""
+        """Options of a body; requests with equal options can share a call."""
         return msgspec.structs.replace(body, model=None, **{self.texts_field: ()})
 
     def check(self, body: ABody, settings: ServeSettings) -> None:
-        """Refuse what is over a limit, before anything is read."""
+        """Refuse options that are over a limit."""
         top = getattr(body, "top", None)
         if top is not None and top > settings.max_top:
             raise OverLimit(f"top is {top:,}, and this server gives {settings.max_top:,} at most (--max-top)")
 
     def estimate(self, model: Model, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
-        """What an item costs whose texts (`texts_of`) have so many tokens."""
+        """Cost of an item whose texts (`texts_of`) have these numbers of tokens."""
         return RequestCost(windowed(sum(lengths), reach=model.encoder.reach))
 
     def answer(self, name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The answer to a request."""
+        """The response to a request."""
         return {"model": name, "results": list(results)}
 
     def count(self, item: Item) -> int:
-        """Texts of an item, for the limit of them."""
+        """Number of texts of an item, for --max-items."""
         return 1
 
     def size(self, item: Item) -> int:
-        """Its bytes, by which small items come first."""
+        """Bytes of an item: small items are scheduled first."""
         return sum(byte_lengths(item))
 
 
@@ -133,25 +122,53 @@ def texts_of(item: Item) -> list[str]:
     return [text for part in item for text in texts_of(part)] if isinstance(item, Sequence | type({}.values())) else []
 
 
-def standardiser(subject: Subject, name: str | None) -> Standardiser | None:
-    """One that was saved with the model, and loaded when the server began: no request opens a file."""
+def standardiser(subject: ServedModel, name: str | None) -> Standardiser | None:
+    """A standardiser saved with the model and loaded when the server started: no request opens a file."""
     if name is not None and name not in subject.standardisers:
         raise CannotDo(
             f"{subject.name} has no standardiser {name!r}{did_you_mean(name, subject.standardisers)}; "
-            "fit one with larvatus isotropy fit, and start the server anew"
+            "fit one with larvatus isotropy fit, and restart the server"
         )
     return None if name is None else subject.standardisers[name]
 
 
 def byte_lengths(item: Item) -> list[int]:
-    """Bytes of each text: it has no more tokens."""
+    """Bytes of each text: an upper bound on its tokens."""
     return [len(text.encode("utf-8", "surrogatepass")) for text in texts_of(item)]
 
 
 def token_lengths(model: Model, item: Item) -> list[int]:
-    """Tokens of each text."""
+    """Number of tokens of each text."""
     return [len(ids) for ids in model.tokenizer.encode_fast(texts_of(item))]
 
 
 def is_empty(item: Item) -> bool:
     return not any(text.strip() for text in texts_of(item))
+
+
+def read_body(raw: bytes, kind: type[ABody]) -> ABody:
+    """Decode a body. A body that is not JSON is 400; JSON with wrong fields or types is 422."""
+    if raw.count(b"[") + raw.count(b"{") > DEEPEST:
+        _refuse_deep(raw)
+    try:
+        body: ABody = _decoder(kind).decode(raw)
+    except msgspec.ValidationError as fault:
+        raise WrongBody(f"{fault}; GET /openapi.json lists the fields of a body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        reason = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else str(fault)
+        raise BadRequest(f"the body is not JSON: {reason}") from None
+    return body
+
+
+@cache
+def _decoder(kind: type[ABody]) -> msgspec.json.Decoder[ABody]:
+    return msgspec.json.Decoder(kind)
+
+
+def _refuse_deep(raw: bytes) -> None:
+    depth = 0
+    for match in _BRACKETS.finditer(raw):
+        token = match[0][:1]
+        depth += 1 if token in b"[{" else -1 if token in b"]}" else 0
+        if depth > DEEPEST:
+            raise BadRequest(f"the lists and objects of the body are nested more than {DEEPEST} deep; flatten it")

@@ -1,7 +1,7 @@
-"""Fine-tuned heads: an operation for each task of the registry, with what that task reads and answers.
+"""Fine-tuned heads: an operation for each task of the registry, with the inputs and outputs of that task.
 
 {"texts": ["good", ["a premise", "a hypothesis"]]}                     → /v1/classify
-{"texts": ["Mt. Sanitas is high.", ["words", "already", "cut"]]}       → /v1/tag, /v1/spans
+{"texts": ["Mt. Sanitas is high.", ["words", "already", "split"]]}       → /v1/tag, /v1/spans
 {"questions": [{"question": "Who?", "passage": "Ann did."}]}           → /v1/answer
 """
 
@@ -17,7 +17,8 @@ from larvatus.core.settings import Settings, SettingsMeta
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.cost import RequestCost, windowed
-from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, Subject
+from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
+from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
@@ -26,28 +27,28 @@ from larvatus.tasks.registry import TASKS, AnyTask, is_tuned, task_of
 
 
 class ReadBody(Body):
-    """How long texts are read."""
+    """Options for long texts."""
 
     truncate: bool = False
-    """Read the first window of a long text alone; else all of it, in windows."""
+    """Read only the first window of a long text; false reads all of it, in windows."""
     overlap: Annotated[int, Meta(ge=0, le=2**24)] | None = None
-    """Tokens that windows share; left out: a quarter of a window."""
+    """Tokens that windows share; by default a quarter of a window."""
 
 
 class PredictBody(ReadBody):
     """Texts, or pairs of texts."""
 
     texts: str | tuple[str | tuple[str, str], ...]
-    """A text, or several; one of several may be a pair."""
+    """One text, or a list of texts; a text in a list can be a pair."""
     merge: Merge = "mean"
-    """How windows of a long text decide: by the mean of their scores, or the max."""
+    """How the scores of the windows of a long text are combined: mean or max."""
 
 
 class WordsBody(ReadBody):
-    """Texts, or words that are cut already."""
+    """Texts, or lists of words."""
 
     texts: str | tuple[str | tuple[str, ...], ...]
-    """A text, or several; one of several may be a list of words."""
+    """One text, or a list of texts; a text in a list can be a list of words."""
 
 
 class Question(Settings):
@@ -56,12 +57,12 @@ class Question(Settings):
 
 
 class QuestionsBody(ReadBody):
-    """Questions, each with the passage that holds the answer."""
+    """Questions, each with the passage that contains the answer."""
 
     questions: tuple[Question, ...]
-    """Each with its passage."""
+    """Questions, each with its passage."""
     top: Annotated[int, Meta(ge=1)] = 1
-    """Answers to each question, likeliest first."""
+    """Answers to each question, most likely first."""
 
 
 class Endings(Settings):
@@ -70,10 +71,10 @@ class Endings(Settings):
 
 
 class EndingsBody(ReadBody):
-    """Contexts, each with its endings."""
+    """Contexts, each with its candidate endings."""
 
     questions: tuple[Endings, ...]
-    """Each with its endings, of which one is chosen."""
+    """Contexts, each with the endings to choose from."""
 
 
 class _Posted(Place):
@@ -83,7 +84,7 @@ class _Posted(Place):
 
 HERE = _Posted("the text", 1)
 BODIES: Mapping[str, type[ReadBody]] = {"answer": QuestionsBody, "choose": EndingsBody}
-"""Of tasks that read more than texts, pairs or words."""
+"""Bodies of tasks that read more than texts, pairs or words."""
 EXAMPLES: Mapping[type[ReadBody], Mapping[str, Any]] = {
     PredictBody: {
         "a text": {"texts": "A film to see twice."},
@@ -97,21 +98,21 @@ EXAMPLES: Mapping[type[ReadBody], Mapping[str, Any]] = {
 }
 
 
-class Predict(Operation[Any]):
-    """What the head of a task says of texts."""
+class PredictOperation(Operation[Any]):
+    """Predictions of a task's head."""
 
     def __init__(self, task: AnyTask) -> None:
         self.task = task
         body = BODIES.get(task.name, WordsBody if task.reads_words else PredictBody)
         kind = SettingsMeta(f"{task.name.capitalize()}Body", (body,), {"__doc__": body.__doc__, "__module__": __name__})
-        of_task: dict[str, Any] = self.__dict__  # what other operations say in their class
+        of_task: dict[str, Any] = self.__dict__  # what other operations define as class attributes
         of_task.update(name=task.name, title=task.title, Body=kind, examples=EXAMPLES[body])
         of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
 
     def lacks(self, model: Model) -> str | None:
         if is_tuned(model.bundle) and task_of(model.bundle).name == self.task.name:
             return None
-        return f"it was not fine-tuned for that; larvatus finetune {self.task.name} makes one that is"
+        return f"it is not fine-tuned for this task; fine-tune a model with larvatus finetune {self.task.name}"
 
     def estimate(self, model: Model, item: Item, options: Any, lengths: Sequence[int]) -> RequestCost:
         """A question is read with each window of its passage, a context with each ending, a pair in shared windows."""
@@ -129,10 +130,10 @@ class Predict(Operation[Any]):
         half = not isinstance(item, Question)
         return RequestCost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
 
-    def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
-        said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
-        predictor = Predictor(subject.model.bundle, PredictOptions(**said), subject.model.device)
-        examples = [self.task.example(self._given(item), HERE) for item in items]
+    def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
+        given = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
+        predictor = Predictor(subject.model.bundle, PredictOptions(**given), subject.model.device)
+        examples = [self.task.example(self._input(item), HERE) for item in items]
         return [
             {
                 **answer.to_dict(),
@@ -145,18 +146,18 @@ class Predict(Operation[Any]):
             for answer in predictor.answer(examples)
         ]
 
-    def _given(self, item: Item) -> Any:
-        """As `predict` of a model takes it."""
+    def _input(self, item: Item) -> Any:
+        """The item as `Model.predict` takes it."""
         if isinstance(item, Struct):
             return msgspec.structs.astuple(item)
         return list(item) if self.task.reads_words and not isinstance(item, str) else item
 
 
 def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
-    """Tokens of windows over the longer text with the shorter in each; with `half`, neither takes more than half."""
+    """Tokens of windows over the longer text, each with the shorter one; with `half`, neither has more than half."""
     shared, read = (min(pair), max(pair)) if half else pair
     shared = min(shared, reach // 2 if half else reach - 1)
     return windowed(read, reach=reach, overlap=overlap, shared=shared)
 
 
-PREDICTIONS = tuple(Predict(task) for task in TASKS.values())
+PREDICTIONS = tuple(PredictOperation(task) for task in TASKS.values())

@@ -1,29 +1,28 @@
-"""All operations by name: routes, /v1/models, JSON lines and the documentation read this list."""
+"""All operations by name, for routes, /v1/models, JSON lines and the documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from larvatus.interfaces.serve.operations.attention import Attention
-from larvatus.interfaces.serve.operations.embed import Embed
-from larvatus.interfaces.serve.operations.embeddings import Embeddings
-from larvatus.interfaces.serve.operations.fill import Fill
+from larvatus.interfaces.serve.operations.attention import AttentionOperation
+from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, EmbedOperation
+from larvatus.interfaces.serve.operations.fill import FillOperation
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS
-from larvatus.interfaces.serve.operations.score import ScoreTexts
-from larvatus.interfaces.serve.operations.senses import Senses
-from larvatus.interfaces.serve.operations.similar import Similar
+from larvatus.interfaces.serve.operations.score import ScoreOperation
+from larvatus.interfaces.serve.operations.senses import SensesOperation
+from larvatus.interfaces.serve.operations.similar import SimilarOperation
 
 AnyOperation = Operation[Any]
 _ALL: tuple[AnyOperation, ...] = (
-    Fill(),
-    Embed(),
-    Embeddings(),
-    Similar(),
-    Senses(),
-    ScoreTexts(),
-    Attention(),
+    FillOperation(),
+    EmbedOperation(),
+    EmbeddingsOperation(),
+    SimilarOperation(),
+    SensesOperation(),
+    ScoreOperation(),
+    AttentionOperation(),
     *PREDICTIONS,
 )
 OPERATIONS: Mapping[str, AnyOperation] = {operation.name: operation for operation in _ALL}

@@ -1,4 +1,4 @@
-"""How well a model expects texts: `{"texts": ["The river ran."]}` → pseudo-log-likelihood by word and token."""
+"""Score texts: `{"texts": ["The river ran."]}` → pseudo-log-likelihood by word and token."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.cost import RequestCost
-from larvatus.interfaces.serve.operations.operation import Item, Operation, Subject, TextsBody
+from larvatus.interfaces.serve.operations.operation import Item, Operation, TextsBody
+from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.models.masked_prediction import find_predictor
 
 
 class ScoreBody(TextsBody):
-    """Texts to be scored."""
+    """Texts to score."""
 
     method: Method = "original"
-    """original masks each token alone; word-l2r also what follows it in the same word."""
+    """original masks one token at a time; word-l2r also masks the rest of its word."""
 
 
-class ScoreTexts(Operation[ScoreBody]):
-    name, title, Body = "score", "How well the model expects each text, by word and token.", ScoreBody
+class ScoreOperation(Operation[ScoreBody]):
+    name, title, Body = "score", "Pseudo-log-likelihood of each text, by word and token.", ScoreBody
     examples: ClassVar = {"two texts": {"texts": ["The river ran.", "River the ran."]}}
     answer_example: ClassVar = {
         "model": "english",
@@ -45,12 +46,12 @@ class ScoreTexts(Operation[ScoreBody]):
         return "it has no masked-lm or causal-lm head; use a pretrained model"
 
     def estimate(self, model: Model, item: Item, options: ScoreBody, lengths: Sequence[int]) -> RequestCost:
-        """A copy of its window for each token of a text; a left-to-right model reads it once."""
+        """A copy of the window for each token of a text; a left-to-right model reads it once."""
         if find_reader(model.network) is not None:
             return super().estimate(model, item, options, lengths)
         return RequestCost(sum(tokens * min(tokens + 2, model.encoder.reach) for tokens in lengths))
 
-    def run(self, subject: Subject, items: Sequence[Item], options: ScoreBody) -> list[dict[str, Any]]:
+    def run(self, subject: ServedModel, items: Sequence[Item], options: ScoreBody) -> list[dict[str, Any]]:
         model = subject.model
         texts = list(items)
         labels = ["the text"] * len(texts)
@@ -62,5 +63,5 @@ class ScoreTexts(Operation[ScoreBody]):
 
 def _described(score: Score) -> dict[str, Any]:
     tokens = len(score.pieces)
-    windows = 1 if score.context >= tokens else tokens  # each token of a long text is read in a window of its own
+    windows = 1 if score.context >= tokens else tokens  # each token of a long text has its own window
     return {**score.to_dict(), "coverage": {"tokens": tokens, "read": tokens, "windows": windows}}

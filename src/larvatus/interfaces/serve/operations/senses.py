@@ -1,6 +1,10 @@
 """Word senses: `{"texts": ["the *bank* of the river", …]}` → clusters, points in the plane, nearest pairs.
 
-Where the server was started with sense vectors of the model (`--senses DIR`), each word also gets its sense of WordNet.
+If the server has sense vectors of the model (`--senses DIR`), each word also gets its WordNet sense.
+
+Clusters are agglomerative, by the mean cosine between clusters (Sokal & Michener 1958): as many as requested, or the
+number with the best silhouette (Rousseeuw 1987), or one where no split is worthwhile. This suits some dozens of texts
+that people type; maps of a corpus use k-means (`inference/maps/clusters.py`), which needs many more.
 """
 
 from __future__ import annotations
@@ -12,36 +16,36 @@ import numpy as np
 from msgspec import Meta
 
 from larvatus.core.arrays import Doubles, Ints
-from larvatus.inference.maps.clusters import context_words, typical_words
+from larvatus.inference.maps.clusters import MOST, WORTHWHILE, by_size, context_words, typical_words
 from larvatus.inference.maps.project import principal_components
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.similarity import Instance, instance_vectors
-from larvatus.interfaces.serve.operations.instance_clusters import clusters
-from larvatus.interfaces.serve.operations.operation import Item, Subject
+from larvatus.interfaces.serve.operations.operation import Item
 from larvatus.interfaces.serve.operations.similar import (
     InstancesBody,
-    OverInstances,
+    InstancesOperation,
     described,
     instances_of,
     options_of,
 )
+from larvatus.interfaces.serve.served_model import ServedModel
 
 NEAREST = 20
-"""Pairs that are named."""
+"""Nearest pairs in the response."""
 
 
 Number = Annotated[int, Meta(ge=1, le=64)]
 
 
 class SensesBody(InstancesBody):
-    """Texts, in each a word between stars, and how they are told apart."""
+    """Texts, each with a word between stars, and the number of clusters."""
 
     clusters: Number | None = None
-    """How many clusters; left out: as many as there seem to be."""
+    """Number of clusters; by default chosen by silhouette."""
 
 
-class Senses(OverInstances):
-    name, title, Body = "senses", "Which uses of a word are alike: clusters, points, nearest pairs.", SensesBody
+class SensesOperation(InstancesOperation):
+    name, title, Body = "senses", "Similar uses of a word: clusters, points, nearest pairs.", SensesBody
     examples: ClassVar = {
         "banks": {
             "texts": [
@@ -62,23 +66,24 @@ class Senses(OverInstances):
         "nearest": [],
     }
 
-    def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
-        return [self._told_apart(subject, body) for body in items]
+    def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
+        return [self._grouped(subject, body) for body in items]
 
-    def _told_apart(self, subject: Subject, body: SensesBody) -> dict[str, Any]:
+    def _grouped(self, subject: ServedModel, body: SensesBody) -> dict[str, Any]:
         model, instances = subject.model, instances_of(body)
         unit = instance_vectors(model.encoder, model.tokenizer, instances, options_of(subject, body)).astype(np.float64)
         numbers = clusters(unit, body.clusters)
         points = principal_components(unit, 2).tolist()
-        told = [
+        records = [
             {**described(each), "cluster": int(number), "point": point}
             for each, number, point in zip(instances, numbers, points, strict=True)
         ]
         if subject.senses is not None:
-            told = [
-                {**record, "sense": _sense(subject.senses, each)} for record, each in zip(told, instances, strict=True)
+            records = [
+                {**record, "sense": _sense(subject.senses, each)}
+                for record, each in zip(records, instances, strict=True)
             ]
-        return {"instances": told, "clusters": _named(instances, numbers), "nearest": _nearest(unit)}
+        return {"instances": records, "clusters": _named(instances, numbers), "nearest": _nearest(unit)}
 
 
 def _named(instances: Sequence[Instance], numbers: Ints) -> list[dict[str, Any]]:
@@ -89,7 +94,7 @@ def _named(instances: Sequence[Instance], numbers: Ints) -> list[dict[str, Any]]
 
 
 def _nearest(unit: Doubles) -> list[dict[str, Any]]:
-    """Pairs by their cosine, the highest first."""
+    """Pairs by cosine, highest first."""
     first, second = np.triu_indices(len(unit), 1)
     cosines = np.clip((unit @ unit.T)[first, second], -1.0, 1.0)
     order = np.argsort(-cosines, kind="stable")[:NEAREST]
@@ -97,9 +102,63 @@ def _nearest(unit: Doubles) -> list[dict[str, Any]]:
 
 
 def _sense(tagger: SenseTagger, each: Instance) -> dict[str, Any] | None:
-    """WordNet's sense of the word; None where WordNet does not know it."""
+    """WordNet sense of the word; None if WordNet does not have the word."""
     for word in tagger.tag(each.text):
         if word.start < each.end and each.start < word.end and word.key is not None:
             synset = None if word.synset is None else tagger.wordnet.synset(word.synset)
             return {**word.to_dict(), "definition": None if synset is None else synset.definition}
     return None
+
+
+def clusters(vectors: Doubles, count: int | None = None) -> Ints:
+    """Cluster number of each vector, [N, D] → [N]: 0, 1, … by size, the largest first.
+
+    >>> clusters(np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [1.0, 0.1]])).tolist()
+    [0, 0, 1, 1, 0]
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.maximum(lengths, 1e-12)
+    apart_NN = np.clip(1 - unit @ unit.T, 0.0, 2.0)
+    np.fill_diagonal(apart_NN, 0.0)
+    most = min(MOST, len(vectors) - 1) if count is None else min(count, len(vectors))
+    by_count = _merged(apart_NN, most)
+    if count is not None:
+        return by_size(by_count[most])
+    scores = {k: _silhouette(apart_NN, numbers) for k, numbers in by_count.items() if k > 1}
+    best = max(scores, key=lambda k: (scores[k], -k), default=1)
+    if best == 1 or scores[best] < WORTHWHILE:
+        return np.zeros(len(vectors), np.int64)
+    return by_size(by_count[best])
+
+
+def _merged(apart_NN: Doubles, most: int) -> dict[int, Ints]:
+    """Clusterings with 1 to `most` clusters: the two nearest clusters are merged repeatedly."""
+    numbers = np.arange(len(apart_NN))
+    sizes = np.ones(len(apart_NN))
+    apart = apart_NN.copy()
+    np.fill_diagonal(apart, np.inf)
+    by_count = {}
+    for count in range(len(numbers), 0, -1):
+        if count <= max(1, most):
+            by_count[count] = numbers.copy()
+        if count > 1:
+            a, b = sorted(np.unravel_index(int(apart.argmin()), apart.shape))
+            mean = (sizes[a] * apart[a] + sizes[b] * apart[b]) / (sizes[a] + sizes[b])
+            apart[a], apart[:, a] = mean, mean
+            apart[b], apart[:, b], apart[a, a] = np.inf, np.inf, np.inf
+            sizes[a] += sizes[b]
+            numbers[numbers == b] = a
+    return by_count
+
+
+def _silhouette(apart_NN: Doubles, numbers: Ints) -> float:
+    """Mean silhouette: how much nearer an instance's own cluster is than the next; 0 in a cluster of one."""
+    names = np.unique(numbers)
+    member_NK = (numbers[:, None] == names).astype(np.float64)
+    sums_NK, counts_K = apart_NN @ member_NK, member_NK.sum(0)
+    inside = member_NK.astype(bool)
+    others = counts_K[inside.argmax(1)] - 1
+    within = sums_NK[inside] / np.maximum(others, 1)
+    next_nearest = np.where(inside, np.inf, sums_NK / counts_K).min(1)
+    scores = np.where(others > 0, (next_nearest - within) / np.maximum(np.maximum(next_nearest, within), 1e-12), 0.0)
+    return float(scores.mean())

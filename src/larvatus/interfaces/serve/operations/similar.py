@@ -12,27 +12,28 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.similarity import Instance, instance, similarities
 from larvatus.inference.vectors.units import Pool
 from larvatus.interfaces.serve.cost import RequestCost, windowed
-from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, Subject, is_empty, standardiser
-from larvatus.interfaces.serve.refusals import BadRequest, WrongBody
+from larvatus.interfaces.serve.errors import BadRequest, WrongBody
+from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, is_empty, standardiser
+from larvatus.interfaces.serve.served_model import ServedModel
 
 
 class InstancesBody(Body):
-    """Texts with a word each, and which vectors of these words are taken."""
+    """Texts with one marked word each, and the vectors of these words."""
 
     texts: tuple[str, ...]
-    """Texts, in each a word between stars, or given by `spans`."""
+    """Texts, each with a word between stars, or given by `spans`."""
     spans: tuple[tuple[int, int], ...] | None = None
-    """The word of each text by its characters, [start, end), in place of stars."""
+    """Characters [start, end) of each word, instead of stars."""
     layers: str | int | tuple[float, ...] = "last"
     """last, last4 (mean), last4-sum, a number (0: embeddings), or a weight for each layer."""
     pool: Pool = "mean"
-    """Subwords: mean, sum, max, first or last."""
+    """Pooling of subwords: mean, sum, max, first or last."""
     standardise: str | None = None
     """z-scores: the name that isotropy fit saved with the model."""
 
 
 def instances_of(body: InstancesBody) -> list[Instance]:
-    """The word of each text."""
+    """The marked word of each text."""
     if not body.texts or any(is_empty(text) for text in body.texts):
         raise BadRequest("a text is empty, or there is none; give texts with a word between stars")
     if body.spans is not None and len(body.spans) != len(body.texts):
@@ -40,7 +41,7 @@ def instances_of(body: InstancesBody) -> list[Instance]:
     return [instance(text, None if body.spans is None else body.spans[n]) for n, text in enumerate(body.texts)]
 
 
-def options_of(subject: Subject, body: InstancesBody) -> EmbedOptions:
+def options_of(subject: ServedModel, body: InstancesBody) -> EmbedOptions:
     chosen = standardiser(subject, body.standardise)
     return EmbedOptions(unit="span", layers=body.layers, pool=body.pool, standardise=chosen)
 
@@ -49,8 +50,8 @@ def described(each: Instance) -> dict[str, Any]:
     return {"text": each.text, "word": each.word, "start": each.start, "end": each.end}
 
 
-class OverInstances(Operation[Any]):
-    """An operation whose texts are one item: what it says is about all of them together."""
+class InstancesOperation(Operation[Any]):
+    """An operation whose texts are one item: its result is about all of them."""
 
     together = False
     whole = True
@@ -59,7 +60,7 @@ class OverInstances(Operation[Any]):
         return None
 
     def items(self, body: InstancesBody) -> list[Item]:
-        instances_of(body)  # refused before it is queued
+        instances_of(body)  # refuses wrong bodies before they are queued
         return [body]
 
     def options(self, body: InstancesBody) -> Any:
@@ -76,7 +77,7 @@ class OverInstances(Operation[Any]):
         return {"model": name, **results[0]}
 
 
-class Similar(OverInstances):
+class SimilarOperation(InstancesOperation):
     name, title, Body = "similar", "Cosines between the marked words of texts.", InstancesBody
     examples: ClassVar = {
         "two banks": {"texts": ["the *bank* of the river", "the *bank* raised its rates"], "layers": "last4"}
@@ -90,10 +91,10 @@ class Similar(OverInstances):
         "cosines": [[1.0, 0.42], [0.42, 1.0]],
     }
 
-    def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
+    def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         return [self._compared(subject, body) for body in items]
 
-    def _compared(self, subject: Subject, body: InstancesBody) -> dict[str, Any]:
+    def _compared(self, subject: ServedModel, body: InstancesBody) -> dict[str, Any]:
         model = subject.model
         result = similarities(model.encoder, model.tokenizer, instances_of(body), options_of(subject, body))
         return {"instances": list(map(described, result.instances)), "cosines": result.matrix.tolist()}

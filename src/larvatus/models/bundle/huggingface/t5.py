@@ -21,7 +21,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import CountOrNone, DropoutRate, Epsilon, Layers, Size
 from larvatus.models.bundle.huggingface.layout import Architecture, convert, promised_heads
 from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, OWN, TOKENS, TaskHead, TaskHeads
-from larvatus.models.heads.writing import WritingConfig
+from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.nn.feedforward import Activation
@@ -75,7 +75,7 @@ class T5Settings(msgspec.Struct, frozen=True, kw_only=True):
     scale_decoder_outputs: bool | None = None
     n_positions: Size = 512
     decoder_start_token_id: CountOrNone | None = 0
-    larvatus_head: WritingConfig | None = None
+    larvatus_head: TextToTextConfig | None = None
 
 
 class T5:

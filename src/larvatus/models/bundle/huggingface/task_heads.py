@@ -24,9 +24,9 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Size
 from larvatus.models.bundle import crf_file
 from larvatus.models.bundle.huggingface.settings import convert
+from larvatus.models.heads.head import FamilyHead as TaskHead
 from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.head import HeadOfFamily as TaskHead
-from larvatus.models.heads.kinds import KINDS
+from larvatus.models.heads.registry import HEAD_TYPES
 from larvatus.models.network import ObjectiveConfig, tag
 
 __all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]
@@ -69,7 +69,9 @@ class TaskHeads:
     @property
     def heads(self) -> Mapping[str, TaskHead]:
         """Those that stand in the family's file, and those that heads bring themselves (`HeadConfig.families`)."""
-        brought = {name: kind.families[self.family] for name, kind in KINDS.items() if self.family in kind.families}
+        brought = {
+            name: kind.families[self.family] for name, kind in HEAD_TYPES.items() if self.family in kind.families
+        }
         return {**self.listed, **brought}
 
     @property
@@ -78,7 +80,7 @@ class TaskHeads:
         return {self._class(head): (head,) for head in self.heads}
 
     def _class(self, head: str) -> str:
-        return f"{self.family}{KINDS[head].suffix}"
+        return f"{self.family}{HEAD_TYPES[head].suffix}"
 
     def natural(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """What stands between the encoder and the labels in this family, for a model with this config.json."""
@@ -127,7 +129,7 @@ class TaskHeads:
 
     def _unsaid(self, name: str) -> list[str]:
         """Settings of ours that no field of theirs says."""
-        head, kind = self.heads[name], KINDS[name]
+        head, kind = self.heads[name], HEAD_TYPES[name]
         said = {*kind.said_by_stated(), *head.fields, *head.fixed}
         return [field for field in kind.__struct_fields__ if field not in said]
 
@@ -148,10 +150,10 @@ class TaskHeads:
             absent = head.fields.get("dropout") not in config
             stated["dropout"] = head.dropout if absent and head.dropout is not None else dropout
         try:
-            stated |= KINDS[name].read_stated(_labels(theirs, source), theirs.problem_type)
+            stated |= HEAD_TYPES[name].read_stated(_labels(theirs, source), theirs.problem_type)
         except ValueError as fault:
             raise ArtefactError(f"{source}: {fault}") from fault
-        read: HeadConfig = convert({**ours, **stated, **head.fixed}, KINDS[name], source)
+        read: HeadConfig = convert({**ours, **stated, **head.fixed}, HEAD_TYPES[name], source)
         return read
 
     def theirs(self, head: str, part: str) -> tuple[str]:

@@ -19,11 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.models.nn.attention.fused import attend_fused, serves
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.fused import attend_flat, attend_fused, supports_fused_attention
 from larvatus.models.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
-from larvatus.models.nn.attention.layout import Grouped, Layout, Packed
-from larvatus.models.nn.attention.packed import attend_packed
-from larvatus.models.nn.attention.sight import FULL, Sight
+from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
 from larvatus.models.nn.int8 import Int8Linear
 from larvatus.models.nn.linear import LoRALinear, full_weight
 from larvatus.models.nn.rotary import rotate
@@ -46,7 +45,7 @@ class Attention(nn.Module):
         """Whether LoRA was added, which may drop some of its input."""
         return isinstance(self.qkv, LoRALinear)
 
-    def project(self, x_ND: Tensor, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
+    def project(self, x_ND: Tensor, sight: AttentionMask = FULL, rows_N: Tensor | None = None) -> Tensor:
         """Queries, keys and values, turned where positions are rotary: [N, 3, H, K].
 
         With `rows`, token n is row rows[n] of x: equal tokens are projected once.
@@ -57,14 +56,14 @@ class Attention(nn.Module):
         qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
         return qkv_N3HK if sight.rotation is None else rotate(qkv_N3HK, sight.rotation)
 
-    def weights(self, x_ND: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
+    def weights(self, x_ND: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
         """The weights of attention, [H, L, L] for each sequence in the order of the layout."""
         return grouped_weights(self.project(x_ND, sight)[:, :2], layout, sight)
 
-    def at(self, x_ND: Tensor, layout: Grouped, at_B: Tensor) -> Tensor:
+    def at(self, x_ND: Tensor, layout: GroupedLayout, at_B: Tensor) -> Tensor:
         """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
 
-        For tokens that all see each other (`Sight.plain`), and weights without a dropout of their own (LoRA's).
+        For tokens that all see each other (`AttentionMask.plain`), and weights without a dropout of their own (LoRA's).
         """
         dropout = self.dropout if self.training else 0.0
         q_BD, kv_ND = self._asked(x_ND, at_B)
@@ -82,22 +81,28 @@ class Attention(nn.Module):
         q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
         return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
 
-    def _bias_of_fused(self, x_ND: Tensor, sight: Sight, rows_N: Tensor | None) -> Tensor | None:
+    def _bias_of_fused(self, x_ND: Tensor, sight: AttentionMask, rows_N: Tensor | None) -> Tensor | None:
         """The bias of queries, keys and values, if our kernels can give its gradient with those of the scores."""
         changed = sight.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
-        if changed or not torch.is_grad_enabled() or not serves(x_ND.device, x_ND.shape[-1] // self.heads):
+        if (
+            changed
+            or not torch.is_grad_enabled()
+            or not supports_fused_attention(x_ND.device, x_ND.shape[-1] // self.heads)
+        ):
             return None
         bias = cast(Tensor | None, self.qkv.bias)
         return bias if bias is not None and bias.requires_grad else None
 
-    def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask = FULL, rows_N: Tensor | None = None
+    ) -> Tensor:
         """`rows` as in `project`."""
         dropout = self.dropout if self.training else 0.0
-        if isinstance(layout, Packed) and (bias := self._bias_of_fused(x_ND, sight, rows_N)) is not None:
+        if isinstance(layout, FlatLayout) and (bias := self._bias_of_fused(x_ND, sight, rows_N)) is not None:
             qkv_N3HK = F.linear(x_ND, cast(Tensor, self.qkv.weight), bias.detach()).unflatten(-1, (3, self.heads, -1))
             y_NHK = attend_fused(qkv_N3HK, layout, sight, dropout=dropout, bias=bias)
-        elif isinstance(layout, Packed):
-            y_NHK = attend_packed(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
+        elif isinstance(layout, FlatLayout):
+            y_NHK = attend_flat(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
         else:
             y_NHK = attend_grouped(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
         if sight.heads is not None:

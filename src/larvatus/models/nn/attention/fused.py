@@ -1,10 +1,15 @@
 """Attention through kernels of our own, on GPUs of the Hopper generation, where torch's are those of the one before.
 
-    attend_fused(qkv_N3HK, layout, dropout=0.1)      # [N, 3, H, K] → [N, H, K], as `attend_packed`
+    attend_fused(qkv_N3HK, layout, dropout=0.1)      # [N, 3, H, K] → [N, H, K], as `attend_flat`
 
 Made to be faster than torch's variable-length kernel (`benchmarks/attention_speed.py` compares them), and the gradients
 are the same in every run, bit for bit: torch's adds up those of the queries in whatever order its blocks finish. The
 kernels themselves are in `fused_kernels.py`; they want Triton, which comes with torch's builds for CUDA.
+
+Attention through a variable-length kernel on CUDA: sequences lie end to end, and it is told where they begin.
+
+For bf16 and fp16; our own kernels where they serve (`fused.py`), else torch's flash kernel. None has a place for a bias
+on the scores; such attention is always `Grouped`.
 """
 
 from __future__ import annotations
@@ -17,8 +22,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from larvatus.models.nn.attention.layout import Packed
-from larvatus.models.nn.attention.sight import FULL, Sight
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.layout import FlatLayout
 
 HOPPER = 9
 """Compute capability of the GPUs on which the kernels were measured."""
@@ -29,7 +34,7 @@ EVERYTHING = -1
 TRITON = find_spec("triton") is not None
 
 
-class Blocks(NamedTuple):
+class KernelBlocks(NamedTuple):
     """How a kernel cuts its work."""
 
     rows: int
@@ -41,15 +46,15 @@ class Blocks(NamedTuple):
     """Blocks that are loaded ahead."""
 
 
-FORWARD = Blocks(rows=128, columns=64, warps=8, stages=3)
-BACKWARD_KEYS = Blocks(rows=32, columns=128, warps=4, stages=3)
-BACKWARD_QUERIES = Blocks(rows=64, columns=32, warps=4, stages=3)
+FORWARD = KernelBlocks(rows=128, columns=64, warps=8, stages=3)
+BACKWARD_KEYS = KernelBlocks(rows=32, columns=128, warps=4, stages=3)
+BACKWARD_QUERIES = KernelBlocks(rows=64, columns=32, warps=4, stages=3)
 """The fastest of ten for each, for heads of 64 in sequences of 512 with dropout, on an H200."""
 DOTS = 64
 """Rows of a block, of the kernel that needs no others."""
 
 
-def serves(device: torch.device, size: int) -> bool:
+def supports_fused_attention(device: torch.device, size: int) -> bool:
     """Whether heads of this size are computed by these kernels on a device."""
     return (
         TRITON and device.type == "cuda" and size in SIZES and torch.cuda.get_device_properties(device).major == HOPPER
@@ -57,7 +62,12 @@ def serves(device: torch.device, size: int) -> bool:
 
 
 def attend_fused(
-    qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, dropout: float = 0.0, bias: Tensor | None = None
+    qkv_N3HK: Tensor,
+    layout: FlatLayout,
+    sight: AttentionMask = FULL,
+    *,
+    dropout: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Attention inside each sequence: [N, 3, H, K] → [N, H, K].
 
@@ -76,7 +86,7 @@ def attend_fused(
     return cast(Tensor, out)
 
 
-def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: Blocks) -> dict[str, Any]:
+def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: KernelBlocks) -> dict[str, Any]:
     """What the kernels are told besides tensors: numbers, and what is compiled into them."""
     tokens, _, heads, size = qkv_N3HK.shape
     _, left, right, _ = reach
@@ -184,3 +194,32 @@ def _gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _forward.register_autograd(_gradient, setup_context=_save)
+
+
+def describe_kernel(device: str, precision: str) -> str:
+    """In words, for people: how attention runs on a device in a precision (``bf16``, ``fp32``)."""
+    if device.startswith("cuda") and precision in ("bf16", "fp16"):
+        if torch.cuda.is_available() and supports_fused_attention(torch.device(device), 64):
+            return "variable-length kernels of Larvatus (heads of 32, 64 or 128; others: torch's flash kernel)"
+        return "variable-length flash kernel of torch"
+    return "scaled dot products over groups of one length"
+
+
+def attend_flat(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask = FULL, *, dropout: float = 0.0) -> Tensor:
+    """Attention inside each sequence: [N, 3, H, K] → [N, H, K]."""
+    assert sight.bias is None, "the variable-length kernel has no bias"
+    if supports_fused_attention(qkv_N3HK.device, qkv_N3HK.shape[-1]):
+        return attend_fused(qkv_N3HK, layout, sight, dropout=dropout)
+    q, k, v = qkv_N3HK.unbind(1)
+    edges, limit, window, causal = layout.edges, layout.limit, sight.window, sight.causal
+    if dropout == 0.0 and not (window or causal):
+        from torch.nn.attention.varlen import (
+            varlen_attn,  # imports torch's compiler: two seconds, not for every command
+        )
+
+        return cast(Tensor, varlen_attn(q, k, v, edges, edges, limit, limit))
+    # the public function has no dropout, nor a window in torch 2.10; the operator beneath it has, and autograd knows it
+    debug_mask = False
+    flash = torch.ops.aten._flash_attention_forward
+    sides = {"window_size_left": window, "window_size_right": 0 if causal else window} if window else {}
+    return cast(Tensor, flash(q, k, v, edges, edges, limit, limit, dropout, causal, debug_mask, **sides)[0])

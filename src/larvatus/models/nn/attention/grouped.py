@@ -1,4 +1,4 @@
-"""Attention over sequences of one length, and over a batch whose tokens lie sorted by length (`Grouped`).
+"""Attention over sequences of one length, and over a batch whose tokens lie sorted by length (`GroupedLayout`).
 
     SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V                        (chapter eq. 11.3 to 11.6)
 
@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from larvatus.models.nn.attention.layout import Grouped
-from larvatus.models.nn.attention.sight import FULL, Sight
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.nn.dropout import keep_scale
 from larvatus.models.nn.uncompiled import uncompiled
 
@@ -63,7 +63,9 @@ def attention_weights(
 
 
 @uncompiled
-def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
+def attend_grouped(
+    qkv_N3HK: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL, *, dropout: float = 0.0
+) -> Tensor:
     """Attention inside each sequence, for tokens sorted by length: [N, 3, H, K] → [N, H, K].
 
     Its shapes differ from batch to batch, so a compiled model steps out of its graph here.
@@ -76,7 +78,7 @@ def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, sight: Sight = FULL, *, dr
     return torch.cat(out) if out else qkv_N3HK[:, 2]
 
 
-def grouped_weights(qk_N2HK: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
+def grouped_weights(qk_N2HK: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
     """The weights of attention from queries and keys, [H, L, L] for each sequence in the order of the layout."""
     weights: list[Tensor] = []
     for (q, k), length in _by_group(qk_N2HK, layout):
@@ -85,7 +87,7 @@ def grouped_weights(qk_N2HK: Tensor, layout: Grouped, sight: Sight = FULL) -> li
     return weights
 
 
-def attend_from(q_BHK: Tensor, kv_N2HK: Tensor, layout: Grouped, *, dropout: float = 0.0) -> Tensor:
+def attend_from(q_BHK: Tensor, kv_N2HK: Tensor, layout: GroupedLayout, *, dropout: float = 0.0) -> Tensor:
     """Attention of one query of each sequence to all of that sequence: [B, H, K] → [B, H·K]."""
     queries = torch.split(q_BHK, [count for count, _ in layout.groups])
     out = []
@@ -94,7 +96,7 @@ def attend_from(q_BHK: Tensor, kv_N2HK: Tensor, layout: Grouped, *, dropout: flo
     return torch.cat(out) if out else q_BHK.flatten(1)
 
 
-def _by_group(x_NCHK: Tensor, layout: Grouped) -> Iterator[tuple[Tensor, int]]:
+def _by_group(x_NCHK: Tensor, layout: GroupedLayout) -> Iterator[tuple[Tensor, int]]:
     """The sequences of each length, [C, B, H, L, K], and that length; C counts queries, keys and values."""
     parts = torch.split(x_NCHK, [count * length for count, length in layout.groups])
     for part, (count, length) in zip(parts, layout.groups, strict=True):

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
-from larvatus.models.nn.attention.padding import Padding, as_block, filled_up, kind_of
+from larvatus.models.nn.attention.layout import Padding, length_class, padding_if_needed, to_block
 from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True)
-class Group:
+class StreamGroup:
     """Sequences that are alike."""
 
     count: int
@@ -42,7 +42,7 @@ class Group:
 
     def block(self, x: Tensor, *, asked: bool = False) -> Tensor:
         """What tokens have, or places: [n, …] → [B, L, …]."""
-        return as_block(x, self.count, *((self.asked, self.queries) if asked else (self.length, self.tokens)))
+        return to_block(x, self.count, *((self.asked, self.queries) if asked else (self.length, self.tokens)))
 
     def rows(self, *, asked: bool) -> int:
         """Tokens, or places, of all sequences together."""
@@ -51,7 +51,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RowOrder:
     """Rows as the batch has them, and as the groups have them; None where that is the same."""
 
     order: Tensor | None
@@ -66,7 +66,7 @@ class Order:
         return x if self.inverse is None else x.index_select(0, self.inverse)
 
     @classmethod
-    def of_runs(cls, lengths: Ints, chosen: Ints, device: torch.device) -> Order:
+    def of_runs(cls, lengths: Ints, chosen: Ints, device: torch.device) -> RowOrder:
         """Runs of rows of these lengths, one after another in the order `chosen`."""
         if np.all(chosen[1:] > chosen[:-1]):
             return cls(None, None)
@@ -77,11 +77,11 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
-    groups: tuple[Group, ...]
-    tokens: Order
-    memory: Order
-    queries: Order
+class StreamLayout:
+    groups: tuple[StreamGroup, ...]
+    tokens: RowOrder
+    memory: RowOrder
+    queries: RowOrder
     places: Tensor
     """[M] the place in its own sequence at which each query asks, in the order of the groups."""
 
@@ -98,7 +98,7 @@ class Streams:
         places: Tensor | None = None,
         remembered: Tensor | None = None,
         padded: bool | None = None,
-    ) -> Streams:
+    ) -> StreamLayout:
         """Reads the lengths on the host. `places` [M] are those of the flat batch, ascending; `remembered` [B].
 
         `padded`: blocks of sequences that are nearly alike; by default on CUDA.
@@ -111,33 +111,35 @@ class Streams:
         starts_B = edges(length_B)
         owners_M = np.searchsorted(starts_B[1:], places_M, side="right")
         asked_B = np.bincount(owners_M, minlength=len(length_B)).astype(np.int64)
-        kinds_B3 = np.stack([kind_of(length_B, padded=padded), memory_B, kind_of(asked_B, padded=padded)], 1)
+        kinds_B3 = np.stack([length_class(length_B, padded=padded), memory_B, length_class(asked_B, padded=padded)], 1)
         chosen_B = np.lexsort(kinds_B3.T[::-1])  # the length decides first
         chosen_B = chosen_B[length_B[chosen_B] > 0]
-        queries = Order.of_runs(asked_B, chosen_B, device)
+        queries = RowOrder.of_runs(asked_B, chosen_B, device)
         inner_M = torch.from_numpy(places_M - starts_B[owners_M]).to(device)
         return cls(
             groups=_groups(kinds_B3[chosen_B], length_B[chosen_B], memory_B[chosen_B], asked_B[chosen_B], device),
-            tokens=Order.of_runs(length_B, chosen_B, device),
-            memory=Order.of_runs(memory_B, chosen_B, device),
+            tokens=RowOrder.of_runs(length_B, chosen_B, device),
+            memory=RowOrder.of_runs(memory_B, chosen_B, device),
             queries=queries,
             places=queries.arrange(inner_M),
         )
 
 
-def _groups(kinds_B3: Ints, length_B: Ints, memory_B: Ints, asked_B: Ints, device: torch.device) -> tuple[Group, ...]:
+def _groups(
+    kinds_B3: Ints, length_B: Ints, memory_B: Ints, asked_B: Ints, device: torch.device
+) -> tuple[StreamGroup, ...]:
     """Sequences of one kind stand together."""
     if not len(kinds_B3):
         return ()
     starts = [0, *np.flatnonzero(np.any(kinds_B3[1:] != kinds_B3[:-1], axis=1)) + 1]
     return tuple(
-        Group(
+        StreamGroup(
             count=int(end - start),
             length=int(length_B[start:end].max()),
             remembered=int(memory_B[start]),
             asked=int(asked_B[start:end].max()),
-            tokens=filled_up(length_B[start:end], device),
-            queries=filled_up(asked_B[start:end], device),
+            tokens=padding_if_needed(length_B[start:end], device),
+            queries=padding_if_needed(asked_B[start:end], device),
         )
         for start, end in zip(starts, [*starts[1:], len(kinds_B3)], strict=True)
     )

@@ -1,0 +1,400 @@
+"""Keyword types of the public functions. Generated from the settings structs: do not edit.
+
+`make keywords` writes this file; tests/interfaces/test_keywords.py compares it with the structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from larvatus.tasks.fit.finetune import Watch
+
+
+class ColumnKeywords(TypedDict, total=False):
+    header: bool | None
+    label: str | None
+    labels: Literal["multi-class", "multi-label", "regression"] | None
+    pair: str | None
+    quoting: bool | None
+    separator: str | None
+    tag: str | None
+    target: str | None
+    text: str | None
+    word: str | None
+
+
+class TextKeywords(TypedDict, total=False):
+    language: str
+    sentences: Literal["library", "newline"]
+    split: Literal["blank-line", "file"]
+    on_bad: Literal["fail", "skip"]
+    encoding: str | None
+    text: str | None
+    text_field: str | None
+    language_field: str | None
+    licence: str
+
+
+class MachineKeywords(TypedDict, total=False):
+    device: str
+    precision: str
+    compile: bool | None
+    microbatch: int | None
+    workers: int | None
+    deterministic: bool
+    activation_checkpointing: Literal["auto", "always", "never"]
+    memory: float | None
+    rank_timeout: float
+
+
+class BulkKeywords(TypedDict, total=False):
+    ray: str | None
+    errors: str | Path | None
+
+
+class HygieneKeywords(TypedDict, total=False):
+    filter: Sequence[str]
+    near: float
+    shingle: int
+    against: Sequence[str]
+    overlap_words: int
+    confidence: float
+    word_list: str | Path | None
+    most_listed: float
+    least_words: int
+    most_words: int | None
+    least_letters: float
+    most_damaged: float
+    personal: Literal["count", "tag", "remove"] | None
+    region: Sequence[str]
+    sketch: bool
+
+
+class BudgetKeywords(TypedDict, total=False):
+    steps: int | None
+    minutes: float | None
+    epochs: float | None
+    tokens: int | None
+
+
+class AuditBiasKeywords(ColumnKeywords, total=False):
+    samples: int
+    permutations: int
+    seed: int
+    most_pairs: int | None
+    layers: str
+    standardise: str | Path | None
+    out: str | Path | None
+    overwrite: bool
+    device: str
+    progress: Callable[[str, int, int], None]
+
+
+class AuditLeaksKeywords(TextKeywords, total=False):
+    documents: int
+    draws: int
+    words: int
+    masks: int
+    spans: int
+    prefix: Sequence[int]
+    suffix: int | None
+    exact: int
+    samples: int
+    seed: int
+    device: str
+
+
+class AuditToxicityKeywords(TextKeywords, total=False):
+    words: str | Path | None
+    judge: str | Path | None
+    label: str | None
+    top: int | None
+    samples: int | None
+    max_tokens: int | None
+    pairs: str | Path | None
+    documents: int
+    masks: int
+    length: int
+    seed: int
+    device: str
+
+
+class BenchKeywords(MachineKeywords, total=False):
+    size: str | None
+    settings: Sequence[str] | Mapping[str, bool | int | float | str]
+    model: str | Path | None
+    corpus: str | Path
+    length: int | None
+    tokens: int | None
+    seconds: float
+    peers: bool
+    grow: Literal["length", "batch", "layers", "corpus"] | None
+    largest: int | None
+
+
+class BuildCorpusKeywords(TextKeywords, BulkKeywords, HygieneKeywords, total=False):
+    canaries: int
+    canary_repeats: Sequence[int]
+    canary_digits: int
+    canary_format: str
+    canary_seed: int
+
+
+class BuildIndexKeywords(TextKeywords, total=False):
+    layers: str | None
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"] | None
+    standardise: str | Path | None
+
+
+class BuildSensesKeywords(TypedDict, total=False):
+    layers: str
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
+    names: bool
+
+
+class CheckCorpusKeywords(TextKeywords, BulkKeywords, HygieneKeywords, total=False):
+    pass
+
+
+class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False):
+    size: str | None
+    settings: Sequence[str] | Mapping[str, bool | int | float | str]
+    valid: str | Path | None
+    seed: int
+    seeds: Sequence[int] | None
+    resume: bool
+    then_settings: Sequence[str] | Mapping[str, bool | int | float | str]
+    then_seeds: Sequence[int]
+    then_examples: int | None
+
+
+class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
+    unit: Literal["token", "word", "span", "sentence", "document"]
+    layers: str
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
+    normalise: bool
+    standardise: str | Path | None
+    dtype: Literal["float32", "float16"]
+    overlap: int | None
+    precision: Literal["fp32", "bf16"]
+    overwrite: bool
+    resume: bool
+
+
+class EvaluateKeywords(ColumnKeywords, total=False):
+    samples: int
+    strict: bool
+    repair: bool
+    merge: Literal["mean", "max"]
+    length: int | None
+    truncate: bool
+    beams: int | None
+    seed: int
+
+
+class EvaluateSuiteKeywords(TypedDict, total=False):
+    only: Sequence[str]
+    leave_out: Sequence[str]
+    quick: bool
+    examples: int | None
+    epochs: int | None
+    rate: float | None
+    seeds: int | None
+    layers: str
+    precision: str
+    microbatch: int | None
+    resume: bool
+    overwrite: bool
+    device: str
+
+
+class EvaluateTextKeywords(TextKeywords, total=False):
+    tokens: int
+
+
+class FitStandardiserKeywords(TextKeywords, total=False):
+    unit: Literal["token", "word", "span", "sentence", "document"]
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
+    punctuation: bool
+    most: int | None
+
+
+class HeadImportanceKeywords(TextKeywords, total=False):
+    tokens: int
+
+
+class MeasureIsotropyKeywords(TextKeywords, total=False):
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
+    punctuation: bool
+    most: int
+    rogue: int
+    shrinkage: float
+    seed: int
+
+
+class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False):
+    size: str | None
+    settings: Sequence[str] | Mapping[str, bool | int | float | str]
+    valid: str | Path | None
+    start: str | Path | None
+    add_words: Sequence[str]
+    old: str | Path | None
+    seed: int
+    resume: bool
+    overwrite: bool
+    fork: bool
+    evaluate_every: int | None
+    save_every: int | None
+    tensorboard: bool
+    parallel: Literal["auto", "replicate", "shard"]
+
+
+class PromptKeywords(TypedDict, total=False):
+    k: int
+    total: bool
+    draws: int
+    seed: int
+    methods: Sequence[str]
+    baseline: Literal["finetune"] | None
+    neutral: Sequence[str]
+    steps: int
+    batch: int
+    rate: float | None
+    trained: str
+    length: int | None
+    unlabelled_most: int
+    distil_steps: int
+    temperature: float
+    mlm_weight: float
+    device: str
+    precision: str
+    microbatch: int | None
+    text: str | None
+    pair: str | None
+    label: str | None
+    header: bool | None
+    quoting: bool | None
+    labels: Literal["multi-class", "multi-label", "regression"] | None
+    separator: str | None
+    resume: bool
+    overwrite: bool
+
+
+class ScorePairsKeywords(TypedDict, total=False):
+    method: Literal["original", "word-l2r"]
+    normalise: Literal["none", "token", "word"]
+
+
+class ServeModelsKeywords(TypedDict, total=False):
+    host: str
+    port: int
+    host_allowed: Sequence[str]
+    key_file: str | Path | None
+    senses: str | Path | None
+    wordnet: str | Path | None
+    max_body: int
+    max_items: int
+    max_tokens: int
+    max_numbers: int
+    max_top: int
+    queue: int
+    connections: int
+    threads: int
+    batch_tokens: int
+    timeout: float
+    json_lines: bool
+
+
+class SplitMembersKeywords(TextKeywords, total=False):
+    share: float
+    seed: int
+
+
+class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):
+    kind: Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"]
+    size: int
+    lowercase: bool | None
+    alpha: float
+    sample: float
+    overwrite: bool
+
+
+class FinetuneKeywords(TypedDict, total=False):
+    epochs: int | None
+    batch: int
+    rate: float | None
+    decay: float
+    clip: float
+    warmup: float
+    patience: int | None
+    evaluations: int
+    length: int | None
+    truncate: bool
+    lm_weight: float
+    layer_decay: float
+    head_rate: float | None
+    crf_rate: float
+    embeddings: bool
+    seeds: int | Sequence[int]
+    seed: int
+    resume: bool
+    overwrite: bool
+    trained: str
+    metric: str | None
+    curve: str | None
+    strict: bool
+    device: str
+    precision: str
+    microbatch: int | None
+    pool: Literal["cls", "mean", "max", "first"] | None
+    dense: Literal["tanh", "gelu", "relu", "none"] | None
+    dropout: float | None
+    mix: bool | None
+    layers: str | None
+    lstm: int
+    both_orders: bool | None
+    balanced: bool
+    class_weights: Mapping[str, float]
+    focal: float
+    smoothing: float
+    merge: Literal["mean", "max"]
+    crf: bool
+    learn: Literal["subwords", "words"]
+    scheme: Literal["BIO", "IOB1", "BIOES", "BILOU", "none"] | None
+    repair: bool
+    longest: int | None
+    representation: Literal["mean", "boundaries", "attention", "self-attention"]
+    hidden: int
+    widths: bool
+    negatives: float
+    null_weight: float
+    decoding: Literal["flat", "nested", "free"] | Mapping[str, object] | None
+    least_precision: float | None
+    binary: bool
+    relations: bool | None
+    relation_weight: float
+    reach: int | None
+    null: bool | None
+    overlap: int | None
+    empty: Mapping[str, object]
+    whole_words: bool | None
+    pattern: str
+    verbaliser: Mapping[str, str | Sequence[str]]
+    prefix: str
+    label_words: Mapping[str, str]
+    max_tokens: int | None
+    header: bool | None
+    label: str | None
+    labels: Literal["multi-class", "multi-label", "regression"] | None
+    pair: str | None
+    quoting: bool | None
+    separator: str | None
+    tag: str | None
+    target: str | None
+    text: str | None
+    word: str | None
+    group: str | None
+    hold_out: bool
+    watch: Watch

@@ -1,0 +1,1 @@
+"""Middleware around the routes: metrics, draining, keys, hosts, body limits, disconnects (`stack.py` has the order)."""

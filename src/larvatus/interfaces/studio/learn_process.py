@@ -1,0 +1,107 @@
+"""The training process of Learn: a job on standard input, events on standard output, each a line of JSON.
+
+    python -m larvatus.interfaces.studio.learn_process < job.json
+
+It stops and saves its state when standard input has more data or ends, so that it never outlives the studio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus.core.errors import LarvatusError, Preempted
+from larvatus.interfaces.api import finetune
+from larvatus.interfaces.studio.learn_request import LearnJob
+from larvatus.tasks.fit.choosing import Epoch
+from larvatus.tasks.fit.finetune import Watch
+from larvatus.training.engine.reporter import Reporter
+
+Send = Callable[..., None]
+NICENESS = 5
+"""Priority: the page stays responsive while this trains."""
+ENOUGH = 2**20
+"""Most bytes of a job."""
+
+
+def main() -> int:
+    send = _channel()
+    job = msgspec.json.decode(_first_line(), type=LearnJob)
+    threading.Thread(target=_stop_on_input, daemon=True).start()
+    os.nice(NICENESS)
+    try:
+        train(job, send)
+    except LarvatusError as fault:
+        send(error=str(fault), stopped=isinstance(fault, Preempted))
+        return fault.exit_code
+    except Exception as fault:
+        traceback.print_exc()
+        send(error=f"unexpected error: {type(fault).__name__}: {fault}", stopped=False)
+        return 70
+    send(done=True)
+    return 0
+
+
+def train(job: LearnJob, send: Send) -> None:
+    """Train, and report progress. The metrics are in `metrics.jsonl` of the folder, as for every run."""
+    with Reporter().metrics(Path(job.out)) as metrics:
+
+        def progress(step: int, steps: int, loss: float, speed: float) -> None:
+            metrics.write("train", step, {"loss": loss, "texts/s": round(speed, 1)})
+            send(step=step, steps=steps, loss=loss, speed=round(speed, 1))
+
+        def evaluated(seed: int, epoch: Epoch) -> None:
+            metrics.write("valid", epoch.step, {"seed": seed, **epoch.figures()})
+            scores = epoch.scores
+            send(epoch=epoch.epoch, metric=scores.metric if scores else None, figures=epoch.figures())
+
+        finetune(
+            job.task,
+            job.model,
+            train=job.train,
+            out=job.out,
+            resume=job.resume,
+            device=job.device,
+            errors=job.errors,
+            watch=Watch(say=lambda line: send(said=line), epoch=evaluated, progress=progress),
+            **job.choices.settings(),
+        )
+
+
+def _channel() -> Send:
+    """Standard output for events; what libraries print goes to standard error."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def send(**values: Any) -> None:
+        print(json.dumps(values), file=out, flush=True)
+
+    return send
+
+
+def _first_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < ENOUGH:
+        byte = os.read(0, 1)  # no more than the line: any further byte means stop
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+def _stop_on_input() -> None:
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Write a model's card and its claims anew, and nothing else of the directory.
+
+    state = card_state(Path("runs/law"))                       # the manifest, and README.md as it stands
+    write_card(Path("runs/law"), claims)
+
+README.md may have been edited by hand: what stands outside of the figures is kept, and vouched for again. All other
+files must be those that were saved. Card and manifest change together, or neither does (`replaced.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.core.regular_files import is_there, read_text
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.atomic_save import finish_interrupted_save, replace_files
+from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims, refuse_repeats
+from larvatus.models.bundle.directory import CARD, CONFIG, LONGEST_CARD
+from larvatus.models.bundle.figures import figures_section, render_figures, with_figures
+from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_manifest
+
+
+@dataclass(frozen=True)
+class CardState:
+    """What the directory says of itself."""
+
+    manifest: Manifest
+    claims: tuple[Claim, ...]
+    text: str
+    """Of README.md; nothing where there is none."""
+    edited: bool
+    """Whether README.md was changed since it was vouched for."""
+
+    @property
+    def rendered(self) -> bool:
+        """Whether README.md says what the claims are."""
+        return figures_section(self.text) == render_figures(self.claims)
+
+
+def card_state(directory: Path) -> CardState:
+    """Read, and refuse what is no model of ours."""
+    root = files.standing(directory)
+    if not root.is_dir():
+        raise ArtefactError(f"{directory} is no directory; give that of a model")
+    manifest = read_manifest(root)
+    if manifest is None:
+        what = "a model that Larvatus did not write" if is_there(root / CONFIG) else "no model"
+        way = "; write it as ours first: larvatus convert DIR OUT" if is_there(root / CONFIG) else ""
+        raise ArtefactError(f"{directory} holds {what} (no {manifests.NAME}){way}")
+    if CONFIG not in manifest.files:
+        raise ArtefactError(f"{directory} holds no model, but something else that Larvatus wrote; give a model's")
+    claims = read_claims(manifest.claims, root / manifests.NAME)
+    refuse_repeats(claims, root / manifests.NAME)
+    text = read_text(root / CARD, most=LONGEST_CARD) if is_there(root / CARD) else ""
+    entry = manifest.files.get(CARD)
+    edited = entry is None or not text or files.sha256(root / CARD) != entry.sha256
+    return CardState(manifest, claims, text, edited)
+
+
+def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
+    """Render README.md from these claims and put both in place; whether anything had to be changed."""
+    with files.locked(directory, nested=True):
+        finish_interrupted_save(directory)
+        files.sweep(directory)
+        state = card_state(directory)
+        others = {name: entry for name, entry in state.manifest.files.items() if name != CARD}
+        manifests.verify(directory, msgspec.structs.replace(state.manifest, files=others))
+        stamped = [
+            claim if claim.model else msgspec.structs.replace(claim, model=state.manifest.digest) for claim in claims
+        ]
+        if tuple(stamped) == state.claims and state.rendered and not state.edited:
+            return False
+        text = with_figures(state.text or f"# {directory.absolute().name}\n", stamped)
+        with replace_files(directory, len(text)) as aside:
+            _carry_over(directory, aside, state.manifest)
+            files.write_text(aside / CARD, text)
+            entry = FileEntry(sha256=files.sha256(aside / CARD), bytes=(aside / CARD).stat().st_size)
+            manifest = msgspec.structs.replace(
+                state.manifest, files={**others, CARD: entry}, claims=claim_dicts(stamped)
+            )
+            files.write_json(aside / manifests.NAME, plain(manifest))
+    return True
+
+
+def _carry_over(directory: Path, aside: Path, manifest: Manifest) -> None:
+    """All other files, by a second name for each where the file system has that."""
+    names = [name for name in manifest.files if name != CARD]
+    for part in manifest.parts:
+        (aside / part).mkdir()
+        inner = read_manifest(directory / part)
+        assert inner is not None, "it was verified just now"
+        names += [f"{part}/{name}" for name in (*inner.files, manifests.NAME)]
+    for name in names:
+        try:
+            os.link(directory / name, aside / name, follow_symlinks=False)
+        except OSError:
+            shutil.copyfile(directory / name, aside / name)

@@ -1,0 +1,43 @@
+"""Checksums of all that loading a model directory reads: two directories with the same ones are the same model.
+
+model_contents(Path("bert-base"))      # {"config.json": "5f2c…", "model.safetensors": "91ab…", …}
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from larvatus.core import files
+from larvatus.core.regular_files import is_there
+from larvatus.models.bundle import crf_file
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.directory import CONFIG, GENERATOR, TOKENIZER, TOKENIZER_FILES
+from larvatus.models.bundle.sentence_pooling import PACKAGE
+from larvatus.models.bundle.weights import find_weights
+
+
+def model_checksums(directory: Path) -> dict[str, str]:
+    """SHA-256 by name: settings, weights, tokenizer; a CRF, a generator and the pooling where there are any."""
+    directory = files.standing(directory)
+    beside = (*TOKENIZER_FILES, crf_file.NAME, PACKAGE)
+    paths = [directory / CONFIG, directory / TOKENIZER, *find_weights(directory)]
+    paths += [directory / name for name in beside if is_there(directory / name)]
+    if is_there(directory / PACKAGE):
+        paths += [path for path in sorted(directory.glob("*_Pooling/config.json")) if is_there(path)]
+    sums = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
+    if is_there(directory / GENERATOR / CONFIG):
+        sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_checksums(directory / GENERATOR).items()}
+    return sums
+
+
+def model_digest(directory: Path) -> str:
+    """One checksum of a model, by which claims say what they are of: its manifest's, or that of what it reads."""
+    directory = files.standing(directory)
+    if not is_there(directory / CONFIG):  # a model in memory
+        return ""
+    manifest = manifests.read_manifest(directory)
+    if manifest is not None:
+        return manifest.digest
+    lines = [f"{name} {checksum}" for name, checksum in sorted(model_checksums(directory).items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

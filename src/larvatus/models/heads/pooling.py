@@ -1,0 +1,84 @@
+"""The token that stands for a whole sequence: [CLS], which BERT puts first, and XLNet and GPT put last.
+
+    pool = "cls"     the first token (BERT, RoBERTa, …)
+    pool = "last"    the last token (XLNet's <cls>, what a causal model reads last)
+
+Which of them a vocabulary means, its frame says (`Dress.summary`), and so the task that builds a head asks it:
+
+    >>> from larvatus.data.text.template import Template
+    >>> summary_pool(Template.bert(2, 3)), summary_pool(Template.xlnet(2, 3))
+    ('cls', 'last')
+    >>> summary_places(torch.tensor([4, 3]), "last").tolist()
+    [3, 6]
+
+N tokens, B sequences, D hidden size.
+
+A vector for each word from those of its subwords: the first one's, or the mean or maximum of all.
+
+N tokens, P (token, word) pairs, W words, D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from larvatus.data.text.template import Template
+
+P = TypeVar("P", bound=str)
+SummaryPool = Literal["cls", "last"]
+SUMMARIES: tuple[SummaryPool, ...] = ("cls", "last")
+"""Ways to pool that read one token of a sequence alone."""
+
+
+def summary_pool(frame: Template) -> SummaryPool:
+    """How a head pools that reads the summary token of a vocabulary."""
+    return "last" if frame.single.summary else "cls"
+
+
+def resolve_pool(frame: Template, pool: P) -> P | SummaryPool:
+    """How a head pools in a vocabulary's frame: who asks for [CLS] means the summary token, wherever it stands."""
+    return summary_pool(frame) if pool == "cls" else pool
+
+
+def summary_places(lengths_B: Tensor, pool: str) -> Tensor:
+    """Where the summary token of each sequence stands in the flat batch: [B] → [B]."""
+    ends_B = torch.cumsum(lengths_B, 0)
+    return ends_B - 1 if pool == "last" else ends_B - lengths_B
+
+
+def summary_tokens(z_ND: Tensor, lengths_B: Tensor, pool: str) -> Tensor:
+    """The vector of each sequence's summary token: [N, D] → [B, D]. An empty (filler) one gets another's."""
+    return z_ND.index_select(0, summary_places(lengths_B, pool).clamp(0, z_ND.shape[0] - 1))
+
+
+def pooled_padded(z_BLD: Tensor, mask_BL: Tensor, pool: str) -> Tensor:
+    """What stands for each padded sequence, by `cls`, `last`, `mean` or `max`: [B, L, D] → [B, D]."""
+    if pool == "cls":
+        return z_BLD[:, 0]
+    mask_BL1 = mask_BL[:, :, None].to(z_BLD.dtype)
+    if pool == "last":
+        last_B11 = (mask_BL.sum(1) - 1)[:, None, None]
+        return z_BLD.gather(1, last_B11.expand(-1, 1, z_BLD.shape[2]))[:, 0]
+    if pool == "mean":
+        return (z_BLD * mask_BL1).sum(1) / mask_BL1.sum(1)
+    return z_BLD.masked_fill(mask_BL1 == 0, torch.finfo(z_BLD.dtype).min).amax(1)
+
+
+WordPool = Literal["first", "mean", "max"]
+
+
+def pool_words(z_ND: Tensor, rows_P: Tensor, words_P: Tensor, *, count: int, pool: WordPool) -> Tensor:
+    """[N, D] → [W, D], from the token and the word of each pair, both ascending. A word without a token gets zeros."""
+    if pool == "first":
+        first_P = torch.ones_like(words_P, dtype=torch.bool)
+        first_P[1:] = words_P[1:] != words_P[:-1]
+        rows_P, words_P = rows_P[first_P], words_P[first_P]
+    tokens_PD = z_ND.index_select(0, rows_P)
+    start_WD = tokens_PD.new_zeros(count, z_ND.shape[1])
+    if pool == "first":
+        return start_WD.index_copy(0, words_P, tokens_PD)
+    reduce = "mean" if pool == "mean" else "amax"
+    return start_WD.scatter_reduce(0, words_P[:, None].expand_as(tokens_PD), tokens_PD, reduce, include_self=False)

@@ -1,0 +1,35 @@
+"""All kinds of heads: the only list of them.
+
+    HEAD_TYPES["tagging"]                 # TaggingConfig
+
+The tag of a config is its name in a model directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Union
+
+from larvatus.models.heads.answering import QuestionAnsweringConfig
+from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.heads.head import HeadConfig
+from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.spans import SpansConfig
+from larvatus.models.heads.tagging import TaggingConfig
+from larvatus.models.heads.verbaliser import VerbaliserConfig
+from larvatus.models.heads.writing import TextToTextConfig
+
+HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
+    ClassificationConfig,
+    VerbaliserConfig,
+    TaggingConfig,
+    QuestionAnsweringConfig,
+    SpansConfig,
+    TextToTextConfig,
+    MultipleChoiceConfig,
+)
+HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
+"""Head configs by their tags."""
+if TYPE_CHECKING:
+    AnyHeadConfig = HeadConfig
+else:
+    AnyHeadConfig = Union[HEAD_CONFIGS]  # noqa: UP007  # what files are read as, by the tag

@@ -1,0 +1,279 @@
+"""One block of an encoder–decoder (Raffel et al. 2020, §2.1): each layer in a residual connection, normed before it.
+
+    x ← x + dropout(attention(norm(x)))
+    x ← x + dropout(cross(norm(x), memory))           in the decoder alone: what the encoder has read
+    x ← x + dropout(feedforward(norm(x)))
+
+No layer has a bias, and norms are RMSNorms. N tokens, M tokens of the encoder, D hidden size.
+
+Settings of an encoder–decoder, checked. The defaults are T5's (Raffel et al. 2020) at its base size.
+
+EncoderDecoderSettings(layers=6, hidden=512, heads=8)
+EncoderDecoderSettings(gated=True, activation="gelu-tanh", tied=False)          # T5 1.1 (Shazeer 2020; Roberts 2020)
+
+The decoding half of an encoder–decoder: a stack of blocks that reads what is written so far, and the memory.
+
+    memory = Memory(states_MD, lengths_B)                      # what the encoder has read
+    z_ND = decoder(embedded_ND, lengths_B, memory)             # from which the word vectors say what comes next
+
+A token sees the tokens of its own sequence up to itself, and all that the encoder has read of that sequence; nothing of
+another. N tokens of the decoder, M tokens of the encoder, B sequences, D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from larvatus.core.errors import RecipeError, UsageError
+from larvatus.core.ranges import (
+    CountOrNone,
+    DropoutRate,
+    Epsilon,
+    Layers,
+    LayersOrNone,
+    Size,
+    SizeOrNone,
+)
+from larvatus.core.settings import Settings
+from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
+from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import ActivationCheckpointing
+from larvatus.models.nn.feedforward import Activation, FeedForward
+from larvatus.models.nn.relative_bias import RelativeBias
+from larvatus.models.nn.rms_norm import RMSNorm
+
+
+class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
+    layers: Layers = 12
+    """Blocks of the encoder."""
+    decoder_layers: LayersOrNone = 0
+    """Blocks of the decoder; 0 means as many as the encoder has."""
+    hidden: Size = 768
+    """Size of a token's vector."""
+    heads: Size = 12
+    """Attention heads of a layer."""
+    head_size: SizeOrNone = 0
+    """Size of a head; 0 means that the heads share the hidden size equally."""
+    feedforward: SizeOrNone = 0
+    """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
+    activation: Activation = "relu"
+    """Nonlinearity of the feedforward layer."""
+    gated: bool = False
+    """A gate on the feedforward layer (T5 1.1, with gelu-tanh)."""
+    tied: bool = True
+    """Words are scored by the vectors that embed them, times hidden^-0.5; false: by a table of their own (T5 1.1)."""
+    norm_epsilon: Epsilon = 1e-6
+    """Added to the mean square in norms."""
+    relative_buckets: Size = 32
+    """Buckets of distances with a learnt bias on the scores of attention."""
+    relative_distance: Size = 128
+    """From this distance on, all tokens share the last bucket."""
+    max_positions: Size = 512
+    """Longest sequence on either side, in tokens."""
+    dropout: DropoutRate = 0.1
+    """Dropout on embeddings, attention weights, inside the feedforward layer, and on the output of each layer."""
+    start: CountOrNone = 0
+    """Id of the token with which the decoder begins: padding, as T5 has it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.head_size and self.hidden % self.heads:
+            fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
+            near = min(fit, key=lambda heads: abs(heads - self.heads))
+            raise RecipeError(
+                f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; "
+                f"set model.heads = {near}, or model.head_size"
+            )
+        if self.relative_buckets % 2 or self.relative_buckets < 4:
+            raise RecipeError(
+                f"model.relative_buckets = {self.relative_buckets} must be even, half on either side, and at least 4; "
+                "set model.relative_buckets = 32"
+            )
+        if self.relative_distance <= self.relative_buckets // 2:
+            raise RecipeError(
+                f"model.relative_distance = {self.relative_distance} leaves no distance to share a bucket; "
+                f"set it above {self.relative_buckets // 2}, such as 128"
+            )
+
+    @property
+    def blocks(self) -> int:
+        """Layers of the encoder with weights of their own: all."""
+        return self.layers
+
+    @property
+    def decoder_blocks(self) -> int:
+        return self.decoder_layers or self.layers
+
+    @property
+    def size_of_heads(self) -> int:
+        return self.head_size or self.hidden // self.heads
+
+    @property
+    def inner(self) -> int:
+        """Inner size of the feedforward layer, in numbers."""
+        if self.gated:
+            return self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64  # up to whole 64s, which kernels like
+        return self.feedforward or 4 * self.hidden
+
+    @property
+    def word_width(self) -> int:
+        return self.hidden
+
+    @property
+    def segments(self) -> int:
+        """None: texts of a pair are told apart by what they say."""
+        return 0
+
+    @property
+    def biases(self) -> bool:
+        return False
+
+    @property
+    def init(self) -> float:
+        """Deviation of heads that are put on it; its own weights have those of T5's code."""
+        return 0.02
+
+    @property
+    def enclosed(self) -> bool:
+        """A text is closed, but nothing opens it."""
+        return False
+
+    @property
+    def kept_numbers(self) -> int:
+        """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
+        return self.layers * (3 * self.heads * self.size_of_heads + self.hidden + self.inner)
+
+    def least_weights(self, vocabulary: int) -> int:
+        """Weights without norms, biases by distance and heads."""
+        attention = 4 * self.hidden * self.heads * self.size_of_heads
+        feedforward = (3 if self.gated else 2) * self.hidden * self.inner
+        words = vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.layers * (attention + feedforward) + self.decoder_blocks * (2 * attention + feedforward) + words
+
+
+class EncoderDecoderBlock(nn.Module):
+    def __init__(self, config: EncoderDecoderSettings, *, cross: bool) -> None:
+        super().__init__()
+        self.attention_norm = build_norm(config)
+        self.attention = _attention(config)
+        self.cross_norm = build_norm(config) if cross else None
+        self.cross = _attention(config) if cross else None
+        self.feedforward_norm = build_norm(config)
+        self.feedforward = DroppedFeedForward(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self,
+        x_ND: Tensor,
+        itself: CrossGroups,
+        sight: AttentionMask,
+        memory_MD: Tensor | None = None,
+        across: CrossGroups | None = None,
+    ) -> Tensor:
+        h_ND = self.attention_norm(x_ND)
+        x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, itself, sight))
+        if self.cross is not None and self.cross_norm is not None:
+            x_ND = x_ND + self.dropout(self.cross(self.cross_norm(x_ND), memory_MD, across))
+        y_ND: Tensor = x_ND + self.dropout(self.feedforward(self.feedforward_norm(x_ND)))
+        return y_ND
+
+
+class DroppedFeedForward(FeedForward):
+    """With dropout inside as well, and the deviations of T5's code."""
+
+    def __init__(self, config: EncoderDecoderSettings) -> None:
+        super().__init__(
+            hidden=config.hidden, inner=config.inner, activation=config.activation, gated=config.gated, biases=False
+        )
+        self.dropout = Dropout(config.dropout)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        for linear in (self.up, self.down):
+            fill_normal(linear.weight, linear.in_features**-0.5, generator)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        y_ND: Tensor = self.down(self.dropout(self.inner(x_ND)))
+        return y_ND
+
+
+class ScaledEmbedding(nn.Embedding):
+    """A table of words whose numbers are drawn with a deviation of its own."""
+
+    def __init__(self, vocabulary: int, width: int, *, deviation: float) -> None:
+        super().__init__(vocabulary, width)
+        self.deviation = deviation
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        fill_normal(self.weight, self.deviation, generator)
+
+
+class SharedRelativeBias(RelativeBias):
+    """The bias by distance of one side, which all of its layers share."""
+
+    def __init__(self, config: EncoderDecoderSettings, *, bidirectional: bool) -> None:
+        super().__init__(
+            buckets=config.relative_buckets,
+            distance=config.relative_distance,
+            heads=config.heads,
+            bidirectional=bidirectional,
+        )
+        self.deviation = config.hidden**-0.5
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        fill_normal(self.weight, self.deviation, generator)
+
+
+def build_norm(config: EncoderDecoderSettings) -> RMSNorm:
+    return RMSNorm(config.hidden, eps=config.norm_epsilon)
+
+
+def fill_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
+    """Drawn on the CPU, so that a model starts the same on every device."""
+    weight.copy_(torch.empty(weight.shape, dtype=torch.float32).normal_(std=deviation, generator=generator))
+
+
+def _attention(config: EncoderDecoderSettings) -> CrossAttention:
+    return CrossAttention(hidden=config.hidden, heads=config.heads, size=config.size_of_heads, dropout=config.dropout)
+
+
+class EncoderOutput(NamedTuple):
+    """What the encoder has read."""
+
+    states_MD: Tensor
+    lengths_B: Tensor
+
+
+class DecoderStack(ActivationCheckpointing):
+    def __init__(self, config: EncoderDecoderSettings) -> None:
+        super().__init__()
+        self.config = config
+        self.blocks = nn.ModuleList(EncoderDecoderBlock(config, cross=True) for _ in range(config.decoder_blocks))
+        self.relative = SharedRelativeBias(config, bidirectional=False)
+        self.final_norm = build_norm(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x_ND: Tensor, lengths_B: Tensor, memory: EncoderOutput) -> Tensor:
+        pairs: DecoderLayout = DecoderLayout.of(lengths_B, memory.lengths_B)
+        if pairs.longest > self.config.max_positions:
+            raise UsageError(
+                f"a text of {pairs.longest} tokens is longer than the {self.config.max_positions} that the decoder "
+                "writes; give shorter ones"
+            )
+        read_MD = memory.states_MD.index_select(0, pairs.read)
+        sight = AttentionMask(causal=True, bias=self.relative.table(pairs.longest))
+        x_ND = self.dropout(x_ND.index_select(0, pairs.order))
+        for block in self.blocks:
+            x_ND = self.layer(block, x_ND, pairs.itself, sight, read_MD, pairs.across)
+        return self.finished(x_ND).index_select(0, pairs.inverse)
+
+    def finished(self, x_ND: Tensor) -> Tensor:
+        """After the last block: as the word vectors want it. Tied ones are about √D long, which is divided by."""
+        z_ND: Tensor = self.dropout(self.final_norm(x_ND))
+        return z_ND * self.config.hidden**-0.5 if self.config.tied else z_ND

@@ -1,0 +1,51 @@
+"""Bring a batch to fixed totals, so that a compiled training step sees the same shapes every time and never recompiles.
+
+Filler tokens form sequences of their own at the end, filler sequences are empty, filler targets are labelled −100,
+which every objective leaves out of its sums and counts: losses and gradients are those of the batch itself.
+
+    step = fill(batch, tokens=32_768, sequences=512, targets=5_120, limit=128, pad_id=0)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from larvatus.core.arrays import Ints, pad_array
+from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
+from larvatus.core.errors import UsageError
+from larvatus.core.pretraining_targets import IGNORE, PaddedSizes
+
+__all__ = ["IGNORE", "fill_batch", "filler_lengths"]
+
+
+def filler_lengths(lengths: Ints, *, tokens: int, sequences: int, limit: int) -> Ints:
+    """The lengths with filler sequences (each at most `limit` long) and then empty ones: [B] → [sequences]."""
+    missing = tokens - int(lengths.sum())
+    full, rest = divmod(missing, limit)
+    filler = [limit] * full + [rest] * (rest > 0)
+    if missing < 0 or len(lengths) + len(filler) > sequences or (len(lengths) and int(lengths.max()) > limit):
+        raise UsageError(
+            f"a batch of {int(lengths.sum())} tokens in {len(lengths)} sequences up to {int(lengths.max(initial=0))} "
+            f"does not fit {tokens} tokens in {sequences} sequences of at most {limit}; raise these or cut the batch"
+        )
+    return pad_array(np.concatenate([lengths, np.array(filler, dtype=np.int64)]), sequences, 0)
+
+
+def fill_batch(
+    batch: TrainingBatch[Ints], *, tokens: int, sequences: int, targets: int, limit: int, pad_id: int
+) -> TrainingBatch[Ints]:
+    """The batch with exactly these totals: tokens (N), sequences (B), predicted tokens (M).
+
+    How a kind of target is filled up it says itself (`Targets.filled`).
+    """
+    old = batch.tokens
+    lengths = filler_lengths(old.lengths, tokens=tokens, sequences=sequences, limit=limit)
+    filled = TokenBatch(
+        ids=pad_array(old.ids, tokens, pad_id),
+        lengths=lengths,
+        positions=np.concatenate([old.positions, ranges(lengths[old.count :])]),
+        segments=pad_array(old.segments, tokens, 0),
+        words=pad_array(old.words, tokens, NO_WORD),
+    )
+    totals = PaddedSizes(tokens=tokens, sequences=sequences, targets=targets)
+    return TrainingBatch(tokens=filled, targets={kind: t.filled(totals) for kind, t in batch.targets.items()})

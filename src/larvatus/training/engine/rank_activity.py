@@ -1,0 +1,154 @@
+"""By which a rank says what it does, to its watch (`rank_watch.py`); where there is one rank alone, these do nothing.
+
+with watching(watch):
+    at_step(12)
+    with waiting():                # for other ranks
+        dist.all_reduce(tensor)
+    with busy("saving"): …         # what may take long while other ranks wait
+    after_the_last()
+
+How long each rank computes in a step, and which of them holds the others up.
+
+    with own_time("cuda"): …             # around what a rank computes by itself in a step
+    paces = StragglerReport(metrics, warn)     # rank 0's
+    paces.look(step)                     # now and then a record `ranks` in metrics.jsonl; a line if one is far behind
+
+The numbers come with the beats of `rank_watch.py`: no step waits for them. On a CPU it is the time of a step without
+that in which others are waited for; on a GPU that between two events on its stream, looked at once they have passed.
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from larvatus.training.engine.heartbeat import WAITING
+from larvatus.training.engine.reporter import MetricsLog
+from larvatus.training.engine.watchdog import RankWatchdog
+
+_current: RankWatchdog | None = None
+"""A process is one rank of one group at a time, as `torch.distributed` has it."""
+
+
+@contextmanager
+def guarded_by(watch: RankWatchdog) -> Iterator[RankWatchdog]:
+    """Watch over the other ranks; what is raised inside is told to them, or explained by what befell them."""
+    global _current
+    _current = watch
+    try:
+        yield watch
+    except BaseException as fault:
+        with _deaf():
+            explained = watch.explained(fault)
+            watch.close(in_order=False)
+        if explained is fault:
+            raise
+        raise explained from fault
+    else:
+        watch.close()
+    finally:
+        _current = None
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """In here SIGTERM is not heard: torchrun sends it to all as soon as one has failed, before they know which."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Around what waits for other ranks."""
+    with busy(WAITING):
+        yield
+
+
+@contextmanager
+def busy(words: str) -> Iterator[None]:
+    """Around what one rank may do for long while others wait for it."""
+    if _current is None:
+        yield
+    else:
+        with _current.doing(words):
+            yield
+
+
+def at_step(step: int) -> None:
+    """A step begins, counted from 0."""
+    if _current is not None:
+        _current.at_step(step)
+
+
+def steps_finished() -> None:
+    """No step is under way any more: what is still done may take as long as it likes."""
+    if _current is not None:
+        _current.finished()
+
+
+def current_watchdog() -> RankWatchdog | None:
+    """The watch of this process, where it is one of several."""
+    return _current
+
+
+EVERY_S = 10.0
+"""Between two records."""
+BEHIND = 1.5
+"""Times what the others need, from which on a rank is named."""
+
+
+@contextmanager
+def timed_compute(device: str) -> Iterator[None]:
+    """What is computed inside is this rank's own part of a step. On a CPU its clock tells that already."""
+    watch = current_watchdog()
+    if watch is None or not device.startswith("cuda"):
+        yield
+        return
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    yield
+    ended.record()
+    watch.computed(lambda: began.elapsed_time(ended) / 1000 if ended.query() else None)
+
+
+class StragglerReport:
+    """Rank 0's record of all; where there is one rank, nothing."""
+
+    def __init__(self, metrics: MetricsLog, warn: Callable[[str], None]) -> None:
+        self._metrics, self._warn = metrics, warn
+        self._looked = time.monotonic()
+        self._named: int | None = None
+
+    def look(self, step: int) -> None:
+        watch = current_watchdog()
+        if watch is None or time.monotonic() - self._looked < EVERY_S:
+            return
+        self._looked = time.monotonic()
+        seconds = watch.seconds()
+        if len(seconds) < watch.count:  # not all have said anything yet
+            return
+        slowest = max(seconds, key=lambda rank: seconds[rank])
+        others = statistics.median(taken for rank, taken in seconds.items() if rank != slowest)
+        behind = seconds[slowest] / max(others, 1e-9)
+        host = watch.host(slowest)
+        values = {"slowest": slowest, "host": host, "seconds": round(seconds[slowest], 6), "others": round(others, 6)}
+        each = {str(rank): round(taken, 6) for rank, taken in seconds.items()}
+        self._metrics.write("ranks", step, {**values, "behind": round(behind, 3), "each": each})
+        if behind >= BEHIND and slowest != self._named:
+            self._warn(
+                f"step {step:,}: rank {slowest} on {host} computes {seconds[slowest]:.3g} s a step, the others "
+                f"{others:.3g}: all wait for it"
+            )
+        self._named = slowest if behind >= BEHIND else None

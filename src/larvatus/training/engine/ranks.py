@@ -1,0 +1,233 @@
+"""Several processes, one result: every rank computes its share of a step, and gradients are added up.
+
+    torchrun --nproc-per-node 2 -m larvatus pretrain bert …
+
+A step's microbatches are dealt out in turn; how gradients are added up is said in `gradients.py`. Losses are divided by
+the counts of the whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however
+it was cut.
+
+What all ranks find out together: that they train the same before the first step, and whose a fault of all is.
+
+    agree(ranks, {**programs(), "seed": 1, "recipe": recipe_table(recipe)})
+    agree(ranks, {"corpus": corpus.fingerprint, "step": 400})
+
+    larvatus: rank 3 on node07 differs from rank 0 on node06: seed: 1 → 2; start all ranks with …            (exit 2)
+
+    raise blamed(fault, ranks, mine=True)      # where all ranks have the fault: rank 3 on node07: step 12: loss nan; …
+
+Ranks that differ would add up gradients of different things, or wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
+
+from larvatus.core.errors import LarvatusError, UsageError
+from larvatus.core.run_identity import changed_fields
+from larvatus.core.version import VERSION
+from larvatus.models.nn.device import choose_device
+from larvatus.training.engine.launch import Launch, launch
+from larvatus.training.engine.rank_activity import busy, guarded_by, waiting
+from larvatus.training.engine.rendezvous import Rendezvous, check_address, join_store, reporting_wait
+from larvatus.training.engine.settings import SILENT_S
+from larvatus.training.engine.watchdog import RankWatchdog
+
+T = TypeVar("T")
+
+RENDEZVOUS_S = 600.0
+"""For all ranks to come: machines of a cluster do not start at once."""
+COLLECTIVE_DAYS = 30
+"""No limit of torch's: the watch knows who is alive, and how long one may build shards while the others wait."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which process this is, of how many."""
+
+    rank: int = 0
+    count: int = 1
+    restarted: bool = False
+    """Whether a launcher started all of them anew, because one was lost."""
+
+    @property
+    def main(self) -> bool:
+        """The process that writes."""
+        return self.rank == 0
+
+    def takes(self, item: int) -> bool:
+        """Whether this rank computes that microbatch."""
+        return item % self.count == self.rank
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """The sum over ranks, in place."""
+        if self.count > 1:
+            with waiting():
+                dist.all_reduce(tensor)
+        return tensor
+
+    def totals(self, numbers: Sequence[int]) -> list[int]:
+        """Sums over ranks of whole numbers that the host knows: no device is asked for anything."""
+        return list(numbers) if self.count == 1 else self.add(torch.tensor(numbers, dtype=torch.int64)).tolist()
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.totals([0])
+
+    def any(self, flag: bool) -> bool:
+        """Whether any rank says so: a signal to one stops all at the same step."""
+        return self.totals([int(flag)])[0] > 0
+
+    def share(self, make: Callable[[], T]) -> T:
+        """Made by the main rank, given to all."""
+        if self.count == 1:
+            return make()
+        with busy("preparing"):
+            box: list[Any] = [make() if self.main else None]
+        with waiting():
+            dist.broadcast_object_list(box)
+        made: T = box[0]
+        return made
+
+    def gather(self, item: T) -> list[T]:
+        """What each rank has, in the order of the ranks, for all."""
+        if self.count == 1:
+            return [item]
+        items: list[Any] = [None] * self.count
+        with waiting():
+            dist.all_gather_object(items, item)
+        return items
+
+    def agree(self, number: int) -> int:
+        """The main rank's number, for all."""
+        return self.totals([number if self.main else 0])[0]
+
+
+def _first_line(fault: Exception) -> str:
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+
+
+@contextmanager
+def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
+    """Join the other processes where a launcher started several; alone otherwise.
+
+    A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `rank_watch.py`.
+    """
+    launched = launch()
+    if launched.count == 1:
+        yield Ranks(restarted=launched.restarts > 0)
+        return
+    check_address(launched)
+    launched.export()
+    cuda = device.startswith("cuda")
+    if cuda:
+        os.environ.setdefault(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"
+        )  # else NCCL aborts before anyone knows who is lost
+        own_gpu = launched.by == "SLURM" and torch.cuda.device_count() == 1  # srun shows a task no other
+        torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
+    store, restarted = _met(launched)
+    apart: Store = store.clone()  # type: ignore[attr-defined]
+    watch = RankWatchdog(
+        apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s, first_here=launched.local == 0
+    )
+    watch.start()
+    with guarded_by(watch):
+        try:
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if cuda else "gloo",
+                store=store,
+                rank=launched.rank,
+                world_size=launched.count,
+                timeout=timedelta(days=COLLECTIVE_DAYS),
+            )
+        except (ValueError, OSError) as fault:
+            raise _not_met(launched, fault) from fault
+        yield Ranks(launched.rank, launched.count, restarted)
+        with waiting():
+            dist.destroy_process_group()  # where anything was raised, the process that ends does: this could hang
+
+
+def _met(launched: Launch) -> Rendezvous:
+    """The store at which all ranks meet; each must come within `RENDEZVOUS_S`."""
+    try:
+        with reporting_wait(launched, RENDEZVOUS_S):
+            store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=RENDEZVOUS_S)))
+            return join_store(store, rank=rank, count=count, restarts=launched.restarts, limit_s=RENDEZVOUS_S)
+    except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
+        raise _not_met(launched, fault) from fault
+
+
+def _not_met(launched: Launch, fault: Exception) -> UsageError:
+    address = f"{launched.address}:{launched.port}"
+    return UsageError(f"the {launched.count} processes did not meet at {address}: {_first_line(fault)}")
+
+
+SHOWN = 4
+"""Of the fields that a rank has otherwise."""
+LONGEST = 80
+"""Characters of a value that are shown."""
+
+
+def versions() -> dict[str, str]:
+    """What runs here: versions, and a checksum of the code itself, which may be edited without a new version."""
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "larvatus": VERSION, "code": _code()}
+
+
+@functools.cache
+def _code() -> str:
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[2]
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def check_ranks_agree(ranks: Ranks, told: Mapping[str, Any]) -> None:
+    """Refuse to go on where any rank says something else than rank 0; what is told is plain data."""
+    if ranks.count == 1:
+        return
+    first = ranks.share(lambda: (platform.node(), dict(told)))
+    differs = [_shown(change.field, change.before, change.now) for change in changed_fields(first[1], dict(told))]
+    answers = ranks.gather((platform.node(), differs))
+    others = [(rank, host, fields) for rank, (host, fields) in enumerate(answers) if fields]
+    if others:
+        rank, host, fields = others[0]
+        more = f"; and {len(fields) - SHOWN} more" if len(fields) > SHOWN else ""
+        besides = f" (and {len(others) - 1} more ranks)" if len(others) > 1 else ""
+        fault = UsageError(
+            f"rank {rank} on {host}{besides} differs from rank 0 on {first[0]}: {'; '.join(fields[:SHOWN])}{more}; "
+            "start all ranks with the same command, text and versions"
+        )
+        fault.of_all = True
+        raise fault
+
+
+def blame_ranks(fault: LarvatusError, ranks: Ranks, *, mine: bool) -> LarvatusError:
+    """A fault that all ranks have at once, with the names of those that say it is theirs; all must call this."""
+    if ranks.count > 1:
+        answers = ranks.gather((platform.node(), mine))
+        guilty = [f"rank {rank} on {host}" for rank, (host, says_so) in enumerate(answers) if says_so]
+        if 0 < len(guilty) < ranks.count:
+            fault.args = (f"{', '.join(guilty[:SHOWN])}{' …' if len(guilty) > SHOWN else ''}: {fault}",)
+        fault.of_all = True
+    return fault
+
+
+def _shown(field: str, before: object, now: object) -> str:
+    values = [value if len(value) <= LONGEST else f"{value[:LONGEST]}…" for value in (repr(before), repr(now))]
+    return f"{field}: {' → '.join(values)}"

@@ -1,0 +1,170 @@
+"""What a run tells: lines, a bar on a terminal, tables, `metrics.jsonl` always, TensorBoard on request.
+
+    reporter = Reporter(console)                       # `Reporter()` says nothing
+    reporter.say("learning the vocabulary …")
+    with reporter.bar(total=1_000, every_s=10) as bar, reporter.metrics(run) as metrics:
+        bar.show(1, "step 1/1,000  loss 9.31", left="3 min left")
+        metrics.write("train", 1, {"loss": 9.31})
+
+The only module below the command line that knows `rich`. Metrics that cannot be written (a full disk, a closed pipe)
+are said once and left behind: training goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from larvatus.core.errors import UsageError, printable
+from larvatus.core.files import append_bytes
+from larvatus.core.tables import Table
+
+
+class Reporter:
+    """Who is told what happens; nobody where no console is given."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(quiet=True) if console is None else console
+
+    @classmethod
+    def on_stream(cls, *, quiet: bool = False, stderr: bool = False) -> Reporter:
+        """One that tells standard output, or standard error."""
+        return cls(Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=quiet))
+
+    @property
+    def on_terminal(self) -> bool:
+        return self._console.is_terminal
+
+    def say(self, line: str) -> None:
+        """A line as it stands."""
+        self._console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+    def warn(self, line: str) -> None:
+        """A line that should be seen."""
+        self._console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+    def show(self, table: Table) -> None:
+        self._console.print(rich_table(table))
+
+    @contextmanager
+    def counter(self, words: str) -> Iterator[Callable[[str], None]]:
+        """A line that changes on a terminal, and goes away; nothing elsewhere."""
+        column = TextColumn("  {task.description}")
+        with Progress(column, console=self._console, transient=True, disable=not self.on_terminal) as progress:
+            task = progress.add_task(words)
+            yield lambda changed: progress.update(task, description=changed)
+
+    def bar(
+        self, *, words: str = "starting", total: int | None = None, every_s: float, done: int = 0, goes: bool = False
+    ) -> ProgressBar:
+        """`every_s`: seconds between two lines where there is no terminal; `goes`: the bar goes away at the end."""
+        columns = (TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+        progress = Progress(*columns, console=self._console, transient=goes)
+        progress.add_task(words, total=total, completed=done, left="")
+        return ProgressBar(self, progress, every_s)
+
+    def metrics(self, run: Path, *, tensorboard: bool = False) -> MetricsLog:
+        return MetricsLog(run, self.warn, tensorboard=tensorboard)
+
+
+class ProgressBar:
+    """How far it is: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, reporter: Reporter, progress: Progress, every_s: float) -> None:
+        self._watcher, self._progress, self._every_s = reporter, progress, every_s
+        self._task = progress.task_ids[0]
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._watcher.on_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._watcher.on_terminal:  # elsewhere it never began, and its end would be an empty line
+            self._progress.stop()
+
+    @property
+    def is_line_due(self) -> bool:
+        return time.monotonic() - self._said >= self._every_s
+
+    def show(self, done: int, words: str, *, left: str = "", total: int | None = None, last: bool = False) -> None:
+        """`last`: a line in any case, where there is no bar."""
+        if self._watcher.on_terminal:
+            self._progress.update(self._task, completed=done, total=total, description=words, left=left)
+        elif last or self.is_line_due:
+            self.say(f"  {words}  {left}".rstrip())
+
+    def say(self, line: str) -> None:
+        """A line besides, after which the next may wait."""
+        self._said = time.monotonic()
+        self._watcher.say(line)
+
+
+class MetricsLog:
+    """Appends one JSON object a line to `metrics.jsonl` (and, when asked, TensorBoard's event files)."""
+
+    def __init__(self, run: Path, warn: Callable[[str], None], *, tensorboard: bool = False) -> None:
+        self._path, self._warn = run / "metrics.jsonl", warn
+        self._down: set[str] = set()
+        self._board: Any = _tensorboard(run) if tensorboard else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._board is not None:
+            self._attempt("TensorBoard's files", self._board.close)
+
+    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        record = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
+        self._attempt("metrics", lambda: self._append(record))
+        if self._board is not None:
+            self._attempt("TensorBoard's files", lambda: self._draw(kind, step, values))
+
+    def _attempt(self, what: str, do: Callable[[], None]) -> None:
+        """What fails is said once and left behind; the other goes on."""
+        if what in self._down:
+            return
+        try:
+            do()
+        except Exception as fault:
+            self._down.add(what)
+            self._warn(f"{what} are no longer written ({printable(str(fault))}); training goes on")
+
+    def _draw(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        append_bytes(self._path, json.dumps(record).encode() + b"\n")
+
+
+def _tensorboard(run: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as fault:
+        raise UsageError("--tensorboard wants the extra: pip install 'larvatus[tensorboard]'") from fault
+    return SummaryWriter(str(run / "tensorboard"))
+
+
+def rich_table(table: Table, *, wrap: bool = False) -> Group:
+    """A table and its notes for a `rich` console; `wrap` lets long cells break on narrow terminals."""
+    shown = RichTable(box=None, pad_edge=False, title=Text(table.title) if table.title else None, title_justify="left")
+    for column in table.heads:
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        shown.add_column(Text(column.name), justify=justify, no_wrap=not wrap, vertical="top" if wrap else "bottom")
+    for row in table.cells:
+        shown.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+    notes = [Text(note) if isinstance(note, str) else Text(note.text, style=note.style) for note in table.notes]
+    return Group(shown, *notes)

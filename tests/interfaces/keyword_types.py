@@ -1,0 +1,214 @@
+"""Generate `larvatus.interfaces.api.keywords`: the keyword types of the public functions, from their settings structs.
+
+    python -m tests.interfaces.keyword_types            # writes the module; a test compares it with what this gives
+
+A public function reads its keywords with `read_settings(settings, A, B, function="…")`; its type `…Keywords` has the
+fields of A and B, less those that are parameters of the function.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from larvatus.core.flags import ASSIGNMENTS, PATH, field_docs
+from larvatus.interfaces import api
+from larvatus.interfaces.api.evaluating import HeldOutSettings
+from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
+from larvatus.interfaces.settings import TextSettings
+from larvatus.tasks.fit.job import TRAINED
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.registry import TASKS
+
+FOLDER = Path(api.__file__).parent
+TARGET = FOLDER / "keywords.py"
+HEADER = '''"""Keyword types of the public functions. Generated from the settings structs: do not edit.
+
+`make keywords` writes this file; tests/interfaces/test_keywords.py compares it with the structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from larvatus.tasks.fit.finetune import Watch
+'''
+Field = tuple[str, str]
+"""Type as source text, and description."""
+DEVICE = ("str", "Where a model is loaded: auto, cpu or cuda.")
+EXTRA: Mapping[str, Mapping[str, Field]] = {
+    "AuditBiasKeywords": {
+        "device": DEVICE,
+        "progress": (
+            "Callable[[str, int, int], None]",
+            "Called with what is scored, how many are done, and the total.",
+        ),
+    },
+    "PromptKeywords": {
+        "resume": ("bool", "With out: resume the run that was begun there."),
+        "overwrite": ("bool", "With out: replace what is there."),
+    },
+    "FinetuneKeywords": {
+        "group": ("str | None", "Column of train whose equal values are held out together; only without dev."),
+        "hold_out": ("bool", "Hold out a tenth of train where there is no dev."),
+        "watch": ("Watch", "Callbacks of the run; they replace the progress on the terminal."),
+    },
+}
+"""Keywords that are not fields of a struct."""
+
+
+def generate() -> str:
+    """The source of the module."""
+    named = {"ColumnKeywords": column_fields()}
+    functions = dict(sorted({**dict(scanned()), **special()}.items()))
+    shared = _shared(functions)
+    for kind in shared:
+        named[_struct_name(kind)] = struct_fields(kind)
+    parts = [HEADER, *(_class(name, ("TypedDict, total=False",), fields) for name, fields in named.items())]
+    for name, (kinds, columns, taken) in functions.items():
+        bases = [kind for kind in kinds if kind in shared and taken.isdisjoint(kind.__struct_fields__)]
+        known = set(taken).union(*(set(struct_fields(kind)) for kind in bases))
+        fields: dict[str, Field] = {}
+        for kind in kinds:
+            if kind not in bases:
+                fields |= {key: field for key, field in struct_fields(kind).items() if key not in known}
+        fields |= EXTRA.get(name, {})
+        names = [*(_struct_name(kind) for kind in bases), *(["ColumnKeywords"] if columns else [])]
+        parts.append(_class(name, (*(names or ["TypedDict"]), "total=False"), fields))
+    parts.append(_class("FinetuneKeywords", ("TypedDict, total=False",), finetune_fields()))
+    return "\n".join(parts)
+
+
+Function = tuple[tuple[type[msgspec.Struct], ...], bool, frozenset[str]]
+"""Structs of a function's keywords, whether it takes columns, and its parameters."""
+
+
+def scanned() -> Iterator[tuple[str, Function]]:
+    """Functions of `interfaces/api` with `**settings: Unpack[…Keywords]` that call `read_settings`."""
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef) or node.args.kwarg is None:
+                continue
+            annotation = ast.unparse(node.args.kwarg.annotation) if node.args.kwarg.annotation else ""
+            calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+            reads = [call for call in calls if call.func.id == "read_settings"]  # type: ignore[attr-defined]
+            if not annotation.startswith("Unpack[") or not reads:
+                continue
+            module = importlib.import_module(f"{api.__name__}.{path.stem}")
+            kinds = tuple(getattr(module, ast.unparse(name)) for name in reads[0].args[1:])
+            columns = any(call.func.id == "split_columns" for call in calls)  # type: ignore[attr-defined]
+            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            yield annotation[7:-1], (kinds, columns, frozenset(each.arg for each in every))
+
+
+def special() -> dict[str, Function]:
+    """`evaluate`, whose keywords depend on what the model is evaluated on."""
+    return {
+        "EvaluateKeywords": ((EvaluationSettings,), True, frozenset()),
+        "EvaluateTextKeywords": ((TextSettings, HeldOutSettings), False, frozenset()),
+    }
+
+
+def _shared(functions: Mapping[str, Function]) -> list[type[msgspec.Struct]]:
+    """Structs that several functions take whole."""
+    kinds = [
+        kind for kinds, _, taken in functions.values() for kind in kinds if taken.isdisjoint(kind.__struct_fields__)
+    ]
+    return [kind for kind in dict.fromkeys(kinds) if kinds.count(kind) > 1]
+
+
+def _struct_name(kind: type) -> str:
+    return kind.__name__.removesuffix("Settings") + "Keywords"
+
+
+def struct_fields(kind: type[msgspec.Struct], *, structs: bool = False) -> dict[str, Field]:
+    """Fields of a struct; those that are structs only where `structs`, as mappings."""
+    hints, words = get_type_hints(kind, include_extras=True), field_docs(kind)
+    spelt = {name: spell(hints[name]) for name in kind.__struct_fields__}
+    return {
+        name: (hint, words.get(name, "")) for name, hint in spelt.items() if structs or hint != "Mapping[str, object]"
+    }
+
+
+def column_fields() -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    for task in TASKS.values():
+        fields = {**struct_fields(task.Reading), **fields}
+    return dict(sorted(fields.items()))
+
+
+def finetune_fields() -> dict[str, Field]:
+    """Training, what is trained, the run, the machine, the options of all tasks, and columns."""
+    trained = {name: field for name, field in struct_fields(TrainedConfig).items() if name in TRAINED}
+    fields = struct_fields(FineTuneConfig) | trained | struct_fields(RunSettings) | struct_fields(TuningMachine)
+    del fields["settings"]
+    fields["seeds"] = ("int | Sequence[int]", fields["seeds"][1])
+    for task in TASKS.values():
+        for name, (hint, words) in struct_fields(task.Options, structs=True).items():
+            older, description = fields.get(name, ("", words))
+            fields[name] = (merged([older, hint]) if older else hint, description or words)
+    return {**fields, **column_fields(), **EXTRA["FinetuneKeywords"]}
+
+
+def merged(hints: Iterable[str]) -> str:
+    """One union of several: ``int | None`` and ``int`` is ``int | None``; words of literals in one."""
+    parts = [part for hint in hints for part in _split(hint)]
+    words = [word for part in parts if part.startswith("Literal[") for word in part[8:-1].split(", ")]
+    literal = [f"Literal[{', '.join(dict.fromkeys(words))}]"] if words else []
+    plain = [part for part in parts if not part.startswith("Literal[") and part != "None"]
+    return " | ".join([*dict.fromkeys([*literal, *plain]), *(["None"] if "None" in parts else [])])
+
+
+def _split(hint: str) -> list[str]:
+    tree = ast.parse(hint, mode="eval").body
+    parts: list[str] = []
+    while isinstance(tree, ast.BinOp):
+        parts.insert(0, ast.unparse(tree.right))
+        tree = tree.left
+    return [part.replace("'", '"') for part in [ast.unparse(tree), *parts]]
+
+
+def spell(hint: Any) -> str:
+    """A field's type as Python callers may pass it."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        marks = hint.__metadata__
+        return "str | Path" if PATH in marks else _ASSIGNED if ASSIGNMENTS in marks else spell(hint.__origin__)
+    if origin in (Union, types.UnionType):
+        return merged([spell(part) for part in get_args(hint) if part is not msgspec.UnsetType])
+    if origin is Literal:
+        return f"Literal[{', '.join(_quoted(word) for word in get_args(hint))}]"
+    if origin in (tuple, list) or getattr(origin, "__name__", "") == "Sequence":
+        return f"Sequence[{spell(get_args(hint)[0])}]"
+    if getattr(origin, "__name__", "") in ("dict", "Mapping"):
+        return f"Mapping[{', '.join(map(spell, get_args(hint)))}]"
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return "Mapping[str, object]"
+    return {Path: "str | Path", type(None): "None"}.get(hint) or hint.__name__
+
+
+_ASSIGNED = "Sequence[str] | Mapping[str, bool | int | float | str]"
+
+
+def _quoted(word: object) -> str:
+    return f'"{word}"' if isinstance(word, str) else repr(word)
+
+
+def _class(name: str, bases: Sequence[str], fields: Mapping[str, Field]) -> str:
+    lines = ["", f"class {name}({', '.join(bases)}):"]
+    for field, (hint, _) in fields.items():
+        lines.append(f"    {field}: {hint}")
+    return "\n".join([*lines, *([] if fields else ["    pass"]), ""])
+
+
+if __name__ == "__main__":
+    TARGET.write_text(generate(), encoding="utf-8")
