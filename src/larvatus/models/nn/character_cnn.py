@@ -15,8 +15,8 @@ Where words stand in a flat batch of characters: what an encoder of words needs 
     layout.forward          # in which order an LSTM that reads to the right takes the words: [W]
 
 Words are read off the token ids (`data/text/vocabularies/characters.py`). Nothing is padded: the words of all
-sequences are sorted by their place in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
-sequence wants them; the same from the end for the LSTM that reads to the left.
+sequences are sorted by their place in the sentence, first words of all sentences, then second words, …, longest
+sentence first, as a packed sequence wants them; the same from the end for the LSTM that reads to the left.
 N tokens, W words, U different words, S symbols of these, B sequences, T words of the longest sequence.
 """
 
