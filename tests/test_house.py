@@ -37,7 +37,7 @@ REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 ALLOWED: dict[str, dict[str, str]] = {
     "functions_of_many_parameters": {
-        "interfaces/cli/tasks/finetune.py:finetune": "the command that is generated for each task",
+        "interfaces/cli/commands/finetune.py:finetune": "the command that is generated for each task",
         "tasks/estimators/text_classifier.py:__init__": "scikit-learn clones estimators by their plain parameters",
         "tasks/estimators/word_tagger.py:__init__": "scikit-learn clones estimators by their plain parameters",
     },

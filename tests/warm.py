@@ -207,7 +207,7 @@ def _load(preload: str) -> None:
     for name in (*LIBRARIES, *(OF_TESTS if preload == "tests" else ())):
         import_module(name)
     if preload == "larvatus":
-        from larvatus.interfaces.cli.commands import COMMANDS
+        from larvatus.interfaces.cli.command_list import COMMANDS
 
         for command in COMMANDS.values():
             import_module(command.place.partition(":")[0])

@@ -5,7 +5,7 @@ Light on purpose: streams are put in order, and Ctrl-C and faults are answered, 
 
 import os
 
-from larvatus.interfaces.cli.last_resort import last_resort, stopping_at_once
+from larvatus.interfaces.cli.crash_report import last_resort, stopping_at_once
 from larvatus.interfaces.cli.streams import take_over
 
 

@@ -121,7 +121,7 @@ def _warm_up() -> None:
     from importlib import import_module
     from io import StringIO
 
-    from larvatus.interfaces.cli.commands import COMMANDS
+    from larvatus.interfaces.cli.command_list import COMMANDS
     from larvatus.interfaces.cli.main import run
 
     for command in COMMANDS.values():

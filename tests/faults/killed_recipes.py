@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from larvatus.interfaces.cli.commands import pretrain  # noqa: F401 - takes seconds, which no fork shall need
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.cli.train import pretrain  # noqa: F401 - takes seconds, which no fork shall need
 from larvatus.training.engine import step as engine_step
 from tests.faults.begun import prose
 

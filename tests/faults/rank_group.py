@@ -32,7 +32,7 @@ from larvatus.training.engine.step import MicrobatchLoss, Update
 from larvatus.training.pretraining.loop import Pretraining
 from tests.patience import WATCHDOG_S
 
-for name in ("larvatus.interfaces.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
+for name in ("larvatus.interfaces.cli.commands.pretrain", "torch._dynamo", "typer._adapters"):
     with suppress(ImportError):
         import_module(name)  # what each rank would take seconds for
 

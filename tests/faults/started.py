@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.__main__ import main
-from larvatus.interfaces.cli.commands import COMMANDS
+from larvatus.interfaces.cli.command_list import COMMANDS
 from tests.patience import WATCHDOG_S
 
 for command in COMMANDS.values():

@@ -163,7 +163,7 @@ def test_77_every_number_on_the_command_line_has_a_range() -> None:
         info = typing.get_args(hint)[1]
         limits = getattr(info.callback, "limits", None)
         assert isinstance(limits, Range), (
-            f"{command}: {name} is declared without `ranged(…)` of interfaces/cli/numbers.py"
+            f"{command}: {name} is declared without `ranged(…)` of interfaces/cli/from_struct.py"
         )
         assert limits.whole == ("int" in str(typing.get_args(hint)[0])), f"{command}: {name}"
 

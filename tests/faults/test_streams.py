@@ -104,7 +104,7 @@ needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="no /dev/full 
 
 LIGHT = """
 import sys
-from larvatus.interfaces.cli.last_resort import last_resort
+from larvatus.interfaces.cli.crash_report import last_resort
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout, take_over
 take_over()
 with last_resort():

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.cli.cloze.fill import fill
+from larvatus.interfaces.cli.commands.fill import fill
 from larvatus.models.objectives import NextSentenceConfig
 
 Make = Callable[..., Any]

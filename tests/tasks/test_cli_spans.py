@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import larvatus as lv
+from larvatus.interfaces.cli.commands.predict import shown
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.cli.tasks.predict import shown
 from larvatus.models.heads import SpansConfig
 from larvatus.tasks.results import Coverage, Entity, Spanned
 from tests import made_up as made

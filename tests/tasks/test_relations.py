@@ -22,7 +22,7 @@ from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces.cli.tasks.predict import shown
+from larvatus.interfaces.cli.commands.predict import shown
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.relations import RelationsConfig

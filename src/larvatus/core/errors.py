@@ -10,7 +10,7 @@
         └── RankLost     exit 75   another process of the run died or hangs; `--resume` goes on from the last checkpoint
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
-What is none of these is unforeseen: one line, a report file and exit 70 (`interfaces/cli/last_resort.py`).
+What is none of these is unforeseen: one line, a report file and exit 70 (`interfaces/cli/crash_report.py`).
 """
 
 from __future__ import annotations

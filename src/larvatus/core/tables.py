@@ -30,6 +30,8 @@ class Column(NamedTuple):
     name: str
     right: bool = True
     """Align to the right, as numbers are."""
+    whole: bool = False
+    """Never break its cells, on a narrow terminal either."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from larvatus.core.signals import Stopped
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.interfaces.cli.optional_address import with_address
+from larvatus.interfaces.cli.main import with_address
 from tests.data.bulk.conftest import prose
 
 
@@ -46,7 +46,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ) -> None:
-    monkeypatch.setattr("larvatus.interfaces.cli.cloze.score.LINES_AT_ONCE", 100)
+    monkeypatch.setattr("larvatus.interfaces.cli.commands.score.LINES_AT_ONCE", 100)
     model = [classifier] if command == "predict" else ["--model", tiny_directory]
     given = [command, *model, "--file", rows, "--resume", "--out"]
     assert larvatus(*given, tmp_path / "whole.jsonl")[0] == 0

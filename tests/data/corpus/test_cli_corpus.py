@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from larvatus.core.errors import DataError
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces.cli.text.corpus import app
+from larvatus.interfaces.cli.commands.corpus import app
 
 
 def typed(*words: object) -> Result:

@@ -6,8 +6,8 @@ import pytest
 
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
+from larvatus.interfaces.cli.commands import compare
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.cli.train import comparing
 from larvatus.models.recipes import recipe_table
 from tests.evaluation.conftest import BERT, SMALL
 
@@ -55,7 +55,7 @@ def test_a_comparison_prints_json_for_programs_and_draws_a_plot(larvatus, given,
 
 
 def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch):
-    monkeypatch.setattr(comparing, "can_draw", lambda: False)
+    monkeypatch.setattr(compare, "can_draw", lambda: False)
     code, out, _ = larvatus(
         "compare", "modern", *settings("model.global_every=1", "model.local_attention=0"), *given, "--steps", 1
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.interfaces.cli.train.demo_english import _f1, _marks, marked
+from larvatus.interfaces.cli.commands.demo import _f1, _marks, marked
 from larvatus.training.engine.throughput import Deadline
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +57,7 @@ def test_the_tour_wants_nothing_that_a_plain_installation_lacks():
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({hidden!r}))\n"
         "import larvatus as lv\n"
-        "from larvatus.interfaces.cli.train.demo_english import tour\n"
+        "from larvatus.interfaces.cli.commands.demo import tour\n"
         "tour(lv.load(device='cpu'), print)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from larvatus.interfaces.cli.commands import COMMANDS
+from larvatus.interfaces.cli.command_list import COMMANDS
 from larvatus.interfaces.cli.main import app
 
 LARGE = ("torch", "numpy", "pyarrow", "tokenizers", "msgspec")

@@ -3,7 +3,7 @@
 import pytest
 
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.cli.quiet import is_quiet
+from larvatus.interfaces.cli.progress import is_quiet
 from tests.conftest import SMALL
 
 SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"

@@ -129,7 +129,7 @@ def test_score_reads_columns_and_writes_by_the_ending(
 def test_a_killed_run_to_csv_resumes_to_the_same_file(
     call: Call, model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from larvatus.interfaces.cli.cloze import score as command
+    from larvatus.interfaces.cli.commands import score as command
 
     whole, out = tmp_path / "whole.csv", tmp_path / "scores.csv"
     monkeypatch.setattr(command, "LINES_AT_ONCE", 1)
@@ -263,7 +263,7 @@ def test_evaluate_reads_held_out_text_by_the_same_option(
     call: Call, model: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--text names a column of labelled examples there, and one of held-out text."""
-    from larvatus.interfaces.cli.tasks import evaluate
+    from larvatus.interfaces.cli.commands import evaluate
 
     asked: list[str | None] = []
 

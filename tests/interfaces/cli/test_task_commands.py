@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size
 from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFiles, as_file_options
+from larvatus.interfaces.cli.commands.finetune import command_of, with_settings
 from larvatus.interfaces.cli.from_struct import AnyOf, from_structs
-from larvatus.interfaces.cli.tasks.finetune import command_of
-from larvatus.interfaces.cli.tasks.set_options import with_settings
 from larvatus.tasks.registry import TASKS, reading_of
 from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.tag.task import Tag

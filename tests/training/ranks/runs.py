@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from larvatus.core.signals import Stop
 from larvatus.data.corpus.block_maker import BlockMaker
-from larvatus.interfaces.api.tasks import RunRequest, prepare_finetuning
+from larvatus.interfaces.api.finetuning import RunRequest, prepare_finetuning
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
 from larvatus.tasks.fit.job import job_of as finetuning_job

@@ -19,7 +19,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
-from larvatus.interfaces.api.tasks import finetune
+from larvatus.interfaces.api.finetuning import finetune
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.parallel import should_shard
 from larvatus.training.engine.ranks import Ranks

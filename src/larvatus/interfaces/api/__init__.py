@@ -11,28 +11,23 @@
 """
 
 from larvatus.inference.model.onnx_export import export_onnx
-from larvatus.interfaces.api.attention import head_importance
 from larvatus.interfaces.api.auditing_bias import audit_bias
 from larvatus.interfaces.api.benchmarking import bench
 from larvatus.interfaces.api.cards import card
-from larvatus.interfaces.api.checking import check_data
 from larvatus.interfaces.api.comparing import ablate, compare
+from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
 from larvatus.interfaces.api.evaluating import evaluate
-from larvatus.interfaces.api.hygiene import check_corpus, contamination
-from larvatus.interfaces.api.isotropy import fit_standardiser, measure_isotropy
+from larvatus.interfaces.api.finetuning import check_data, finetune
+from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
 from larvatus.interfaces.api.leaks import audit_leaks, split_members
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.api.pretraining import convert, pretrain
 from larvatus.interfaces.api.prompting import prompt
-from larvatus.interfaces.api.senses import build_senses
 from larvatus.interfaces.api.serving import serve_models
-from larvatus.interfaces.api.similar import build_index
 from larvatus.interfaces.api.suite import evaluate_suite
-from larvatus.interfaces.api.tasks import finetune
-from larvatus.interfaces.api.text import build_corpus, train_tokenizer
 from larvatus.interfaces.api.toxicity import audit_toxicity
 from larvatus.interfaces.api.transferring import transfer
-from larvatus.interfaces.api.vectors import embed_files
+from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
 from larvatus.interfaces.api.verifying import verify_card
 
 __all__ = [

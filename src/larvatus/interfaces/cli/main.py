@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -16,11 +18,9 @@ from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageW
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
 from larvatus.data.text.columns import column_notes_to
-from larvatus.interfaces.cli.commands import COMMANDS
-from larvatus.interfaces.cli.last_resort import STOPPED, complain, known, stopping_at_once
-from larvatus.interfaces.cli.lazy import Lazy
-from larvatus.interfaces.cli.optional_address import with_address
-from larvatus.interfaces.cli.quiet import hush, is_quiet
+from larvatus.interfaces.cli.command_list import COMMANDS, Lazy
+from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
+from larvatus.interfaces.cli.progress import is_quiet, set_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -66,7 +66,9 @@ def _version(asked: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
-    quiet: bool = typer.Option(False, "--quiet", callback=hush, help="Show results and errors alone, no progress."),
+    quiet: bool = typer.Option(
+        False, "--quiet", callback=set_quiet, help="Show results and errors alone, no progress."
+    ),
 ) -> None:
     pass
 
@@ -167,3 +169,23 @@ def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
 def saves(path: str, given: Mapping[str, Any]) -> bool:
     """Whether a command, with these arguments, leaves something behind."""
     return path in ALWAYS_SAVING or any(given.get(name) is not None for name in SAVING)
+
+
+OPTION = "--ray"
+ADDRESS = re.compile(r"auto|local|(?:ray://)?[^/\s]+:\d+")
+
+
+def with_address(words: Sequence[str]) -> list[str]:
+    """The words with an address after every ``--ray``: ``auto`` where what follows is none.
+
+    >>> with_address(["embed", "--ray", "texts/"])
+    ['embed', '--ray', 'auto', 'texts/']
+    """
+    options = list(takewhile(lambda word: word != "--", words))
+    written: list[str] = []
+    for number, word in enumerate(words):
+        written.append(word)
+        follows = words[number + 1] if number + 1 < len(words) else ""
+        if word == OPTION and number < len(options) and not ADDRESS.fullmatch(follows):
+            written.append("auto")
+    return written

@@ -15,6 +15,7 @@ from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding
+from larvatus.inference.model.loading import Running
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED
@@ -129,3 +130,6 @@ def text_of(
         if not is_language(code):
             raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
     return [*(paths or ()), *named], codes[0] if codes else "en"
+
+
+Machine = Annotated[Running, Panel()]

@@ -160,10 +160,13 @@ def _tensorboard(run: Path) -> Any:
 
 def rich_table(table: Table, *, wrap: bool = False) -> Group:
     """A table and its notes for a `rich` console; `wrap` lets long cells break on narrow terminals."""
-    shown = RichTable(box=None, pad_edge=False, title=Text(table.title) if table.title else None, title_justify="left")
+    title, named = Text(table.title) if table.title else None, any(column.name for column in table.heads)
+    shown = RichTable(box=None, pad_edge=False, title=title, title_justify="left", show_header=named)
     for column in table.heads:
         justify: Literal["left", "right"] = "right" if column.right else "left"
-        shown.add_column(Text(column.name), justify=justify, no_wrap=not wrap, vertical="top" if wrap else "bottom")
+        shown.add_column(
+            Text(column.name), justify=justify, no_wrap=column.whole or not wrap, vertical="top" if wrap else "bottom"
+        )
     for row in table.cells:
         shown.add_row(*(Text(cell.text, style=cell.style) for cell in row))
     notes = [Text(note) if isinstance(note, str) else Text(note.text, style=note.style) for note in table.notes]

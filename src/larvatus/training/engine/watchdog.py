@@ -36,7 +36,7 @@ STUCK_FACTOR = 10
 """Times the limit of silence, after which a step in which no rank gets on is given up."""
 FIRST = "the first step"
 CRASH_EXIT_CODE = 70
-"""Exit code of what is no fault of a user (`interfaces/cli/last_resort.py`)."""
+"""Exit code of what is no fault of a user (`interfaces/cli/crash_report.py`)."""
 SMOOTHING = 0.9
 """Of the mean seconds of a step: how much of it stays with each new one."""
 RESUME_HINT = (

@@ -1,0 +1,229 @@
+"""Fine-tune, as one call, on files or on what is in memory.
+
+tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
+print(tagger)                                            # its scores on held-out examples
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.core import notebook
+from larvatus.core.errors import UsageError
+from larvatus.core.tables import render_text
+from larvatus.data.labelled.check import check
+from larvatus.data.labelled.in_memory import Examples, are_files
+from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.report import Report
+from larvatus.data.labelled.texts import path_strings
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
+from larvatus.tasks.fit.curve import read_shares
+from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.fit.job import job_of
+from larvatus.tasks.fit.progress import Show
+from larvatus.tasks.fit.run import Order, doubts, run
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.summary import result_parts
+from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.registry import TaskName, reading_of, task_named
+from larvatus.training.engine.launch import launch
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.settings import Runtime
+
+if TYPE_CHECKING:
+    from larvatus.interfaces.api.keywords import ColumnKeywords, FinetuneKeywords
+
+
+def finetune(
+    task: TaskName,
+    model: str | Path | Model | None = None,
+    *,
+    train: Examples,
+    dev: Examples | None = None,
+    out: str | Path | None = None,
+    errors: Errors = "refuse",
+    quiet: bool = False,
+    **settings: Unpack[FinetuneKeywords],
+) -> FineTunedModel:
+    """Fine-tune a model to `classify` texts, `tag` words, find nested `spans`, `answer` questions, `choose`, `prompt`.
+
+    Args:
+        task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
+        model: A model directory, a hub name, or a model that is loaded. None: the English model that comes with
+            Larvatus, where it is installed.
+        train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
+            of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
+            `larvatus.data.labelled` has read.
+        dev: The same, held out; without it a tenth of the examples is held out at random.
+        out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
+        errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
+            all in one error, `skip` leaves them out and reports how many.
+        quiet: Show no progress, and not how the examples were read.
+        **settings: Those of `larvatus finetune`: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, seeds=3`, …;
+            `resume=True` continues a run in `out` that was stopped, `overwrite=True` replaces what is there; `group`
+            names a column of `train` whose equal values are held out together; columns of files may be named, as in
+            `text="review", label="stars"`.
+
+    Returns:
+        The fine-tuned model. Printed, it is the table of its scores on held-out examples, which are `.scores`.
+
+    Example:
+        >>> examples = [("good fine good", "pos"), ("bad poor bad", "neg")] * 20
+        >>> model = finetune("classify", directory, train=examples, epochs=1, device="cpu", quiet=True)
+        >>> model("good fine").label in ("pos", "neg")
+        True
+        >>> model.metric, sorted(model.scores)[0]
+        ('accuracy', 'accuracy')
+    """
+    task_named(task)
+    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    followed = "watch" in settings  # by the caller, who shows and keeps what happens
+    request, others = _split_request({"device": str(loaded.device), **settings}, errors)
+    job = job_of(task, others)
+    order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
+    reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
+    with Show(reporter, None if out is None else Path(out)) as show:
+        for part in (order.train, order.dev):
+            if part is not None:
+                show.say(part.describe())
+        job = job if followed else dataclasses.replace(job, watch=show.watch)
+        if out is not None:
+            tuned = run(order, job, show.point)
+            return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
+        for line in doubts(order.train, order.dev):
+            job.watch.say(line)
+        tuned = order.finetune(order.train, job)
+        return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """How labelled files are read, and how a run treats its directory."""
+
+    columns: Mapping[str, Any]
+    """Columns of the files by name; None: guessed."""
+    errors: Errors | None = None
+    group: str | None = None
+    curve: str | None = None
+    resume: bool = False
+    overwrite: bool = False
+
+
+def _split_request(keywords: Mapping[str, object], errors: Errors) -> tuple[RunRequest, dict[str, object]]:
+    """The request, and the keywords of the job."""
+    columns, others = split_columns(keywords)
+    names = {"group", "curve", "resume", "overwrite"} & others.keys()
+    given: dict[str, Any] = {name: others.pop(name) for name in names}
+    return RunRequest(columns=columns, errors=errors, **given), others
+
+
+def job_from(
+    options: Struct, training: FineTuneConfig, chosen: RunSettings, machine: TuningMachine, *, hold_out: bool
+) -> Job:
+    """The job of `larvatus finetune`, from the structs of its options."""
+    trained = TrainedConfig.read(chosen.trained, layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
+    return Job(
+        config=msgspec.structs.replace(training, trained=trained),
+        options=options,
+        runtime=Runtime.here(compile=False, **msgspec.structs.asdict(machine)),
+        seeds=tuple(range(chosen.seed, chosen.seed + chosen.seeds)),
+        metric=chosen.metric,
+        strict=chosen.strict,
+        hold_out=hold_out,
+    )
+
+
+def prepare_finetuning(
+    task: TaskName,
+    model: str | Path | Bundle,
+    request: RunRequest,
+    *,
+    train: Examples,
+    dev: Examples | None,
+    out: Path,
+) -> Order:
+    """Read the examples of a fine-tuning run, which `larvatus.tasks.fit.run.run` carries out."""
+    if request.group is not None and dev is not None:
+        raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
+    reading, errors = reading_of(task, request.columns), request.errors
+    shares = () if request.curve is None else tuple(share for share in read_shares(request.curve) if share < 1)
+    bundle = model if isinstance(model, Bundle) else load_bundle(model)
+    examples = read_examples(task, train, reading, group=request.group, errors=errors)
+    return Order(
+        task=task,
+        bundle=bundle,
+        name=str(bundle.path if isinstance(model, Bundle) else model),
+        train=examples,
+        dev=None if dev is None else read_examples(task, dev, reading, kind=examples.kind, errors=errors),
+        out=out,
+        resume=request.resume,
+        overwrite=request.overwrite,
+        curve=shares,
+        how={"columns": dict(request.columns), "by": request.group},
+    )
+
+
+class FineTunedModel(Model):
+    """A fine-tuned model; printed, it is the table of its scores on held-out examples."""
+
+    scores: Mapping[str, float]
+    """Metrics on held-out examples; empty where none were held out."""
+    metric: str
+    """Metric that selected the weights; empty where none were held out."""
+
+    @classmethod
+    def of(cls, model: Model, tuned: Tuned) -> FineTunedModel:
+        """A loaded model with the result of its training; of the data nothing is kept."""
+        made = cls(model.bundle, model.device, number=model.number, origin=model.origin)
+        made.scores = dict(tuned.scores.values) if tuned.scores is not None else {}
+        made.metric = tuned.metric
+        held_out = f", scored on {len(tuned.dev):,}" if tuned.dev is not None else ""
+        made._read = f"fine-tuned on {len(tuned.train):,} examples{held_out}"
+        made._table = render_text(result_parts(tuned))
+        return made
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [repr(self), self._read, self._table]))
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{value:.4f}") for name, value in self.scores.items()]
+        return notebook.table(("metric", "held out"), rows, title=repr(self), note=self._read)
+
+    _read: str
+    _table: str
+
+
+def check_data(
+    train: Examples, dev: Examples | None = None, *, task: str | None = None, **columns: Unpack[ColumnKeywords]
+) -> Report:
+    """Find what would stop a training or spoil it: rows without text or label, duplicates, leaks, illegal tags.
+
+    Args:
+        train: Labelled examples, in any of the ways that `finetune` takes them.
+        dev: Held-out examples, to find leaks.
+        task: Read as `finetune` of this task reads. None: as files look; `classify` for what is in memory.
+        **columns: Columns by name, as in `text="body", label="topic"`.
+
+    Returns:
+        The report: `.errors`, which would stop training, `.warnings`, `.balance` of labels; printed, it is text.
+
+    Example:
+        >>> report = check_data([("good fine", "pos"), ("bad", "neg"), ("poor", None), ("good fine", "pos")])
+        >>> [(finding.name, finding.count) for finding in report.errors]
+        [('no label', 1)]
+    """
+    name = task or (task_of_file(path_strings(cast(Any, train))[0]) if are_files(train) else "classify")
+    reading, problems = reading_of(name, columns), Problems()
+    examples = read_with_problems(name, train, reading, problems)
+    held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)
+    return check(examples, held_out, problems=problems)

@@ -1,1 +1,0 @@
-"""`larvatus audit`: bias, leaks and toxicity of a model, one file for each."""

@@ -1,1 +1,0 @@
-"""Commands that fill blanks and score texts."""

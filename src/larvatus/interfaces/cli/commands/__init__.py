@@ -1,0 +1,1 @@
+"""The commands, a module for each; `cli/command_list.py` lists them."""

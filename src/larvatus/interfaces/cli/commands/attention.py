@@ -1,0 +1,272 @@
+"""`larvatus attention`: what the heads of a model look at, in a sentence or over a corpus, and which ones it needs.
+
+larvatus attention "The cat sat on the mat." --model DIR --out attention.html --png head.png --layer 3 --head 1
+larvatus attention --corpus TEXT --model DIR
+larvatus attention importance --corpus TEXT --model DIR --prune 1:2,3:1 --out DIR2
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs, require_matplotlib, write_output
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Column, Table
+from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.inference.interpret.attention import TextAttention, check_head
+from larvatus.inference.interpret.attention_page import attention_page
+from larvatus.inference.interpret.attention_picture import draw_head, draw_heads
+from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, read_passages, text_statistics
+from larvatus.inference.interpret.importance import Head, Importance
+from larvatus.inference.interpret.prune import read_heads
+from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
+from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
+from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped, report_skipped_counts
+from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.settings import TextSettings
+
+
+class _ShowByDefault(typer.core.TyperGroup):
+    """`attention "a text"` is `attention show "a text"`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowByDefault,
+    no_args_is_help=True,
+    help='What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
+)
+
+
+PAGES = (".html", ".htm")
+
+
+class HeadSettings(Settings):
+    """What is looked at, and where it is drawn."""
+
+    corpus: tuple[str, ...] = ()
+    """Text for the table of heads; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """A page to explore, such as heads.html; or the table of heads: .jsonl, .csv, .tsv, .parquet."""
+    png: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Heat map of --layer and --head, or of all heads."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    layer: Annotated[int, LAYER] | None = None
+    """Counted from 1."""
+    head: Annotated[int, HEAD] | None = None
+    """Counted from 1."""
+    limit: Count = 1_000
+    """Passages of the corpus."""
+    length: Annotated[int, PASSAGE] = 128
+    """Tokens of a passage, at most."""
+
+
+FilesAlone = Annotated[TextSettings, Panel(READING, without=("language", "sentences", "language_field", "licence"))]
+OneLanguage = Annotated[TextSettings, Panel(READING, without=("language", "language_field", "licence"))]
+
+
+@app.command("show")
+@from_structs
+def show(
+    model: ModelName,
+    chosen: Annotated[HeadSettings, Panel()],
+    reading: FilesAlone,
+    sentence: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Entropy, distance and targets of every head, with its type (Clark et al. 2019); pages and pictures of a text."""
+    corpus, out, png, layer, head = chosen.corpus, chosen.out, chosen.png, chosen.layer, chosen.head
+    if (sentence is None) == (not corpus):
+        raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
+    page = out is not None and out.suffix.lower() in PAGES
+    if corpus and (page or png or layer is not None or head is not None):
+        raise UsageError(
+            "a page, --png, --layer and --head show one text, not a corpus; give a text, or leave them out "
+            "(--out heads.csv takes the table of heads)"
+        )
+    if (layer is None) != (head is None):
+        raise UsageError("--layer and --head go together; give both, or none for all heads")
+    if png:
+        require_matplotlib()
+    check_outputs(out, png, overwrite=chosen.overwrite, inputs=[model])
+    check_row_file(out, also=PAGES)
+    loaded = load(model, device=device)
+    encoder = loaded.encoder
+    if layer is not None and head is not None:
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
+    if sentence is not None:
+        attention = loaded.attention(sentence)
+        _write(attention, out, png, layer, head)
+        _show_text(attention, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
+        return
+    length = min(chosen.length, encoder.reach)
+    rows, counts = _over_corpus(loaded, corpus, reading.reading(), limit=chosen.limit, length=length)
+    if out is not None:
+        _write_heads(out, rows)
+        return
+    if as_json:
+        print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
+        return
+    said = f"{counts['passages']:,} passages, {counts['tokens']:,} tokens read"
+    _print_heads(rows, said)
+
+
+def _over_corpus(
+    loaded: Model, corpus: Sequence[str], reading: ReadOptions, *, limit: int, length: int
+) -> tuple[list[HeadStatistics], dict[str, int]]:
+    skipped = Skipped()
+    documents = read_documents(list(corpus), options=reading, skipped=skipped)
+    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
+    report_skipped(skipped)
+    with ProgressReporter("passages") as progress:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done, len(passages))
+
+        rows = head_statistics(loaded.encoder, passages, advance)
+    return rows, {"passages": len(passages), "tokens": sum(len(passage.ids) for passage in passages)}
+
+
+def _write(attention: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
+    if out and out.suffix.lower() in PAGES:
+        write_output(out, attention_page(attention, layer=layer or 1, head=head or 1))
+    elif out:
+        _write_heads(out, _chosen(text_statistics(attention), layer, head))
+    if png and layer is not None and head is not None:
+        draw_head(attention, png, layer=layer, head=head)
+    elif png:
+        draw_heads(attention, png)
+
+
+def _write_heads(out: Path, rows: Sequence[HeadStatistics]) -> None:
+    """A row for each head."""
+    with row_file(out) as write:
+        for row in rows:
+            write(row.to_dict(), [row.to_dict()])
+
+
+def _chosen(rows: Sequence[HeadStatistics], layer: int | None, head: int | None) -> Sequence[HeadStatistics]:
+    return rows if layer is None else [row for row in rows if (row.layer, row.head) == (layer, head)]
+
+
+def _show_text(
+    attention: TextAttention, layer: int | None, head: int | None, written: Sequence[str], *, as_json: bool
+) -> None:
+    rows = text_statistics(attention)
+    if as_json:
+        result: dict[str, Any] = {
+            "text": attention.text,
+            "tokens": list(attention.tokens),
+            "heads": [row.to_dict() for row in rows],
+        }
+        if layer is not None and head is not None:
+            result["weights"] = {"layer": layer, "head": head, "rows": attention.head(layer, head).tolist()}
+        print(json.dumps(result, ensure_ascii=False, indent=1))
+        return
+    _print_heads(_chosen(rows, layer, head), f"{len(attention.tokens):,} tokens")
+    if written:
+        print(f"wrote {', '.join(written)}")
+
+
+_NAMES = {
+    "uniform": "of",
+    "distance": "dist.",
+    "previous": "prev.",
+    "cls": "[CLS]",
+    "separator": "[SEP]",
+    "punctuation": "punct.",
+}
+_SHARES = ("self", "previous", "next", "cls", "separator", "punctuation")
+
+
+def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
+    print(title)
+    numbers, cells = ("entropy", "uniform", "distance"), []
+    for row in rows:
+        fields = row.to_dict()
+        shares = [f"{fields[name]:.1%}" for name in _SHARES]
+        cells.append([f"{row.layer}-{row.head}", row.type, *(f"{fields[name]:.2f}" for name in numbers), *shares])
+    columns = [Column(_NAMES.get(name, name), whole=True) for name in (*numbers, *_SHARES)]
+    show_part(Console(highlight=False), Table(("head", "type", *columns), cells, left=2))
+
+
+@app.command("importance")
+@from_structs
+def importance(
+    model: ModelName,
+    corpus: Annotated[list[str], typer.Option(help="Held-out text, or a built corpus; repeatable.")],
+    chosen: Annotated[ImportanceSettings, Panel()],
+    reading: OneLanguage,
+    prune: Annotated[
+        str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """How much the loss on held-out text (masked-lm, or next token) grows with a head masked (Michel et al. 2019)."""
+    skipped = Skipped()
+    with ProgressReporter("passes over the text") as progress:
+        try:
+            result = run_head_importance(
+                model,
+                corpus,
+                chosen,
+                reading,
+                pruning=Pruning(prune, out, overwrite),
+                device=device,
+                progress=progress,
+                skipped=skipped,
+            )
+        finally:
+            report_skipped_counts(skipped.bad)
+    _show_importance(result, read_heads(prune) if prune is not None else [], out, as_json=as_json)
+
+
+def _show_importance(result: Importance, heads: Sequence[Head], out: Path | None, *, as_json: bool) -> None:
+    pruned = result.pruned
+    if as_json:
+        record = msgspec.to_builtins(result)
+        for row in record["rows"]:
+            row["error"] = row["error"] if row["error"] == row["error"] else None
+        if out is not None:
+            record["pruned"] = {"heads": [f"{a}:{b}" for a, b in heads], "loss": pruned, "path": str(out)}
+        print(json.dumps(record, indent=1))
+        return
+    name, which = ("masked loss", "hidden") if result.objective == "masked-lm" else ("next-token loss", "predicted")
+    print(f"{name} {result.loss:.4f} on {result.hidden:,} {which} of {result.tokens:,} tokens; with a head masked:")
+    rows = [
+        (f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
+        for row in sorted(result.rows, key=lambda row: -row.change)
+    ]
+    show_part(Console(highlight=False), Table(("head", "loss", "change", "±"), rows))
+    if out is not None:
+        names = ", ".join(f"{layer}-{head}" for layer, head in heads)
+        print(f"without {names} together: {name} {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")
+        print(f"saved {out}: their columns of the output projection are zero, shapes stay")

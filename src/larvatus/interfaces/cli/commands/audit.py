@@ -1,0 +1,217 @@
+"""`larvatus audit bias --model DIR --pairs crows_pairs.csv`: what a model associates with groups of people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
+from larvatus.data.labelled.file_options import TextFiles
+from larvatus.data.text.readers import Skipped
+from larvatus.evaluation.audit.bias.report import as_json
+from larvatus.evaluation.audit.leaks.report import LIMITS as LEAK_LIMITS
+from larvatus.evaluation.audit.toxicity.measure import LIMITS as TOXICITY_LIMITS
+from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
+from larvatus.interfaces.api.leaks import (
+    IN,
+    OUT,
+    LeakInputs,
+    LeakSettings,
+    SplitSettings,
+    run_leak_audit,
+    run_member_split,
+)
+from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
+from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.tables import show_report, show_tables, wide_console
+
+SETS = "Sets"
+Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
+"""Of --test."""
+
+
+class BiasSets(Settings):
+    """What a model is held against: one or more of these."""
+
+    pairs: Annotated[str | None, Flag(metavar="FILE")] = None
+    """CSV as of CrowS-Pairs: sent_more, sent_less, stereo_antistereo, bias_type."""
+    stereoset: Annotated[str | None, Flag(metavar="FILE")] = None
+    """JSON as of StereoSet: data.intrasentence, data.intersentence."""
+    winobias: Annotated[str | None, Flag(metavar="DIR")] = None
+    """Directory with WinoBias's pro_stereotyped_type1.txt.dev and its companions."""
+    templates: Annotated[str | None, Flag(metavar="FILE")] = None
+    """TOML: sentences with [GROUP] and [MASK], groups, attributes."""
+    associations: Annotated[str | None, Flag(metavar="FILE")] = None
+    """TOML: tests with two targets and two attributes, sentences with [WORD]."""
+    test: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled examples for a fine-tuned classifier, whose group words are swapped; repeatable."""
+    swaps: Annotated[str | None, Flag(metavar="FILE")] = None
+    """With --test: two words a line, he,she,gender; default: English words of gender."""
+
+
+@from_structs
+def bias(
+    model: ModelName,
+    machine: Machine,
+    sets: Annotated[BiasSets, Panel(SETS)],
+    chosen: Annotated[BiasSettings, Panel()],
+    columns: Columns,
+    encoding: Encoding = None,  # holds while the command runs
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """What a model associates with groups of people: preferences, blanks, vectors, decisions, with 95% intervals.
+
+    Every figure comes by category, and with what the set does not measure. Nothing here shows that a model is fair.
+    """
+    sources = (sets.pairs, sets.stereoset, sets.winobias, sets.templates, sets.associations, sets.test)
+    given = {name: source for name, source in zip(PARTS, sources, strict=True) if source}
+    loaded = machine.load(model)
+    with ProgressReporter("sentences") as count:
+        report = run_bias_audit(
+            loaded,
+            given,
+            sets.swaps,
+            columns,
+            chosen,
+            progress=lambda what, done, total: count.show(f"{done:,} of {total:,} {what}"),
+        )
+    if json:
+        print(as_json(report.to_dict()), end="")
+        return
+    out = wide_console()
+    show_report(out, report.shown())
+    if chosen.out is not None:
+        out.print(f"\nwritten: {chosen.out}", markup=False, soft_wrap=True)
+
+
+class LeakSources(Settings):
+    """What is held against the model."""
+
+    canaries: Annotated[Path | None, Flag(metavar="DIR")] = None
+    """The corpus that was built with --canaries, or its canaries.json."""
+    members: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """Text that the model was trained on; repeatable."""
+    held_out: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """Text of the same source that it was not trained on; repeatable."""
+    reference: Annotated[str | None, Flag(metavar="MODEL")] = None
+    """A model that was trained on neither, for the likelihood ratio."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """The report as JSON."""
+
+
+@from_structs
+def leaks(
+    model: ModelName,
+    machine: Machine,
+    sources: Annotated[LeakSources, Panel()],
+    chosen: Annotated[LeakSettings, Panel("How leaks are looked for")],
+    reading: Reading,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """What a model gives away: canaries, membership of documents, names and numbers, text it writes verbatim."""
+    if not (sources.canaries or sources.members or sources.held_out):
+        raise UsageError("nothing to audit; give --canaries DIR, or --members PATH and --held-out PATH")
+    check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.members, *sources.held_out])
+    loaded = machine.load(model)
+    with ProgressReporter("texts") as bar:
+        inputs = LeakInputs(
+            canaries=sources.canaries,
+            members=sources.members or None,
+            held_out=sources.held_out or None,
+            reference=None if sources.reference is None else machine.load(sources.reference),
+            out=sources.out,
+            overwrite=overwrite,
+        )
+        report = run_leak_audit(
+            loaded, inputs, chosen, reading, progress=lambda what, done: bar.show(f"{done:,} {what}")
+        )
+    if as_json:
+        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        return
+    show_tables(report.shown(), (*report.notes, LEAK_LIMITS))
+    if sources.out is not None:
+        hint(f"saved {sources.out}")
+
+
+@from_structs
+def split(
+    paths: Annotated[list[str], typer.Argument(help="Files, directories, globs, or - for stdin.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help=f"A directory for {IN} and {OUT}.")],
+    chosen: Annotated[SplitSettings, Panel()],
+    reading: Reading,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Split documents at random into those to train on and those to hold out, to audit membership with later."""
+    skipped = Skipped()
+    counts = run_member_split(paths, out, chosen, reading, overwrite=overwrite, skipped=skipped)
+    report_skipped(skipped)
+    if as_json:
+        print(json.dumps(counts, indent=2))
+        return
+    print(" · ".join(f"{out / name}: {count:,} documents" for name, count in counts.items()))
+    hint(f"next: larvatus pretrain … --corpus {out / IN}, then larvatus audit leaks … --members {out / IN} ")
+
+
+class ToxicitySources(Settings):
+    """What is asked, and of which models."""
+
+    prompts: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default. gpt and t5 need no [MASK]."""
+    beside: Annotated[str | None, Flag(metavar="MODEL")] = None
+    """Another model, such as one that went on from the first with filtered text."""
+    corpus: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """With --beside: held-out text, to see what the other model has lost; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """The report as JSON, with the words of every prompt."""
+
+
+@from_structs
+def toxicity(
+    model: ModelName,
+    machine: Machine,
+    sources: Annotated[ToxicitySources, Panel()],
+    chosen: Annotated[ToxicitySettings, Panel("How prompts are filled and judged", first=("words", "judge", "label"))],
+    reading: Reading,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """What a model puts into blanks or writes after prompts, judged by a list of words or a classifier, by group."""
+    check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.corpus])
+    loaded = machine.load(model)
+    with ProgressReporter("prompts") as count:
+        inputs = ToxicityInputs(
+            prompts=sources.prompts,
+            beside=None if sources.beside is None else machine.load(sources.beside),
+            corpus=sources.corpus or None,
+            out=sources.out,
+            overwrite=overwrite,
+        )
+        report = run_toxicity_audit(loaded, inputs, chosen, reading, progress=count)
+    if as_json:
+        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        return
+    show_tables(report.shown(), (TOXICITY_LIMITS,))
+    if sources.out is not None:
+        hint(f"saved {sources.out}")
+
+
+app = typer.Typer(help="What a model learnt that it should not show: bias, leaks, toxicity.", no_args_is_help=True)
+app.command("bias")(bias)
+app.command("leaks")(leaks)
+app.command("split")(split)
+app.command("toxicity")(toxicity)

@@ -1,0 +1,134 @@
+"""`larvatus card DIR`: the model card, rendered from claims, added to, or worked out again.
+
+larvatus card runs/law
+larvatus evaluate runs/ner --data test.conll --json > test.json; larvatus card runs/ner --add test.json
+larvatus card runs/ner --verify --data held_out/
+larvatus card runs/law --watts 310 --intensity 28
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from larvatus.core.errors import ArtefactError, UsageError, printable
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Range, check_ranges
+from larvatus.core.tables import Column, Table
+from larvatus.interfaces.api.cards import ModelCard, card
+from larvatus.interfaces.api.verifying import GOOD, Verdict, Verification, verify_card
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.tables import show_part, wide_console
+from larvatus.models.bundle.energy import INTENSITY, WATTS
+from larvatus.models.bundle.figures import format_claim
+
+ENERGY = "Estimate of energy"
+WIDE = 160  # where there is no terminal whose width must be kept
+
+
+class CardAsked(Struct, frozen=True, kw_only=True):
+    """What becomes of the card."""
+
+    model: Annotated[str, Flag(argument=True, metavar="DIR")]
+    """A model directory that Larvatus wrote, or english, the packaged model."""
+    add: Annotated[tuple[Path, ...], Flag(metavar="RESULT")] = ()
+    """JSON that a command wrote (evaluate --json, audit … --json): its figures are taken over; repeatable."""
+    verify: bool = False
+    """Work out every figure again that can be; write nothing. What differs is shown, and the exit code is 5."""
+    data: Annotated[tuple[Path, ...], Flag(metavar="PATH")] = ()
+    """With --verify: where the data of figures are, besides DIR and here; repeatable."""
+    device: str = "cpu"
+    """With --verify: cpu, cuda or auto."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+
+
+class EnergyAsked(Struct, frozen=True, kw_only=True):
+    """What is known better than the table of hardware knows it."""
+
+    watts: Annotated[float, WATTS] | None = None
+    """Of one device that trained."""
+    intensity: Annotated[float, INTENSITY] | None = None
+    """Grams of CO₂ equivalent of a kWh where it was trained; default: the world's mean, 475."""
+    overhead: Annotated[float, Range(1, 100)] | None = None
+    """kWh of the data centre for a kWh of the devices (PUE); default: 1."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "--")
+
+
+@from_structs
+def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAsked, Panel(ENERGY)]) -> None:
+    """Render README.md from the claims in larvatus.json, add figures, or work all of them out again (--verify).
+
+    Text of yours before and after the figures is kept. Nothing that a card names is run but Larvatus's own measuring.
+    """
+    energy = {name: getattr(known, name) for name in known.__struct_fields__}
+    if asked.verify:
+        if asked.add or any(value is not None for value in energy.values()):
+            raise UsageError("--verify writes nothing; leave out --add, --watts, --intensity and --overhead")
+        _verify(asked)
+        return
+    if asked.data:
+        raise UsageError("--data goes with --verify: it says where the data of figures are")
+    done = card(asked.model, add=asked.add, **energy)
+    if asked.as_json:
+        print(json.dumps(done.to_dict(), ensure_ascii=False))
+    else:
+        _show(done)
+
+
+def _show(done: ModelCard) -> None:
+    console, rows = wide_console(), []
+    for claim in done.claims:
+        interval = "" if claim.low is None or claim.high is None else f"{claim.low:.4f} to {claim.high:.4f}"
+        data = ", ".join(f"{data.name} ({data.sha256[:8]}…)" for data in claim.data)
+        cells = (claim.label, format_claim(claim), interval, data, claim.command)
+        rows.append(tuple(map(printable, cells)))
+    columns = ("figure", Column("value"), "95% interval", "measured on", "command")
+    show_part(console, Table(columns, rows, left=len(columns)))
+    written = "written" if done.changed else "unchanged"
+    console.print(f"{done.directory / 'README.md'}: {len(done.claims)} claims, {written}", markup=False, soft_wrap=True)
+
+
+def _verify(asked: CardAsked) -> None:
+    checked = verify_card(asked.model, data=asked.data, device=asked.device)
+    if asked.as_json:
+        print(json.dumps(checked.to_dict(), ensure_ascii=False))
+    else:
+        _show_outcomes(checked)
+    if not checked.ok:
+        wrong = len(checked.faults) + len([each for each in checked.outcomes if each.verdict not in GOOD])
+        raise ArtefactError(f"{asked.model}: {wrong} of its figures cannot be confirmed")
+
+
+def _show_outcomes(checked: Verification) -> None:
+    for outcome in checked.of("same"):
+        typer.echo(f"  {printable(outcome.line)}")
+    wanted: dict[str, list[str]] = {}
+    for outcome in checked.of("missing data"):
+        wanted.setdefault(outcome.why, []).append(outcome.claim.label)
+    for why, figures in wanted.items():
+        typer.echo(printable(f"? not verified: {why}: {', '.join(figures)}"))
+    for fault in checked.faults:
+        typer.echo(f"! {printable(fault)}")
+    for outcome in checked.outcomes:
+        if outcome.verdict not in GOOD:
+            typer.echo(f"! {printable(outcome.line)}")
+    if not checked.outcomes:
+        typer.echo(f"{checked.directory} claims nothing yet; larvatus card {checked.directory} begins its claims")
+        return
+    counts = {name: len(checked.of(*verdicts)) for name, verdicts in COUNTED.items()}
+    typer.echo(f"{checked.directory}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+COUNTED: dict[str, tuple[Verdict, ...]] = {
+    "verified": ("same",),
+    "recorded (training is not run again)": ("recorded",),
+    "not verified for want of data": ("missing data",),
+    "wrong": ("differs", "changed data", "other weights", "unsigned", "failed"),
+}

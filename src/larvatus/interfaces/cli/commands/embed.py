@@ -1,0 +1,70 @@
+"""`larvatus embed FILES… --model DIR --out vectors.parquet`: contextual vectors of a corpus, in a file."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from larvatus.core.outputs import check_outputs
+from larvatus.core.signals import resumable
+from larvatus.inference.vectors.bulk.bulk import BulkSummary
+from larvatus.inference.vectors.bulk.parts import Stand
+from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.options import Bulk, Json, Machine, ModelName, Reading
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
+
+OF_VECTORS = "Which vectors"
+
+
+@from_structs
+def embed(
+    paths: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, directories, globs, or - for stdin.")],
+    model: ModelName,
+    machine: Machine,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="vectors.parquet, .arrow, .safetensors or .npy.")],
+    chosen: Annotated[EmbedSettings, Panel(OF_VECTORS, first=("unit", "layers", "pool", "resume"))],
+    reading: Reading,
+    bulk: Bulk,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
+    check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
+    loaded = machine.load(model)
+    with ProgressReporter(chosen.unit) as bar, resumable(lambda: _way_on(out)):
+        progress = partial(_show_progress, bar)
+        summary = run_embedding(loaded, paths, chosen, reading, bulk, out=out, progress=progress)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
+    else:
+        print(_sentence(summary, chosen.unit))
+
+
+def _way_on(out: Path) -> str:
+    """How a run that was stopped goes on."""
+    kept = out.with_name(out.name + ".parts").exists()
+    return f"the same command {'with --resume goes on from what was written' if kept else 'starts it again'}"
+
+
+def _show_progress(bar: ProgressReporter, stand: Stand) -> None:
+    bar.continue_from(stand.tokens)  # neither the interrupted run nor the first block is in the rate
+    bar.show(f"{_counted(stand)} · {bar.rate(stand.tokens):,.0f} tokens/s")
+
+
+def _counted(stand: Stand) -> str:
+    return f"{stand.documents:,} documents · {stand.units:,} vectors · {stand.tokens:,} tokens"
+
+
+def _sentence(summary: BulkSummary, unit: str) -> str:
+    stand = summary.stand
+    more = f" in {stand.windows:,} windows" if stand.windows > stand.pieces else ""
+    more += f" · {stand.missing:,} {unit}s have none (the vocabulary deletes them)" if stand.missing else ""
+    more += f" · {summary.resumed:,} stood before the interruption" if summary.resumed else ""
+    more += "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
+    return f"{summary.path}: {_counted(stand)} read to the end{more} · {summary.size} numbers a {unit}"

@@ -1,0 +1,310 @@
+"""`larvatus evaluate`: how well a model predicts hidden tokens of held-out text, in all or language by language; or,
+where it was fine-tuned, how well it does its task, alone or against another model.
+
+larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
+larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
+larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
+larvatus evaluate runs/glue/* --glue glue/
+larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.tabular import Row
+from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.labelled.glue import PUBLISHED, glue_task
+from larvatus.data.labelled.problems import Errors
+from larvatus.data.labelled.squad import write_predictions
+from larvatus.data.text.streams import labelled_encoding
+from larvatus.inference.model.loading import Running
+from larvatus.interfaces.api.evaluating import (
+    TaskScores,
+    named_after,
+    read_for,
+    score_examples,
+    score_glue,
+    score_text,
+)
+from larvatus.interfaces.api.task_settings import EvaluationSettings
+from larvatus.interfaces.api.transferring import score_languages
+from larvatus.interfaces.cli.commands.data import Columns
+from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
+from larvatus.interfaces.cli.commands.evaluate_suite import OfSuite, measure_suite
+from larvatus.interfaces.cli.commands.evaluate_tables import (
+    show_comparison,
+    show_evaluation,
+    show_glue,
+    show_text,
+    show_transfer,
+)
+from larvatus.interfaces.cli.from_struct import TOKENS, Panel, from_structs
+from larvatus.interfaces.cli.options import READING, Machine, MixedText
+from larvatus.interfaces.cli.progress import report_skipped_counts
+from larvatus.interfaces.cli.tables import wide_console
+from larvatus.interfaces.settings import TextSettings
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.tasks.evaluation.confusion_picture import draw_confusion
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.registry import is_tuned, task_of
+from larvatus.tasks.scoring import head_of
+
+TASK = "A fine-tuned model"
+LANGUAGES = "Other languages"
+
+
+class Evaluated(Struct, frozen=True, kw_only=True):
+    """What is evaluated, and where results go."""
+
+    models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
+    """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
+    data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled examples, for a fine-tuned model; repeatable. With --suite, the folder of its files."""
+    against: Annotated[str | None, Flag(metavar="DIR")] = None
+    """Another model to compare with."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+    tasks: Annotated[tuple[str, ...], Flag("--task", metavar="NAME", panel=TASK)] = ()
+    """Task of GLUE, one for each DIR; default: as DIR is named."""
+    glue: Annotated[Path | None, Flag(metavar="DIR", panel=TASK)] = None
+    """Directory of GLUE's files."""
+    plot: Annotated[Path | None, Flag(metavar="PNG", panel=TASK)] = None
+    """Draw the confusion matrix."""
+    predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
+    """Answers to questions by id, for official scorers."""
+    errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
+    """Rows of --data that cannot be used, without text or label: refuse names them all, skip leaves them out."""
+    overwrite: Annotated[bool, Flag(panel=TASK)] = False
+    """Replace files that exist; never those that are read."""
+    transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
+    """Labelled examples in several languages, one table over all: dev-de.tsv, de/test.conll, de=FILE; repeatable."""
+    source: Annotated[str | None, Flag(metavar="xx", panel=LANGUAGES)] = None
+    """With --transfer: the language that the model learnt the task in; default: as its training files are named."""
+    metric: Annotated[str | None, Flag(metavar="NAME", panel=LANGUAGES)] = None
+    """With --transfer: what the table is of; default: the task's first, of entities their F1."""
+
+    @property
+    def of_task(self) -> bool:
+        """Whether a task is to be evaluated at all."""
+        return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
+
+    @property
+    def beyond_data(self) -> bool:
+        """Whether anything of tasks or languages is asked for besides --data."""
+        of_task = self.tasks or self.glue or self.against or self.plot or self.predictions
+        return bool(of_task or self.transfer or self.source or self.metric)
+
+
+class HowMuch(Struct, frozen=True, kw_only=True):
+    """Of held-out text."""
+
+    by: Literal["language"] | None = None
+    """language: a row for each."""
+    tokens: Annotated[int, TOKENS] = 1_048_576
+    """Read no more, in all; of each language as much."""
+
+
+@from_structs
+def evaluate(
+    asked: Annotated[Evaluated, Panel()],
+    machine: Machine,
+    text: MixedText,
+    shown: Annotated[HowMuch, Panel("Held-out text")],
+    chosen: Annotated[EvaluationSettings, Panel(TASK)],
+    columns: Columns,
+    reading: Annotated[TextSettings, Panel(READING, without=("language", "licence", "text"))],
+    of_suite: Annotated[OfSuite, Panel(SUITE, first=("suite",))],
+) -> None:
+    """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
+
+    Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
+    entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
+    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite).
+    """
+    if of_suite.suite is not None:
+        if asked.beyond_data or text.corpus or text.languages or shown.by or columns:
+            raise UsageError("--suite stands alone; leave out --corpus, --against, --glue, --transfer, --plot, columns")
+        measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
+        return
+    of_suite.refuse_alone()
+    read: list[str | Path] = [*asked.models, *asked.data, *asked.transfer, *text.corpus]
+    check_outputs(of_suite.out, overwrite=asked.overwrite, inputs=read)
+    check_row_file(of_suite.out)
+    if asked.transfer:
+        if asked.of_task or text.corpus or text.languages or shown.by:
+            raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
+        with labelled_encoding(reading.encoding):
+            _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
+        return
+    if asked.source or asked.metric:
+        raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
+    if asked.of_task:
+        if text.corpus or text.languages or shown.by:
+            raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
+        with labelled_encoding(reading.encoding):
+            _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
+        return
+    if len(asked.models) > 1:
+        raise UsageError("held-out text is read by one model at a time; name one directory")
+    (model,) = asked.models
+    bundle = machine.bundle(model)
+    if not (text.corpus or text.languages) and is_tuned(bundle):
+        raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
+    if columns.keys() - {"text"} or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
+        flags = "columns, --truncate, --repair, --strict and --length"
+        raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
+    given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
+    scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
+    rows = scores.rows(each=shown.by == "language")
+    report_skipped_counts(scores.skipped)
+    _write_scores(of_suite.out, [(row, [row]) for row in rows])
+    if asked.as_json:
+        plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
+        print(json.dumps(plain, ensure_ascii=False, indent=2))
+    else:
+        show_text(str(model), rows, generator=bundle.network.generator is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTask:
+    """What is to be evaluated on labelled examples, and how."""
+
+    asked: Evaluated
+    machine: Running
+    chosen: EvaluationSettings
+    columns: Mapping[str, Any]
+    out: Path | None = None
+    """File of the scores."""
+
+    def scores(self) -> list[TaskScores]:
+        asked, options = self.asked, self.chosen.options(str(self.machine.place()))
+        against = None if asked.against is None else load_bundle(asked.against)
+        if asked.data:
+            bundle = self.machine.bundle(asked.models[0])
+            self.check_model(bundle)
+            examples = read_for(bundle, asked.data, self.columns, errors=asked.errors)
+            return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
+        tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
+        scores: list[TaskScores] = []
+        for model, task in zip(asked.models, tasks, strict=True):
+            bundle = self.machine.bundle(model)
+            self.check_model(bundle)
+            scores += score_glue(bundle, task, str(asked.glue), options, against=against)
+        return scores
+
+    def check_model(self, bundle: Bundle) -> None:
+        """What cannot go with a model is refused before anything is scored."""
+        task, head, asked = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.asked
+        if asked.predictions is not None and not task.answers_by_id:
+            raise UsageError(
+                f"{bundle.path} does not answer questions; --predictions is for models that do (larvatus predict)"
+            )
+        if asked.plot is not None and not task.tells_classes_apart(head.config):
+            raise UsageError(
+                f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot out"
+            )
+
+    def check(self) -> None:
+        asked = self.asked
+        if asked.data and (asked.tasks or asked.glue):
+            raise UsageError("give one of the two: --data FILE, or --task NAME with --glue DIR")
+        if not asked.data and asked.glue is None:
+            wanted = "--glue DIR, which holds GLUE's files" if asked.tasks else "labelled data: --data FILE"
+            raise UsageError(f"a task is evaluated on {wanted}")
+        if asked.glue is not None and self.columns:
+            raise UsageError("the columns of GLUE's files are known; leave them out, or name a file: --data FILE")
+        if asked.tasks and len(asked.tasks) != len(asked.models):
+            raise UsageError(
+                f"{len(asked.models)} directories but {len(asked.tasks)} tasks; "
+                "give --task once for each, in their order"
+            )
+        if asked.predictions is not None and not asked.data:
+            raise UsageError("--predictions are answers to questions; give them with --data FILE")
+        if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
+            raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
+        if asked.plot is not None:
+            if asked.plot.suffix != ".png":
+                raise UsageError(f"--plot {asked.plot} must end in .png")
+            require_matplotlib()
+        read: list[str | Path] = [*asked.models, *asked.data]
+        read += [path for path in (asked.against, asked.glue) if path is not None]
+        check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
+
+
+def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
+    """Scores to a file: in full as JSONL and Parquet, a row for each metric as CSV and TSV."""
+    if out is None:
+        return
+    with row_file(out) as write:
+        for record, rows in results:
+            write(record, rows)
+
+
+def _over_languages(work: OnTask) -> None:
+    """One table. Where the shell has expanded a pattern after --transfer, its other files stand among the models."""
+    asked, (model, *more) = work.asked, work.asked.models
+    table = score_languages(
+        work.machine.bundle(model),
+        [*asked.transfer, *map(str, more)],
+        work.columns,
+        work.chosen.options(str(work.machine.place())),
+        source=asked.source,
+        metric=asked.metric,
+    )
+    _write_scores(work.out, [(table.to_dict(), table.to_dicts())])
+    show_transfer(table, as_json=asked.as_json)
+
+
+def _on_task(work: OnTask) -> None:
+    """Check, evaluate, print."""
+    work.check()
+    asked, scores = work.asked, work.scores()
+    drawn = _draw(asked.plot, scores[0].evaluation)
+    _write_scores(work.out, [(each.to_dict(), each.to_dicts()) for each in scores])
+    if asked.predictions is not None and (answers := scores[0].evaluation.predictions) is not None:
+        write_predictions(asked.predictions, answers)
+    if asked.as_json:
+        records = [each.to_dict() for each in scores]
+        if work.machine.on_cpu:  # in other numbers than the weights': no figures for their card
+            records = [{name: value for name, value in record.items() if name != "claims"} for record in records]
+        plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
+        print(json.dumps(plain, ensure_ascii=False, allow_nan=False))
+        return
+    _show(scores, glue=not asked.data, written={"picture": drawn, "predictions": asked.predictions})
+
+
+def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
+    out = wide_console()
+    for each in scores:
+        show_evaluation(out, each.evaluation)
+        if each.mix is not None:
+            out.print(str(each.mix))
+        if each.comparison is not None:
+            show_comparison(out, each.comparison)
+        out.print()
+    if glue:
+        show_glue(out, [(each.name, each.task, each.evaluation) for each in scores if each.task is not None])
+    for what, path in written.items():
+        if path is not None:
+            out.print(f"{what}: {path}", markup=False, soft_wrap=True)
+
+
+def _draw(plot: Path | None, evaluation: Evaluation) -> Path | None:
+    if plot is None or evaluation.confusions is None:
+        return None
+    name, best = next((name, metric.value) for name, metric in evaluation.metrics.items())
+    title = f"{Path(evaluation.model).name} · {Path(evaluation.data.source).name} · {name} {best:.3f}"
+    draw_confusion(*evaluation.confusions, plot, title=title)
+    return plot

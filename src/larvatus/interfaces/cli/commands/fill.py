@@ -1,0 +1,131 @@
+"""`larvatus fill "The [MASK] of the river was wide." --model DIR`: the words a model puts into blanks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Cell, Column, Table
+from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.text.readers import expand_patterns, read_single_texts
+from larvatus.inference.cloze.blanks import mark_of
+from larvatus.inference.cloze.results import Fill, Fills, JointFill
+from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
+from larvatus.interfaces.cli.options import Machine, ModelName
+from larvatus.interfaces.cli.tables import show_part
+
+AROUND = 60  # characters before and after a blank
+
+
+class FillFiles(Settings):
+    """Texts in files, and where results go."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Texts with blanks, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write results here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def check(self, texts: Sequence[str], model: str) -> None:
+        """Refuse what cannot work before a model is loaded."""
+        if not (texts or self.file):
+            raise UsageError("nothing to fill; give texts with [MASK] at each blank, - for standard input, or --file")
+        if texts.count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if self.text is not None and not self.file:
+            raise UsageError("--text names a column of --file; leave it out")
+        check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
+        check_row_file(self.out)
+
+
+@from_structs
+def fill(
+    model: ModelName,
+    machine: Machine,
+    chosen: Annotated[FillFiles, Panel()],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
+    ] = None,
+    top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
+    joint: Annotated[
+        bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
+    ] = True,
+    beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
+    words_only: Annotated[
+        bool,
+        typer.Option("--words-only/--subwords", help="Offer whole words, or all tokens; probabilities are the same."),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+) -> None:
+    """Fill the blanks of texts: the likeliest words, with their probabilities."""
+    chosen.check(texts or [], model)
+    loaded = machine.load(model)
+    lines = chain.from_iterable(_lines() if text == "-" else [text] for text in texts or ())
+    rows = (text for name in expand_patterns(chosen.file) for _, text in read_single_texts(name, chosen.text))
+    with row_file(chosen.out) if chosen.out is not None else nullcontext() as write:
+        for line in chain(lines, rows):
+            fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
+            if write is not None:
+                write(fills.to_dict(), fills.to_dicts())
+            elif as_json:
+                print(json.dumps(fills.to_dict(), ensure_ascii=False))
+            else:
+                _show(fills, mark_of(line, loaded.tokenizer), Console(soft_wrap=True, highlight=False))
+
+
+def _lines() -> Iterator[str]:
+    """Lines of standard input that are not blank."""
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8").strip()
+        except UnicodeDecodeError as fault:
+            raise DataError(f"standard input, line {number}: not UTF-8") from fault
+        if line:
+            yield line
+
+
+def _show(fills: Fills, mask: str, console: Console) -> None:
+    if fills.partial:
+        console.print(Text(f"note: {fills.partial}"))
+    blank = max(0, fills.text.find(mask))
+    if fills.best:
+        show_part(console, _table(fills.best, blank))
+        return
+    for number, candidates in enumerate(fills.marginals, start=1):
+        console.print(Text(f"blank {number} of {len(fills.marginals)}"))
+        show_part(console, _table(candidates, blank))
+
+
+def _table(fills: Sequence[Fill | JointFill], blank: int) -> Table:
+    """Candidates with their texts; of a long text only the part around `blank`, the place of the first blank."""
+    rows = []
+    for fill in fills:
+        token = fill.token if isinstance(fill, Fill) else " … ".join(fill.tokens)
+        rows.append((_percent(fill.probability), Cell(token, "bold"), Cell(_excerpt(fill.text, blank), "dim")))
+    return Table((Column(""), Column("", right=False), Column("", right=False)), rows)
+
+
+def _excerpt(text: str, place: int) -> str:
+    start, end = max(0, place - AROUND), place + AROUND
+    return ("… " if start else "") + text[start:end].strip() + (" …" if end < len(text) else "")
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.1%}" if probability >= 0.001 else f"{probability:.1e}"

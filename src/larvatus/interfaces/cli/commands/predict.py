@@ -1,0 +1,381 @@
+"""`larvatus predict DIR "A text."`: classes, tags, spans or answers of a fine-tuned model, for texts, files and pipes.
+
+larvatus predict runs/nested "She works for United Airlines Holding."
+larvatus predict runs/qa "Where is Mt. Sanitas?" --pair "Mt. Sanitas is in Sunshine Canyon."
+larvatus predict runs/qa --file dev-v2.0.json --out predictions.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from larvatus.core.errors import UsageError
+from larvatus.core.files import saying_what_is_full
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_directory, check_outputs
+from larvatus.core.signals import resumable
+from larvatus.core.tabular import Row
+from larvatus.data.bulk.lines import LineJob
+from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
+from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
+from larvatus.data.corpus.sources import fingerprint
+from larvatus.data.labelled.columns import Columns
+from larvatus.data.labelled.glue import (
+    FILES,
+    GlueTestSet,
+    check_labels,
+    glue_test_set,
+    prediction,
+    read_test_rows,
+    write_submission,
+)
+from larvatus.data.labelled.records import QuestionPlace
+from larvatus.data.labelled.squad import unique_id, write_predictions
+from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.text.readers import expand_patterns
+from larvatus.interfaces.api.task_settings import PredictSettings
+from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
+from larvatus.interfaces.cli.progress import ProgressReporter
+from larvatus.tasks.bulk import Answering, write_answers
+from larvatus.tasks.inputs import PlainTexts
+from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
+from larvatus.tasks.registry import TASKS, AnyTask
+from larvatus.tasks.results import Prediction, best
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is predicted, and where it goes."""
+
+    model: Annotated[str, Flag(argument=True, metavar="DIR")]
+    """A fine-tuned model."""
+    texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="[TEXT]...")] = ()
+    """Texts; - is standard input."""
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    resume: bool = False
+    """Keep what is done beside --out while it is not whole, and go on with a run that was interrupted."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+    glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
+    """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
+    rte, wnli or ax, with its unlabelled test set as --file."""
+    text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
+    """Column of the text, by name or number."""
+    pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
+    """Column of the second text."""
+    format: Annotated[TextFormat | None, Flag(panel=EXAMPLES)] = None
+    """Of the files; default: by their names."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(text=self.text, pair=self.pair_column)
+
+    @property
+    def names(self) -> list[str]:
+        """Of files."""
+        return [*(text for text in self.texts if text == "-"), *self.file]
+
+    def check(self) -> None:
+        if not (self.texts or self.file):
+            raise UsageError("nothing to predict; give texts, - for standard input, or --file")
+        if [*self.texts, *self.file].count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if not self.names and (self.columns != Columns() or self.format is not None):
+            raise UsageError("--text, --pair-column and --format are for files; leave them out")
+        if self.pair_column is not None and self.text is None:
+            raise UsageError("--pair-column goes with --text, the column of the first text")
+        if self.resume and (self.out is None or not self.file or self.texts):
+            raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+        if self.test is not None:
+            self._check_submission(self.test)
+            return
+        check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
+        check_row_file(self.out, also=(".json",))
+
+    @property
+    def test(self) -> GlueTestSet | None:
+        """Test set of GLUE that a file for the server is written of."""
+        return None if self.glue_submission is None else glue_test_set(self.glue_submission)
+
+    def _check_submission(self, test: GlueTestSet) -> None:
+        if self.texts or len(self.file) != 1 or self.out is None:
+            raise UsageError("--glue-submission wants one test set and a folder: --file test.tsv --out FOLDER")
+        if self.resume or self.as_json or self.format is not None:
+            raise UsageError("--glue-submission writes a file of a known format; leave --resume, --json, --format out")
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"{self.out} is a file, and --glue-submission writes {test.file} into a folder; name one")
+        check_directory(self.out, (test.file,), overwrite=self.overwrite, inputs=[self.model, *self.file])
+
+
+INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
+
+
+@from_structs
+def predict(
+    wanted: Annotated[Wanted, Panel()],
+    machine: Machine,
+    beside: Annotated[Mapping[str, Any], AnyOf(INPUTS)],
+    chosen: Annotated[PredictSettings, Panel()],
+    bulk: Bulk,
+    encoding: Encoding = None,  # holds while the command runs
+) -> None:
+    """Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, and
+    how much of each text was read."""
+    wanted.check()
+    check_outputs(bulk.errors, overwrite=True, inputs=[wanted.model, *wanted.file])
+    for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
+        if beside and beside.keys() <= set(kind.__struct_fields__):
+            _inputs(kind, beside, wanted)
+    loaded = machine.load(wanted.model)
+    predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
+    task, labels = predictor.task, predictor.head.config.labels
+    _refuse_foreign(task, wanted, beside, chosen)
+    if wanted.test is not None and wanted.out is not None:
+        if bulk.errors is not None:
+            raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
+        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        (file,) = wanted.file
+        write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
+        return
+    inputs = _inputs(task.Inputs, beside, wanted)
+    examples = chain(
+        (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
+        chain.from_iterable(
+            task.read_plain(name, wanted.columns, wanted.format, _say) for name in expand_patterns(wanted.names)
+        ),
+    )
+    begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
+    by_id = wanted.out is not None and wanted.out.suffix == ".json"
+    if by_id and not task.answers_by_id:
+        raise UsageError(
+            f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
+            "end it in .jsonl, .csv, .tsv or .parquet"
+        )
+    answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+    with errors_to(bulk.errors):
+        if wanted.out is not None and wanted.resume:
+            totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)
+        else:
+            totals = Totals()
+            with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+                for answer in _noting(answering(blocks(examples))):
+                    totals.add(answer.found)
+                    write(answer)
+                    if bar is not None:
+                        bar(totals.texts)
+    _summary(totals, time.monotonic() - begun, wanted.out)
+
+
+def _noting(answered: Iterator[PredictedBlock]) -> Iterator[Predicted]:
+    """All answers; examples that failed in their block are noted."""
+    for block in answered:
+        yield from block.answers
+        for line in block.faults:
+            set_aside(line)
+
+
+def _resumable(
+    wanted: Wanted,
+    chosen: PredictSettings,
+    answering: Answering,
+    examples: Iterator[Any],
+    *,
+    top: int | None,
+    by_id: bool,
+) -> Totals:
+    """Answers to a file that can be gone on with after a kill."""
+    inputs = fingerprint(wanted.file)
+    if by_id or inputs is None:
+        raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
+    settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [wanted.text, wanted.pair_column]}
+    settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": collecting()}
+    assert wanted.out is not None
+    job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
+    with ProgressReporter("texts") as bar, resumable("the same command goes on from what was written"):
+
+        def lines(answer: Predicted) -> list[str]:
+            return json_lines(job.format, *as_rows(answer, top))
+
+        return write_answers(job, answering, blocks(examples), lines, bar)
+
+
+def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
+    texts = [text for text in wanted.texts if text != "-"]
+    return kind(**beside).inputs(texts, files=bool(wanted.names))
+
+
+def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], chosen: PredictSettings) -> None:
+    """What is given with the texts of other tasks, or shown of their results."""
+    foreign = [name for kind in INPUTS for name in kind.__struct_fields__ if name not in _understood(task)]
+    if "pair" in foreign:
+        foreign.insert(foreign.index("pair") + 1, "pair_column")
+    shown = {"top": chosen.top, "probabilities": chosen.probabilities, "beams": chosen.beams}
+    foreign += [name for name in shown if name not in task.shows]
+    asked = {**beside, "pair_column": wanted.pair_column, **shown}
+    given = [name for name in dict.fromkeys(foreign) if asked.get(name)]
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        owners = [
+            other.models
+            for other in TASKS.values()
+            if any(name.removesuffix("_column") in _understood(other) for name in given)
+        ]
+        belong = "is" if len(given) == 1 else "are"
+        raise UsageError(f"{wanted.model} {task.card.what}; {flags} {belong} for {' and '.join(owners)}")
+
+
+def _understood(task: AnyTask) -> set[str]:
+    return {*task.Inputs.__struct_fields__, *task.shows}
+
+
+@contextmanager
+def _writer(
+    out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
+) -> Iterator[tuple[Callable[[Predicted], None], ProgressReporter | None]]:
+    """What to do with each answer; a bar counts them where they go to a file."""
+    if out is not None and by_id:
+        answers: dict[str, str] = {}
+        with ProgressReporter("questions") as bar:
+            yield (lambda answer: _keep(answers, answer)), bar
+        write_predictions(out, answers)
+    elif out is not None:
+        with row_file(out) as write, ProgressReporter("texts") as bar:
+            yield (lambda answer: write(*as_rows(answer, top))), bar
+    elif as_json:
+        # a line at once: who reads the pipe need not wait for more
+        yield (lambda answer: print(json_line(answer, top), flush=True)), None
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        width = max(map(len, labels))
+
+        def show(answer: Predicted) -> None:
+            console.print(shown(answer.found, top=top, width=width))
+            sys.stdout.flush()
+
+        yield show, None
+
+
+def _keep(answers: dict[str, str], answer: Predicted) -> None:
+    """An answer under the id of its question, as official scorers read them."""
+    identifier, place = answer.example.id, answer.example.place
+    if identifier is None:
+        raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
+    if identifier in answers:  # of another file: those within a file are numbered already
+        identifier, given = unique_id(identifier, answers), identifier
+        _say(f"{place}: the id {given} is taken by another file; its answer stands under {identifier}")
+    answers[identifier] = str(answer.found.to_dict()["text"])
+
+
+def as_rows(answer: Predicted, top: int | None = None) -> tuple[Row, list[Row]]:
+    """The full record of an answer and its flat rows, with the id and line of its text where it comes from a file."""
+    example = answer.example
+    where: Row = {"id": example.id} if example.id is not None else {}
+    if not isinstance(example.place, Given | QuestionPlace):
+        where["line"] = example.place.line
+    record = where | answer.found.to_dict()
+    if top is not None and "probabilities" in record:
+        record["probabilities"] = dict(best(record["probabilities"], top))
+    return record, [where | row for row in answer.found.to_dicts()]
+
+
+def json_line(answer: Predicted, top: int | None = None) -> str:
+    """An answer as JSON, with the id and line of its text where it comes from a file."""
+    return json.dumps(as_rows(answer, top)[0], ensure_ascii=False)
+
+
+def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> Text:
+    """A line for people: a class and its text, entities in brackets, or word/TAG."""
+    line = Text()
+    for piece in prediction.pieces(top=top, width=width):
+        style = " ".join(
+            _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
+        )
+        line.append(_flat(piece.text), style=style or None)
+    return line
+
+
+def _styles(style: str) -> list[str]:
+    """The words of a style; a label may have spaces, and comes last."""
+    plain, mark, label = style.partition("label:")
+    return [*plain.split(), *([f"label:{label}"] if mark else [])]
+
+
+def _colour(label: str) -> str:
+    return COLOURS[sum(label.encode()) % len(COLOURS)]
+
+
+def _flat(text: str) -> str:
+    """On one line, with nothing that a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _summary(totals: Totals, seconds: float, out: Path | None) -> None:
+    rate = totals.texts / max(seconds, 1e-9)
+    read = "100% read" if not totals.cut else f"{totals.read / totals.tokens:.1%} read"
+    texts = "1 text" if totals.texts == 1 else f"{totals.texts:,} texts"
+    _say(f"{texts} · {rate:,.1f} texts/s · {totals.tokens:,} tokens, {read}" + (f" · {out}" if out else ""))
+    if totals.cut:
+        _say(f"warning: {totals.unread}; leave out --truncate to read all")
+
+
+def write_for_server(
+    test: GlueTestSet,
+    predictor: Predictor,
+    answering: Answering,
+    *,
+    file: str,
+    columns: Columns,
+    out: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Predict a test set and write its file into `out`; say which files the server still lacks."""
+    config, model = predictor.head.config, str(answering.model.bundle.path)
+    if not predictor.task.of_glue:
+        raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")
+    check_labels(test, config.labels, numbers=predictor.task.label_kind(config) == "regression", model=model)
+    examples = read_test_rows(test, file, columns, say)
+
+    def answered() -> Iterator[tuple[str, str]]:
+        for block in answering(blocks(examples)):
+            for answer in block.answers:
+                record = answer.found.to_dict()
+                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
+
+    with saying_what_is_full(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with ProgressReporter("rows") as bar:
+        rows = write_submission(out / test.file, _counted(answered(), bar))
+    missing = [name for name in FILES if not (out / name).is_file()]
+    way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"
+    print(f"{out / test.file}: {rows:,} predictions · {way}")
+
+
+def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Iterator[tuple[str, str]]:
+    done = 0
+    while some := list(islice(rows, 256)):
+        done += len(some)
+        bar(done)
+        yield from some

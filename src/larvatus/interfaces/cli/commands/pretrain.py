@@ -1,0 +1,67 @@
+"""`larvatus pretrain`: one command from raw text to a model.
+
+larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
+larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from larvatus.core.errors import printable
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.interfaces.api.pretraining import run_pretraining
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
+from larvatus.interfaces.cli.progress import Quiet, hint, is_quiet
+from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
+from larvatus.training.engine.launch import launch
+from larvatus.training.pretraining.evaluation import HeldOutScores
+
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(
+        help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
+        show_default=False,
+    ),
+]
+
+
+@from_structs
+def pretrain(
+    text: MixedText,
+    out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    chosen: Annotated[PretrainSettings, Panel("The run", first=("size", "start", "resume"))],
+    time: Annotated[BudgetSettings, Panel("How long", first=("minutes",), without=("tokens",))],
+    machine: Annotated[MachineSettings, Panel(MACHINE)],
+    reading: MixedReading,
+    recipe: RecipeName = None,
+    quiet: Quiet = False,
+) -> None:
+    """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
+    given, how = text.read_with(reading)
+    results = run_pretraining(recipe, chosen, time, machine, how, corpus=given, out=out, quiet=is_quiet())
+    if launch().main:
+        _say(out, results)
+
+
+def _say(out: Path, results: Mapping[int, HeldOutScores]) -> None:
+    if is_quiet():  # else the run has shown it
+        for length, held_out in results.items():
+            for name, score in held_out.scores.items():
+                print(f"held out, length {length}: {name} loss {score.loss:.4f}, {score.accuracy:.1%} right")
+    taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    print(f"saved {printable(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
+    words = {name for held_out in results.values() for name in held_out.scores}
+    mask = Tokenizer.load(out).special.mask
+    if words & {"causal-lm", "denoising"}:
+        hint(f'next: larvatus generate "Some text" --model {printable(str(out))}')
+    elif mask:
+        hint(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
+    else:
+        hint(f"next: larvatus embed TEXTS --unit word --model {printable(str(out))} --out vectors.parquet")

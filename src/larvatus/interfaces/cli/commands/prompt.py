@@ -1,0 +1,165 @@
+"""`larvatus prompt`: classify through a pattern with a blank, without training or with few examples.
+
+larvatus prompt "A dull film." --model DIR --pattern "{text} It was {blank}." --verbaliser pos=good --verbaliser neg=bad
+larvatus prompt --model DIR --verbaliser … --data test.tsv --train train.tsv --k 16 --draws 5 --baseline finetune
+larvatus prompt --model DIR --verbaliser … --train few.tsv --k 0 --unlabelled texts.txt --out runs/few
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Column, Table
+from larvatus.data.labelled.file_options import TextFiles
+from larvatus.inference.model import load
+from larvatus.interfaces.api.prompting import few_shot_of, pet, prompt_table, read_texts_of
+from larvatus.interfaces.api.task_settings import TuningMachine
+from larvatus.interfaces.cli.commands.finetune import show_result
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
+from larvatus.interfaces.cli.progress import Quiet, is_quiet
+from larvatus.interfaces.cli.tables import show_part
+from larvatus.models.bundle.model_names import model_or_packaged
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.few_shot.results import PromptTable
+from larvatus.tasks.few_shot.settings import FewSettings, FewTraining
+from larvatus.tasks.fit.progress import Show
+from larvatus.tasks.prompt.pattern import NULL
+from larvatus.tasks.prompt.words import words_given
+from larvatus.training.engine.reporter import Reporter
+
+
+class PromptSettings(Settings):
+    """What is asked of which model."""
+
+    texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="TEXT")] = ()
+    """Texts to classify without training."""
+    model: str | None = None
+    """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
+    patterns: Annotated[tuple[str, ...], Flag("--pattern", metavar="PATTERN")] = ()
+    """The text with a blank, "{text} It was {blank}."; of pairs {first} and {second}; repeatable; default: null, the
+    text and a blank alone."""
+    verbaliser: Annotated[
+        Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
+    ] = {}
+    """The word of a label; repeatable, for each label, and for several words of one."""
+    calibrate: bool = False
+    """Of TEXT: divide by what the prompt says of neutral texts."""
+    data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled test examples: a table of methods; repeatable."""
+    train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled examples, of which few are drawn; repeatable."""
+    unlabelled: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """PET: texts to label, one a line or a table; default: those of --train that are not drawn; repeatable."""
+    out: Path | None = None
+    """In place of --data: save the classifier that PET trains."""
+    resume: bool = False
+    """Go on with the run in --out, if one was begun."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    @property
+    def model_name(self) -> str:
+        """The one that was named, or the packaged one."""
+        return model_or_packaged(self.model)
+
+    @property
+    def several(self) -> tuple[str, ...]:
+        return self.patterns or (NULL,)
+
+
+@from_structs
+def command(
+    asked: Annotated[PromptSettings, Panel()],
+    few: Annotated[FewSettings, Panel("Few examples")],
+    training: Annotated[FewTraining, Panel("Training")],
+    reading: Annotated[TextFiles, Panel(EXAMPLES, without=("labels", "separator"))],
+    machine: Annotated[TuningMachine, Panel(MACHINE)],
+    as_json: Json = False,
+    encoding: Encoding = None,  # holds while the command runs
+    quiet: Quiet = False,
+) -> None:
+    """Classify through a pattern with a blank: texts as they come, a table of methods (--data), or PET (--out)."""
+    modes = {"TEXT": bool(asked.texts), "--data FILE": bool(asked.data), "--out DIR": asked.out is not None}
+    if sum(modes.values()) != 1:
+        raise UsageError("prompt takes one of TEXT (classify it), --data FILE (a table of methods), --out DIR (PET)")
+    if asked.texts:
+        _texts(asked, few, machine, as_json=as_json)
+    elif asked.data:
+        _table(asked, few, training, reading, machine, as_json=as_json)
+    else:
+        _pet(asked, few, training, reading, machine)
+
+
+def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, as_json: bool) -> None:
+    if len(asked.several) > 1:
+        raise UsageError("texts are classified through one pattern; give one --pattern, or --data FILE to compare them")
+    model = load(asked.model_name, device=machine.device)
+    answers = model.prompt(
+        list(asked.texts), asked.verbaliser, pattern=asked.several[0], calibrate=asked.calibrate, neutral=few.neutral
+    )
+    console = Console(soft_wrap=True, highlight=False)
+    for answer in answers:
+        if as_json:
+            print(json.dumps(answer.to_dict(), ensure_ascii=False))
+        else:
+            console.print(escape("".join(piece.text for piece in answer.pieces(top=len(answer.probabilities)))))
+
+
+def _table(
+    asked: PromptSettings,
+    few: FewSettings,
+    training: FewTraining,
+    reading: TextFiles,
+    machine: TuningMachine,
+    *,
+    as_json: bool,
+) -> None:
+    console = Console(highlight=False, stderr=True, quiet=is_quiet())
+    loaded = load(asked.model_name, device=machine.device)
+    table = prompt_table(
+        few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine),
+        few,
+        reading,
+        data=list(asked.data),
+        train=list(asked.train) or None,
+        unlabelled=[Path(name) for name in asked.unlabelled] or None,
+        say=lambda line: console.print(line, markup=False, soft_wrap=True),
+    )
+    if as_json:
+        print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
+    else:
+        _show(table)
+
+
+def _show(table: PromptTable) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    columns = ("method", Column(table.metric), "95% interval", "pattern")
+    show_part(console, Table(columns, [row.cells for row in table.rows], title=table.title, left=len(columns)))
+    for note in table.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def _pet(
+    asked: PromptSettings, few: FewSettings, training: FewTraining, reading: TextFiles, machine: TuningMachine
+) -> None:
+    if not asked.train or asked.out is None:
+        raise UsageError("PET learns from few labelled examples: give --train FILE")
+    loaded = load(asked.model_name, device=machine.device)
+    few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
+    pool = read_examples("prompt", list(asked.train), reading)
+    texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
+    with Show(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
+        show.say(pool.describe())
+        resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
+        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)
+    show_result(Console(highlight=False), tuned, asked.out)

@@ -1,0 +1,106 @@
+"""`larvatus serve DIR [DIR…]`: every task of models behind one address."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from larvatus.core.errors import UsageError
+from larvatus.inference.model import Model
+from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.options import Machine
+from larvatus.interfaces.serve.listening import listening_socket, run_app
+from larvatus.interfaces.serve.memory import keep_little_memory
+from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.studio.settings import StudioSettings
+from larvatus.models.bundle.model_names import HELP as PACKAGED
+from larvatus.models.bundle.model_names import model_or_packaged, packaged_model
+
+
+@from_structs
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
+    ] = None,
+    *,
+    settings: Annotated[ServeSettings, Panel()],
+    machine: Machine,
+) -> None:
+    """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it."""
+    keep_little_memory()  # before any thread has an arena
+    if settings.json_lines:
+        _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
+        return
+    from larvatus.interfaces.serve.listening import listen, listening_socket  # FastAPI and uvicorn are an extra
+
+    socket = listening_socket(settings.host, settings.port)
+    with socket:
+        loaded = [machine.load(name) for name in models or [model_or_packaged()]]
+        host, port = socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        listen(
+            loaded,
+            settings,
+            socket,
+            ready=lambda names: print(f"{names} on http://{shown}:{port} (see /docs)", flush=True),
+        )
+
+
+def _answer_lines(models: Sequence[Model], settings: ServeSettings) -> None:
+    """Requests from standard input, answers to standard output; needs nothing that a socket would."""
+    from larvatus.interfaces.serve.json_lines import serve_lines
+    from larvatus.interfaces.serve.server import Server
+
+    server = Server.of(models, settings)
+    try:
+        serve_lines(server, lambda most: os.read(sys.stdin.fileno(), most), sys.stdout.buffer)
+    finally:
+        server.close()
+
+
+@from_structs
+def studio(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
+    ] = None,
+    *,
+    settings: Annotated[StudioSettings, Panel()],
+    machine: Machine,
+) -> None:
+    """Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it."""
+    named = models or [_packaged()]
+    keep_little_memory()  # before any thread has an arena
+    with listening_socket(settings.host, settings.port) as socket:
+        from larvatus.interfaces.studio.app import build_studio  # FastAPI and uvicorn are an extra
+
+        loaded = [machine.load(name) for name in named]
+        device = "cpu" if machine.on_cpu else machine.device
+        app = build_studio(loaded, settings.serve, settings.folders, device=device)
+        host, port = socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{port}/studio/?token={app.state.studio_token}"
+
+        def started() -> None:
+            print(f"{', '.join(app.state.server.served.models)} on {address}", flush=True)
+            if not settings.no_browser:
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        run_app(app, socket, settings.serve, started=started)
+
+
+def _packaged() -> str:
+    directory = packaged_model()
+    if directory is None:
+        raise UsageError(
+            "name a model directory: larvatus studio DIR. This installation has no English model (package "
+            "larvatus_english) that could be shown; larvatus demo makes a small one in runs/demo"
+        )
+    return str(directory)

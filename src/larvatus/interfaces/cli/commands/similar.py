@@ -1,0 +1,250 @@
+"""`larvatus similar`: how alike word instances are, and where a corpus uses a word in the same meaning.
+
+larvatus similar "the *bank* of the river" "the *bank* raised its rates" --model runs/mine
+larvatus similar "the *bank* of the river" --in texts/ --top 10 --model runs/mine
+larvatus similar index texts/ --word bank --out bank.index --model runs/mine
+larvatus similar evaluate scws scws.tsv.xz --model runs/mine
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+
+from larvatus.core.errors import DataError, UsageError, printable
+from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs
+from larvatus.core.ranges import ShareBetween, digits
+from larvatus.core.regular_files import read_named
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
+from larvatus.core.tabular import Row
+from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.text.readers import Skipped
+from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
+from larvatus.inference.model import Model, load
+from larvatus.inference.search.search import SearchOptions, open_place, search
+from larvatus.inference.vectors.options import Pool
+from larvatus.inference.vectors.similarity import Instance, instance, similarities
+from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
+from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
+from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.tables import show_part
+
+DEFAULT = "words"
+
+
+class _Group(typer.core.TyperGroup):
+    """What names no other command is the text of the first one: `larvatus similar TEXT TEXT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [DEFAULT, *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
+    no_args_is_help=True,
+)
+
+
+class QuerySettings(Settings):
+    """Which word instance, and where others are looked for."""
+
+    word: str | None = None
+    """The word, if it is not marked; with --in: the one to find."""
+    span: Annotated[tuple[str, ...], Flag(metavar="START:END")] = ()
+    """Characters of the word, one for each text."""
+    where: Annotated[tuple[str, ...], Flag("--in", metavar="CORPUS")] = ()
+    """Text, an index, or a file of embed --unit word; repeatable."""
+    top: Annotated[int, TOP] = 10
+    """Nearest instances to show."""
+    any_word: bool = False
+    """With --in: instances of all words."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write the cosines or the nearest instances here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+
+Vectors = Annotated[VectorSettings, Panel()]
+
+
+@app.command(DEFAULT)
+@from_structs
+def words(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help='"the *bank* of the river": one word marked.')],
+    model: ModelName,
+    query: Annotated[QuerySettings, Panel()],
+    vectors: Vectors,
+    reading: Reading,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cosines between marked words; with --in, the instances in a corpus that are nearest to the marked one."""
+    spans, word, where = _spans(query.span, texts), query.word, query.where
+    marked = [instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
+    if where and len(marked) != 1:
+        raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
+    check_outputs(query.out, overwrite=query.overwrite, inputs=[model, *where])
+    check_row_file(query.out)
+    loaded = load(model, device=device)
+    options = vectors.options(loaded)
+    if not where:
+        if query.any_word:
+            raise UsageError("--any-word says what to search in a corpus; name it with --in")
+        cosines = similarities(loaded.encoder, loaded.tokenizer, marked, options)
+        if not _written(query.out, cosines.to_dict(), cosines.to_dicts()):
+            print(json.dumps(cosines.to_dict(), ensure_ascii=False, indent=2) if as_json else cosines)
+        return
+    asked = SearchOptions(
+        top=query.top,
+        word=word,
+        any_word=query.any_word,
+        layers=vectors.layers,
+        pool=vectors.pool,
+        standardise=options.standardise,
+        passages=reading.passages,
+    )
+    _show_nearest(loaded, marked[0], query, asked, as_json=as_json)
+
+
+def _written(out: Path | None, record: Row, rows: Sequence[Row]) -> bool:
+    """Write one result to its file, where there is one."""
+    if out is None:
+        return False
+    with row_file(out) as write:
+        write(record, rows)
+    print(f"{printable(str(out))}: {len(rows):,} rows")
+    return True
+
+
+def _show_nearest(
+    loaded: Model, marked: Instance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
+) -> None:
+    skipped = Skipped()
+    with ProgressReporter("instances") as progress:
+        nearest = search(
+            loaded,
+            marked,
+            open_place(query.where),
+            asked,
+            progress=progress,
+            skipped=skipped,
+        )
+    report_skipped(skipped)
+    if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
+        return
+    if as_json:
+        print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
+    else:
+        print(f"{marked}: nearest of {nearest.searched:,} instances")
+        print(nearest)
+
+
+@app.command("index")
+@from_structs
+def index(
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, directories or globs of text.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new index.")],
+    vectors: Vectors,
+    reading: Reading,
+    word: Annotated[list[str] | None, typer.Option(help="A word to index; repeatable. all: every word.")] = None,
+    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one a line.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
+    request = IndexRequest(words=_wanted(word, words), vectors=vectors, reading=reading, resume=resume)
+    skipped = Skipped()
+    with ProgressReporter("instances") as progress:
+        built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
+    report_skipped(skipped)
+    if as_json:
+        print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
+    else:
+        print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
+        hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+
+
+class JudgementSettings(Settings):
+    """Which vectors are held against people's judgements."""
+
+    layers: tuple[str, ...] = ()
+    """As in embed; repeatable. Every layer by default."""
+    pool: Pool | None = None
+    """Subwords: mean, sum, max, first or last."""
+    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    """z-scores: the name that isotropy fit saved with the model, or its file."""
+    train: ShareBetween = 0.5
+    """WiC: share of the pairs that the threshold is fitted on."""
+
+
+@app.command("evaluate")
+@from_structs
+def evaluate(
+    benchmark: Annotated[Literal["scws", "wic"], typer.Argument(help="scws or wic.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scws.tsv or wic.jsonl, also .xz .gz .zst.")],
+    model: ModelName,
+    chosen: Annotated[JudgementSettings, Panel()],
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Similarity in context against people: SCWS (Spearman's ρ) or WiC (accuracy)."""
+    loaded = load(model, device=device)
+    options = SimilarityOptions(
+        layers=chosen.layers or None,
+        pool=chosen.pool or "mean",
+        standardise=loaded.standardiser(chosen.standardise),
+        train=chosen.train,
+    )
+    judge = evaluate_scws if benchmark == "scws" else evaluate_wic
+    result = judge(loaded.encoder, loaded.tokenizer, file, options)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        return
+    columns = ("layers", result.measure, *(("±",) if benchmark == "wic" else ()))
+    rows = [
+        (score.layers, f"{score.value:.4f}", *([f"{score.error:.4f}"] if score.error else []))
+        for score in result.scores
+    ]
+    title = f"{benchmark}: {result.pairs:,} pairs"
+    show_part(Console(soft_wrap=True), Table(columns, rows, title=title, left=0))
+    for note in result.notes:
+        print(f"note: {note}")
+
+
+def _spans(given: Sequence[str], texts: list[str]) -> list[tuple[int, int] | None]:
+    if not given:
+        return [None] * len(texts)
+    if len(given) != len(texts):
+        raise UsageError(f"{len(texts)} texts, but {len(given)} spans; give --span START:END once for each text")
+    spans: list[tuple[int, int] | None] = []
+    for word in given:
+        start, end = (digits(part) for part in (word.partition(":")[0], word.partition(":")[2]))
+        if start is None or end is None:
+            raise UsageError(f"--span {word:.60} is not START:END, such as 4:8")
+        spans.append((start, end))
+    return spans
+
+
+def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
+    if words is None and word:
+        return ALL if word == [ALL] else word
+    if words is None or word:
+        raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
+    return read_named(words, DataError).splitlines()

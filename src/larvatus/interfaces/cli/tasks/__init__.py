@@ -1,1 +1,0 @@
-"""Commands about labelled examples: fine-tune, predict, evaluate."""

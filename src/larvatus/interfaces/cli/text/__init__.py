@@ -1,1 +1,0 @@
-"""Commands about text: vocabularies and corpora."""

@@ -1,1 +1,0 @@
-"""Commands about vectors of words in context."""
