@@ -33,11 +33,11 @@ from larvatus.data.labelled.squad import gold_answers, read_questions, with_uniq
 from larvatus.metrics.squad import squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
-from larvatus.tasks.answers.held_out import hold_out_questions
 from larvatus.tasks.answers.options import AnswerOptions
-from larvatus.tasks.fit.finetune import Job, Watch, finetune
-from larvatus.tasks.fit.loop import Epoch, scoring_of
-from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.answers.validation import question_validation
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
+from larvatus.tasks.trainer.trainer import Epoch, scoring_options
 from larvatus.training.engine.settings import Runtime
 
 Questions = Dataset[QuestionExample]
@@ -104,7 +104,7 @@ def main() -> None:
     sets = {"tydiqa-en": dev, "xquad-en": xquad}
     for name, data in sets.items():
         write_squad(asked.out / f"{name}.gold.json", data.examples)
-    config = FineTuneConfig(epochs=asked.epochs, batch=asked.batch, rate=asked.rate, length=asked.length)
+    config = TrainConfig(epochs=asked.epochs, batch=asked.batch, rate=asked.rate, length=asked.length)
     runtime = Runtime.here(device=asked.device, compile=False)
     figures: dict[str, list[tuple[float, float]]] = {}
     for seed in map(int, asked.seeds.split(",")):
@@ -121,11 +121,13 @@ def main() -> None:
         print(f"{row:<70}" + "".join(f"{one:>14}" for one in shown))
 
 
-def job(config: FineTuneConfig, runtime: Runtime, seed: int) -> Job:
+def job(config: TrainConfig, runtime: Runtime, seed: int) -> FineTuneArguments:
     def epoch(_: int, own: Epoch) -> None:
         print(f"  epoch {own.epoch:.0f}: loss {own.training_loss:.3f}, {own.seconds:.0f} s", flush=True)
 
-    return Job(config=config, runtime=runtime, seeds=(seed,), hold_out=False, watch=Watch(say=print, epoch=epoch))
+    return FineTuneArguments(
+        config=config, runtime=runtime, seeds=(seed,), hold_out=False, watch=Callbacks(say=print, epoch=epoch)
+    )
 
 
 def scored(
@@ -138,10 +140,10 @@ def scored(
     rows |= {f"{name}, windows of {asked.short}: {way}": (asked.short, *how) for way, how in WAYS.items()}
     long: set[str] = set()
     for number, (row, (length, truncate, decoding)) in enumerate(rows.items()):
-        settings = FineTuneConfig(length=length, truncate=truncate)
+        settings = TrainConfig(length=length, truncate=truncate)
         options = AnswerOptions(decoding=decoding)
-        held = hold_out_questions(bundle, data, settings, options, null=False)
-        texts = dict(zip(golds, held.predictions(bundle.network, scoring_of(runtime)), strict=True))
+        held = question_validation(bundle, data, settings, options, null=False)
+        texts = dict(zip(golds, held.predictions(bundle.network, scoring_options(runtime)), strict=True))
         path = asked.out / f"{name}.seed{seed}.{number}.predictions.json"
         write_predictions(path, texts)
         whole = squad_scores(golds, texts)

@@ -35,11 +35,11 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.features import Examples
-from larvatus.tasks.fit.loop import FineTuning, Fitting
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
+from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences, word_sequences
+from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.trainer import Fitting, Trainer
 from larvatus.training.engine.settings import Runtime
 
 with warnings.catch_warnings():
@@ -64,7 +64,9 @@ def texts(glue: Path | None, count: int) -> list[TextOrPair]:
     return [every[n] for n in stream(0, "benchmark").permutation(len(every))]
 
 
-def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
+def classification(
+    bundle: Bundle, examples: list[TextOrPair]
+) -> tuple[Any, Sequences, ExampleBatches, list[dict[str, Any]]]:
     config = ClassificationConfig(labels=("no", "yes"), **default_head_settings(bundle, "classification"))
     sequences = text_sequences(bundle.tokenizer, examples, limit=bundle.model.max_positions)
     labels = stream(0, "labels").integers(0, 2, len(examples))
@@ -72,7 +74,7 @@ def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Seq
     return config, sequences, LabelledTexts(sequences, labels), theirs
 
 
-def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
+def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, ExampleBatches, list[dict[str, Any]]]:
     """Every word of white space has a tag, on all its subwords."""
     config = TaggingConfig(labels=TAGS, scheme="BIO", **default_head_settings(bundle, "tagging"))
     words = [(one if isinstance(one, str) else " ".join(one)).split() for one in examples]
@@ -102,12 +104,12 @@ def rows(sequences: Sequences) -> list[dict[str, Any]]:
     return found
 
 
-def ours(bundle: Bundle, config: Any, data: Examples, batch: int) -> Callable[[], None]:
+def ours(bundle: Bundle, config: Any, data: ExampleBatches, batch: int) -> Callable[[], None]:
     ready, _ = attach_head(bundle, config, seed=0)
-    fitting = Fitting(config=FineTuneConfig(epochs=1, batch=batch), runtime=Runtime(), seed=0)
+    fitting = Fitting(config=TrainConfig(epochs=1, batch=batch), runtime=Runtime(), seed=0)
 
     def epoch() -> None:
-        FineTuning(ready.network, data, fitting).run()
+        Trainer(ready.network, data, fitting).run()
 
     return epoch
 

@@ -25,8 +25,8 @@ import larvatus as lv
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.labelled.texts import read_texts
-from larvatus.tasks.few_shot.draws import draw
 from larvatus.tasks.few_shot.results import PromptRow, PromptTable
+from larvatus.tasks.few_shot.sampling import sample_examples
 
 Examples = Dataset[TextExample]
 
@@ -69,7 +69,7 @@ def surface(train: Examples, test: Examples, asked: dict[str, Any]) -> PromptRow
 
     values = []
     for number in range(asked["draws"]):
-        few = draw(train, asked["k"], seed=asked["seed"], number=number, total=asked["total"])
+        few = sample_examples(train, asked["k"], seed=asked["seed"], number=number, total=asked["total"])
         words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10.0, max_iter=1_000))
         words.fit([each.text for each in few], [each.label for each in few])
         values.append(float(words.score([each.text for each in test], [each.label for each in test])))

@@ -27,15 +27,15 @@ from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import TaggingConfig
-from larvatus.tasks.fit.finetune import Job, Watch, finetune
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.spans.decoding import decode_spans
-from larvatus.tasks.spans.options import SpanOptions
+from larvatus.tasks.spans.options import SpansOptions
 from larvatus.tasks.spans.spans import span_candidates, spans_head
 from larvatus.tasks.spans.task import encode_spans
-from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import tagged_words
+from larvatus.tasks.tag.validation import TagValidation
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
+from larvatus.tasks.trainer.trainer import scoring_options
 from larvatus.training.engine.settings import Runtime
 
 
@@ -60,10 +60,10 @@ def tagged(data: Dataset[SpannedWords]) -> Dataset[TaggedExample]:
     return Dataset(tuple(examples), data.source)
 
 
-def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: Job) -> list[SpannedWords]:
+def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: FineTuneArguments) -> list[SpannedWords]:
     config = spans_head(bundle.network).config
     data = encode_spans(bundle, dev, config, job)
-    found = span_candidates(bundle.network, data.encoded, scoring_of(job.runtime))
+    found = span_candidates(bundle.network, data.encoded, scoring_options(job.runtime))
     answers = []
     for example, own in zip(dev, found, strict=True):
         kept = own.spans(decode_spans(own, config.decoding, config.threshold))
@@ -73,7 +73,11 @@ def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: Job) -> list[Span
 
 
 def compare(
-    bundle: Bundle, train: Dataset[SpannedWords], dev: Dataset[SpannedWords], job: Job, options: SpanOptions
+    bundle: Bundle,
+    train: Dataset[SpannedWords],
+    dev: Dataset[SpannedWords],
+    job: FineTuneArguments,
+    options: SpansOptions,
 ) -> dict[str, Any]:
     tuned = finetune("spans", bundle, train, None, dataclasses.replace(job, options=options))
     answers = predicted(tuned.bundle, dev, job)
@@ -82,8 +86,8 @@ def compare(
     tagger = finetune("tag", bundle, tagged(train), None, job).bundle
     (tags,) = tagger.objectives
     assert isinstance(tags, TaggingConfig)
-    held = HeldOutTags(tagged_words(tagger, tagged(dev).examples, tags, job.windows(tagger)), tags, "entity-f1")
-    on_tags = held.scores(tagger.network, scoring_of(job.runtime))
+    held = TagValidation(tagged_words(tagger, tagged(dev).examples, tags, job.windows(tagger)), tags, "entity-f1")
+    on_tags = held.scores(tagger.network, scoring_options(job.runtime))
     figures = {
         "outer_f1_spans": on_outer.f1,
         "outer_f1_tags": on_tags.main,
@@ -120,15 +124,15 @@ def main() -> None:
     print(f"{train.describe()}; {dev.describe()}; {problems}")
     runs = []
     for seed in given.seeds:
-        job = Job(
-            config=FineTuneConfig(epochs=given.epochs, batch=given.batch, rate=given.rate),
+        job = FineTuneArguments(
+            config=TrainConfig(epochs=given.epochs, batch=given.batch, rate=given.rate),
             runtime=Runtime(device=given.device, precision=given.precision),
             seeds=(seed,),
-            watch=Watch(
+            watch=Callbacks(
                 say=print, epoch=lambda seed, epoch: print(f"seed {seed}, epoch {epoch.epoch:g}: {epoch.scores}")
             ),
         )
-        options = SpanOptions(representation=given.representation, longest=given.longest)
+        options = SpansOptions(representation=given.representation, longest=given.longest)
         runs.append(compare(load_bundle(given.model), train, dev, job, options))
     means = {name: statistics.fmean(run.get(name, 0.0) for run in runs) for name in runs[0]}
     for name, mean in means.items():

@@ -27,13 +27,13 @@ from larvatus.data.text.streams import numbered_lines
 from larvatus.metrics.relations import relation_f1
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.relation_scorer import distances, gaps
-from larvatus.tasks.fit.finetune import Job, Watch, finetune
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.spans.held_out import HeldOutSpans
-from larvatus.tasks.spans.options import SpanOptions
+from larvatus.tasks.spans.options import SpansOptions
 from larvatus.tasks.spans.spans import spans_head
 from larvatus.tasks.spans.task import encode_spans
+from larvatus.tasks.spans.validation import SpanValidation
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
+from larvatus.tasks.trainer.trainer import scoring_options
 from larvatus.training.engine.settings import Runtime
 
 DIRECT = ("nmod", "nmod:poss", "appos")
@@ -113,23 +113,23 @@ def main() -> None:
     for data in (train, dev):
         counts = Counter(label for one in data for _, _, label in one.relations)
         print(f"{len(data):,} sentences, {sum(len(one.spans or ()) for one in data):,} spans, relations {dict(counts)}")
-    job = Job(
-        config=FineTuneConfig(epochs=given.epochs, batch=given.batch),
+    job = FineTuneArguments(
+        config=TrainConfig(epochs=given.epochs, batch=given.batch),
         runtime=Runtime(device=given.device, precision=given.precision),
         seeds=(given.seed,),
-        watch=Watch(say=print, epoch=lambda seed, epoch: print(f"epoch {epoch.epoch:g}: {epoch.scores}")),
+        watch=Callbacks(say=print, epoch=lambda seed, epoch: print(f"epoch {epoch.epoch:g}: {epoch.scores}")),
     )
     figures = {"baseline given spans": baseline(train, dev)}
-    for name, options in (("joint", SpanOptions()), ("spans alone", SpanOptions(relations=False))):
+    for name, options in (("joint", SpansOptions()), ("spans alone", SpansOptions(relations=False))):
         tuned = finetune(
             "spans", load_bundle(given.model), train, None, dataclasses.replace(job, options=options)
         ).bundle
         config = spans_head(tuned.network).config
-        held = HeldOutSpans(encode_spans(tuned, dev, config, job), config)
-        values = held.scores(tuned.network, scoring_of(job.runtime)).values
+        held = SpanValidation(encode_spans(tuned, dev, config, job), config)
+        values = held.scores(tuned.network, scoring_options(job.runtime)).values
         figures |= {f"{name} {metric}": value for metric, value in values.items() if "f1" in metric}
         if config.relations is not None:
-            score = held.relations(tuned.network, scoring_of(job.runtime), given=True)
+            score = held.relations(tuned.network, scoring_options(job.runtime), given=True)
             figures |= {f"given spans {label}": one.f1 for label, one in score.by_label.items()}
     for name, value in figures.items():
         print(f"{name:>34}: {value:.4f}")

@@ -27,8 +27,8 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.lora import parameter_counts
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.trainer.trainable import TrainableConfig, train_mode, trainable
 from larvatus.training.engine.optimizer import set_rate
 
 BATCH, VOCABULARY = 32, 30_522
@@ -49,10 +49,10 @@ class Texts:
 
 
 class Contender:
-    def __init__(self, word: str, shape: TransformerConfig, scoring: Scoring) -> None:
+    def __init__(self, word: str, shape: TransformerConfig, scoring: ScoringOptions) -> None:
         self.model = Network.build(shape, [ClassificationConfig(labels=("no", "yes"))], VOCABULARY, seed=1)
         self.model.to(scoring.device)
-        groups = trainable(self.model, TrainedConfig.read(word), decay=0.01, seed=1)
+        groups = trainable(self.model, TrainableConfig.read(word), decay=0.01, seed=1)
         self.optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)
         self.scoring = scoring
         self.features: Features | None = None
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     shape = TransformerConfig(layers=options.layers, hidden=options.hidden, heads=options.hidden // 32)
-    scoring = Scoring(device=options.device, precision="fp32" if options.device == "cpu" else "bf16")
+    scoring = ScoringOptions(device=options.device, precision="fp32" if options.device == "cpu" else "bf16")
     data = Texts(options.texts)
     names = {"all": "all", "last2": "last2", "lora": "lora", "head": "head", "cached": "head"}
     contenders = {name: Contender(word, shape, scoring) for name, word in names.items()}

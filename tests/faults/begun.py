@@ -20,7 +20,7 @@ import pytest
 from larvatus.data.corpus import build as corpus_build
 from larvatus.evaluation.compare import minimal_pairs
 from larvatus.inference.vectors.bulk import bulk
-from larvatus.tasks.fit import checkpoint as task_checkpoint
+from larvatus.tasks.trainer import checkpoint as task_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.tiny import HEADS, WORDS
@@ -160,7 +160,7 @@ def finetune(place: Path, call: Call, patch: pytest.MonkeyPatch, *more: Any, sav
     command += [*labelled.QUICK, "--seeds", 2, *more]
     with patch.context() as own:
         own.setattr(task_checkpoint, "EVERY_S", -1.0)
-        after(own, task_checkpoint.Keeper, "save", saves)
+        after(own, task_checkpoint.CheckpointStore, "save", saves)
         interrupted(call, *command)
     inputs = (train, dev, base / "config.json", base / "tokenizer_config.json")
     older = sorted(path.name for path in (place / "run" / "checkpoints").glob("seed-*"))[:-1]  # the newest is sound

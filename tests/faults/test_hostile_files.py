@@ -23,7 +23,7 @@ from larvatus.data.corpus import build_corpus
 from larvatus.data.text.readers import Document
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.tasks.fit import progress as finetuning
+from larvatus.tasks.trainer import progress as finetuning
 from tests import made_up as made
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
@@ -139,7 +139,7 @@ def test_40_a_pickle_in_a_checkpoint_of_fine_tuning_is_refused_unread(
     command = ("classify", "--train", made.classes(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
     with monkeypatch.context() as patched:
         patched.setattr(safetensors.torch, "save_file", pickled(name, canary))
-        plain, told = finetuning.Show._epoch, []
+        plain, told = finetuning.FineTuneProgress._epoch, []
 
         def stop(self: Any, *what: Any) -> None:
             plain(self, *what)
@@ -147,7 +147,7 @@ def test_40_a_pickle_in_a_checkpoint_of_fine_tuning_is_refused_unread(
             if len(told) == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        patched.setattr(finetuning.Show, "_epoch", stop)
+        patched.setattr(finetuning.FineTuneProgress, "_epoch", stop)
         assert finetune(*command)[0] == 75
     code, _, said = finetune(*command, "--resume")
     assert code == 5, said

@@ -22,8 +22,8 @@ from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_names
 from larvatus.models.recipes.recipe import Recipe
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.spans.options import SpanOptions
+from larvatus.tasks.spans.options import SpansOptions
+from larvatus.tasks.trainer.config import TrainConfig
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):
     if not module.name.endswith(("__main__", "_kernels")):  # kernels want Triton, and have no settings
@@ -49,9 +49,9 @@ def everywhere(kind: type) -> Iterator[type]:
 SETTINGS = sorted(
     {
         *structs_within(Recipe),
-        *structs_within(FineTuneConfig),
+        *structs_within(TrainConfig),
         *structs_within(ClassifyOptions),
-        *structs_within(SpanOptions),
+        *structs_within(SpansOptions),
         *structs_within(AnswerOptions),
         # every struct by these names, wherever it stands: options of commands, and what foreign configs say
         *(
@@ -128,7 +128,7 @@ def test_77_a_recipe_of_python_is_checked_too() -> None:
     with pytest.raises(RecipeError, match=r"optimizer.clip = -1 must lie between 0 and 1,000,000"):
         OptimizerConfig(clip=-1)
     with pytest.raises(UsageError, match=r"epochs = 2.5 must be a whole number between 1 and"):
-        FineTuneConfig(epochs=2.5)  # type: ignore[arg-type]
+        TrainConfig(epochs=2.5)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match=r"model.layers = a number of about 4,9\d\d digits must lie"):
         TransformerConfig(layers=10**4_950)
 

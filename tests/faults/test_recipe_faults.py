@@ -17,7 +17,7 @@ from larvatus.models.network import ObjectiveConfig
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.recipes import read_recipe
 from larvatus.models.recipes.recipe import Recipe
-from larvatus.tasks.registry import options_of
+from larvatus.tasks.registry import parse_options
 
 SINGLE = {"mixture", "optimizer", "schedule"}
 UNIONS = {
@@ -97,10 +97,10 @@ def test_63_kinds_and_the_options_of_tasks_are_suggested_too() -> None:
             with pytest.raises(RecipeError, match=f"did you mean {tag}"):
                 read_recipe("bert", settings=[f"{part}.type={tag[0]}{tag}"])
     for task in ("spans", "answer"):
-        kind = type(options_of(task, {}))
+        kind = type(parse_options(task, {}))
         for name in names_of(kind):
             with pytest.raises(UsageError, match=f"did you mean {name}"):
-                options_of(task, {name[0] + name: 1})
+                parse_options(task, {name[0] + name: 1})
 
 
 # — row 64 —

@@ -22,10 +22,10 @@ from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
 from larvatus.interfaces.settings import TextSettings
-from larvatus.tasks.fit.job import TRAINED
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.registry import TASKS
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.job import TRAINED
+from larvatus.tasks.trainer.trainable import TrainableConfig
 
 FOLDER = Path(api.__file__).parent
 TARGET = FOLDER / "keywords.py"
@@ -40,7 +40,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.fit.finetune import Watch
+from larvatus.tasks.trainer.finetune import Watch
 '''
 Field = tuple[str, str]
 """Type as source text, and description."""
@@ -148,8 +148,8 @@ def column_fields() -> dict[str, Field]:
 
 def finetune_fields() -> dict[str, Field]:
     """Training, what is trained, the run, the machine, the options of all tasks, and columns."""
-    trained = {name: field for name, field in struct_fields(TrainedConfig).items() if name in TRAINED}
-    fields = struct_fields(FineTuneConfig) | trained | struct_fields(RunSettings) | struct_fields(TuningMachine)
+    trained = {name: field for name, field in struct_fields(TrainableConfig).items() if name in TRAINED}
+    fields = struct_fields(TrainConfig) | trained | struct_fields(RunSettings) | struct_fields(TuningMachine)
     del fields["settings"]
     fields["seeds"] = ("int | Sequence[int]", fields["seeds"][1])
     for task in TASKS.values():

@@ -81,7 +81,7 @@ def test_one_text_or_many(tiny_directory):
 def test_a_loaded_model_imports_no_training():
     code = (
         "import sys, larvatus.inference.model; "
-        "rooms = ('training', 'data.corpus', 'tasks.fit', 'tasks.trainer', 'interfaces', 'evaluation'); "
+        "rooms = ('training', 'data.corpus', 'tasks.trainer', 'interfaces', 'evaluation'); "
         "print([m for m in sys.modules for room in rooms if (m + '.').startswith(f'larvatus.{room}.')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -15,8 +15,8 @@ from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextEx
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.classify import class_scores
-from larvatus.tasks.read.sequences import text_sequences
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.encoding.sequences import text_sequences
+from larvatus.tasks.scoring import ScoringOptions
 from tests.tiny import WORDS
 
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -34,7 +34,7 @@ def tuned(
         model = tiny_model(seed, (config,))
         if isinstance(config, ClassificationConfig):
             sequences = text_sequences(tiny_tokenizer, [one.text for one in texts([0] * 40)], limit=32)
-            shift = class_scores(model, sequences, Scoring()).mean(0)
+            shift = class_scores(model, sequences, ScoringOptions()).mean(0)
             with torch.no_grad():  # no class has an advantage over the others
                 model.heads["classification"].classifier.bias -= torch.from_numpy(shift)
         return load_bundle(save_tiny(directory, model, (config,)))

@@ -22,8 +22,8 @@ from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPiec
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (
+    DecodedSpans,
     Decoding,
-    Found,
     answer,
     best_spans,
     chosen_text,
@@ -33,8 +33,14 @@ from larvatus.tasks.answers.answer import (
     to_words,
 )
 from larvatus.tasks.answers.options import AnswerOptions, answering_head, marks_whole_words
-from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.answers.passages import (
+    EmptyWindows,
+    EncodedQuestions,
+    answer_tokens,
+    encode_passages,
+    label_questions,
+)
+from larvatus.tasks.scoring import ScoringOptions
 
 PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
 QUESTION = "was the river wide ?"
@@ -49,11 +55,11 @@ def example(passage: str, text: str, start: int) -> QuestionExample:
     return QuestionExample("q", QUESTION, passage, ((text, start),) if text else (), not text, None, Place("x", 1))
 
 
-def scores_of(asked: Asked, seed: int = 0) -> Any:
+def scores_of(asked: EncodedQuestions, seed: int = 0) -> Any:
     return np.random.default_rng(seed).normal(size=(len(asked.sequences.ids), 2)).astype(np.float32)
 
 
-def naive(asked: Asked, scores: Any, number: int, longest: int, merge: str) -> dict[tuple[int, int], float]:
+def naive(asked: EncodedQuestions, scores: Any, number: int, longest: int, merge: str) -> dict[tuple[int, int], float]:
     """The score of each legal span of a question, by loops."""
     rows, parts = edges(asked.sequences.lengths), edges(asked.sequences.parts)
     passage = asked.passages[number]
@@ -93,7 +99,9 @@ def naive(asked: Asked, scores: Any, number: int, longest: int, merge: str) -> d
 def test_the_best_spans_are_those_of_a_loop_over_all(
     passages: list[str], kind: str, limit: int, overlap: int | None, longest: int, merge: Any
 ) -> None:
-    asked = ask(TOKENIZERS[kind], [("wide?", passage * 3) for passage in passages], limit=limit, overlap=overlap)
+    asked = encode_passages(
+        TOKENIZERS[kind], [("wide?", passage * 3) for passage in passages], limit=limit, overlap=overlap
+    )
     config = QuestionAnsweringConfig(longest=longest, temperature=0.7, null=True)
     scores = scores_of(asked)
     firsts = edges(asked.sequences.lengths)
@@ -122,7 +130,7 @@ def test_windows_hold_the_whole_question_and_share_out_the_passage(
     passage: str, kind: str, limit: int, overlap: int | None, truncate: bool
 ) -> None:
     tokenizer = TOKENIZERS[kind]
-    asked = ask(tokenizer, [("wide?", passage * 4)], limit=limit, overlap=overlap, truncate=truncate)
+    asked = encode_passages(tokenizer, [("wide?", passage * 4)], limit=limit, overlap=overlap, truncate=truncate)
     question = tokenizer.encode_fast(["wide?"])[0].tolist()
     ids, segments = ([*np.split(one, edges(asked.sequences.lengths)[1:-1])] for one in
                      (asked.sequences.ids, asked.sequences.segments))  # fmt: skip
@@ -150,8 +158,8 @@ def test_targets_point_at_the_tokens_of_the_answer(data: st.DataObject, kind: st
     start = data.draw(st.integers(0, len(passage) - 1))
     end = data.draw(st.integers(start + 1, min(len(passage), start + 12)))
     one = example(passage, passage[start:end] if passage[start:end].strip() else "", start)
-    asked = ask(TOKENIZERS[kind], [("wide?", passage)], limit=limit)
-    made = with_answers(asked, [one])
+    asked = encode_passages(TOKENIZERS[kind], [("wide?", passage)], limit=limit)
+    made = label_questions(asked, [one])
     own = answer_tokens(asked.passages[0], one)
     batch = made.batch(np.array([0]))
     spans = batch.targets[AnswerSpans]
@@ -173,23 +181,23 @@ def test_windows_without_the_answer_count_as_asked(tiny_tokenizer: Tokenizer) ->
     passage = "the river was deep . " * 30 + "please run ! " + "a bank was wide . " * 30
     one = example(passage, "please run", passage.index("please run"))
     none = example(passage, "", 0)
-    asked = ask(tiny_tokenizer, [(QUESTION, passage)] * 2, limit=32)
-    plain = with_answers(asked, [one, none])
+    asked = encode_passages(tiny_tokenizer, [(QUESTION, passage)] * 2, limit=32)
+    plain = label_questions(asked, [one, none])
     parts = asked.sequences.parts.tolist()
     held = int((plain.starts > 0).sum())
     assert parts[0] > 10
     assert 1 <= held <= 2
     assert plain.batch(np.array([0, 1])).tokens.count == 2 * parts[0]
-    few = with_answers(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=4)
+    few = label_questions(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=4)
     batch = few.batch(np.array([1, 0]))
     weights = batch.targets[AnswerSpans].weights
     assert weights.tolist().count(1.0) == held
     assert weights.tolist().count(0.25) == 6
-    again = with_answers(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=4)
+    again = label_questions(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=4)
     assert np.array_equal(few.kept, again.kept)
-    other = with_answers(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=5)
+    other = label_questions(asked, [one, none], EmptyWindows(weight=0.25, most=3), seed=5)
     assert not np.array_equal(few.kept, other.kept)
-    bare = with_answers(asked, [one, none], EmptyWindows(most=0))
+    bare = label_questions(asked, [one, none], EmptyWindows(most=0))
     assert [bare.batch(np.array([n])).tokens.count for n in (0, 1)] == [held, 1]  # a question keeps one at least
     with pytest.raises(UsageError, match="must lie between 0 and"):
         EmptyWindows(weight=-1.0)
@@ -213,16 +221,16 @@ def test_many_spans_are_looked_at_in_portions(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_answer_is_given_above_the_threshold(tiny_tokenizer: Tokenizer) -> None:
-    asked = ask(tiny_tokenizer, [(QUESTION, "the river was wide")], limit=32)
+    asked = encode_passages(tiny_tokenizer, [(QUESTION, "the river was wide")], limit=32)
     passage = asked.passages[0]
-    found = Found(((2.0, 1, 1),), 2.5, 3.0)
+    found = DecodedSpans(((2.0, 1, 1),), 2.5, 3.0)
     config = QuestionAnsweringConfig(null=True, threshold=0.5)
     assert null_score(found, config) == 1.0
     assert chosen_text(passage, found, config) == ""
     assert chosen_text(passage, found, config, threshold=1.0) == "river"
     assert chosen_text(passage, found, QuestionAnsweringConfig(null=True, threshold=2.0)) == "river"
     assert chosen_text(passage, found, QuestionAnsweringConfig()) == "river"  # [CLS] says nothing there
-    nothing = Found((), -np.inf, 1.0)
+    nothing = DecodedSpans((), -np.inf, 1.0)
     assert chosen_text(passage, nothing, QuestionAnsweringConfig()) == ""
     assert chosen_text(passage, nothing, config) == ""
 
@@ -230,14 +238,14 @@ def test_no_answer_is_given_above_the_threshold(tiny_tokenizer: Tokenizer) -> No
 def test_white_space_at_the_ends_is_no_part_of_an_answer() -> None:
     none = np.empty((0, 2), np.int64)
     passage = Alignment(" a\tb  c", np.arange(2), np.array([[0, 6], [6, 7]]), np.full(2, -1), none, none)
-    (span,) = spans_of(passage, Found(((1.0, 0, 0),), 1.0, 0.0), QuestionAnsweringConfig())
+    (span,) = spans_of(passage, DecodedSpans(((1.0, 0, 0),), 1.0, 0.0), QuestionAnsweringConfig())
     assert (span.text, span.start, span.end, span.score) == ("a\tb", 1, 4, 1.0)
 
 
 @pytest.mark.parametrize("kind", sorted(TOKENIZERS))
 def test_random_weights_do_not_cut_words_and_take_no_more_than_them(kind: str) -> None:
     passage = "Riverward, homebanks: wideness and deepnaive turnover; readers were driven."
-    asked = ask(TOKENIZERS[kind], [(QUESTION, passage)] * 40, limit=200)
+    asked = encode_passages(TOKENIZERS[kind], [(QUESTION, passage)] * 40, limit=200)
     scores = scores_of(asked, seed=5)
     cut = 0
     for found in decode(asked, scores, QuestionAnsweringConfig(longest=4)):
@@ -287,12 +295,12 @@ def test_a_passage_of_100_000_characters_is_read_whole(
     tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]
 ) -> None:
     passage = "The river was wide, and deep! " * 3_400
-    asked = ask(tiny_tokenizer, [(QUESTION, passage)], limit=32)
+    asked = encode_passages(tiny_tokenizer, [(QUESTION, passage)], limit=32)
     (found,) = answer(
         tiny_model(objectives=(QuestionAnsweringConfig(null=True),), layers=1),
         [QUESTION],
         asked,
-        scoring=Scoring(),
+        scoring=ScoringOptions(),
         decoding=Decoding(top=3, threshold=1e9),
     )
     assert len(passage) > 100_000
@@ -306,9 +314,9 @@ def test_a_passage_of_100_000_characters_is_read_whole(
 
 
 def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]) -> None:
-    asked = ask(tiny_tokenizer, [(QUESTION, "the river was wide . " * 40)], limit=32, truncate=True)
+    asked = encode_passages(tiny_tokenizer, [(QUESTION, "the river was wide . " * 40)], limit=32, truncate=True)
     model = tiny_model(objectives=(QuestionAnsweringConfig(null=True, threshold=-1e9),))
-    (found,) = answer(model, [QUESTION], asked, scoring=Scoring())
+    (found,) = answer(model, [QUESTION], asked, scoring=ScoringOptions())
     assert (found.tokens, found.tokens_read, found.windows) == (200, 24, 1)
     assert (found.text, found.start, found.end) == ("", None, None)
     assert 0 < found.score < 1
@@ -320,16 +328,18 @@ def test_bad_questions_and_models_are_one_clear_line(
     tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]
 ) -> None:
     with pytest.raises(DataError, match=r"question 1: the question has 20 tokens, .* shorten it to 14"):
-        ask(tiny_tokenizer, [("river " * 20, "wide")], limit=32)
+        encode_passages(tiny_tokenizer, [("river " * 20, "wide")], limit=32)
     with pytest.raises(DataError, match=r"dev.json:7: the question has 20 tokens"):
-        ask(tiny_tokenizer, [("river " * 20, "wide")], limit=32, places=[Place("dev.json", 7)])
+        encode_passages(tiny_tokenizer, [("river " * 20, "wide")], limit=32, places=[Place("dev.json", 7)])
     with pytest.raises(UsageError, match="too short for a question"):
-        ask(tiny_tokenizer, [("river", "wide")], limit=8)
+        encode_passages(tiny_tokenizer, [("river", "wide")], limit=8)
     with pytest.raises(UsageError, match="must lie between 1 and"):
         Decoding(top=0)
     other = tiny_model(objectives=(ClassificationConfig(labels=("a", "b")),))
     with pytest.raises(UsageError, match="does not answer questions"):
-        answer(other, ["river"], ask(tiny_tokenizer, [("river", "wide")], limit=16), scoring=Scoring())
-    empty = ask(tiny_tokenizer, [("river", " ")], limit=16)
-    (found,) = answer(tiny_model(objectives=(QuestionAnsweringConfig(),)), ["river"], empty, scoring=Scoring())
+        answer(
+            other, ["river"], encode_passages(tiny_tokenizer, [("river", "wide")], limit=16), scoring=ScoringOptions()
+        )
+    empty = encode_passages(tiny_tokenizer, [("river", " ")], limit=16)
+    (found,) = answer(tiny_model(objectives=(QuestionAnsweringConfig(),)), ["river"], empty, scoring=ScoringOptions())
     assert (found.text, found.start, found.others) == ("", None, ())

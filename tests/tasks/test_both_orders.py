@@ -21,10 +21,10 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.classify.classify import labelled_texts
+from larvatus.tasks.encoding.sequences import text_sequences
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.features import Features
-from larvatus.tasks.read.sequences import text_sequences
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring, loss_of, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, loss_of, score_sequences
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
 PAIRS = [(a, b) for a, b in zip(TEXTS, TEXTS[5:] + TEXTS[:5], strict=True)]
@@ -102,7 +102,7 @@ def test_loss_and_size_count_a_pair_once_however_it_is_cut(similarity):
     bundle = similarity.bundle
     head, network = bundle.network.heads["classification"], bundle.network.eval()
     examples = [TextExample(*row, place=Place("rows", number)) for number, row in enumerate(SCORED)]
-    data = labelled_texts(bundle, examples, head.config, Windows.of(bundle, length=None))
+    data = labelled_texts(bundle, examples, head.config, WindowOptions.of(bundle, length=None))
     batch = data.batch(np.arange(len(data)))
     assert batch.tokens.count == 2 * len(SCORED) == len(batch.targets[ClassTargets].labels)
     assert head.size(batch) == len(SCORED)
@@ -115,9 +115,9 @@ def test_loss_and_size_count_a_pair_once_however_it_is_cut(similarity):
     values = np.array([result.value for result in similarity.predict(PAIRS)])
     squared = float(((values - [score for *_, score in SCORED]) ** 2).sum())
     assert totals == pytest.approx([squared, squared], rel=1e-4)
-    scored = score_sequences(network, data.sequences, Scoring(tokens=64))
+    scored = score_sequences(network, data.sequences, ScoringOptions(tokens=64))
     np.testing.assert_allclose(scored[:, 0], values, atol=1e-5)
-    frozen = Features.build(network, data, Scoring(tokens=64), learning=False).scores(head)
+    frozen = Features.build(network, data, ScoringOptions(tokens=64), learning=False).scores(head)
     np.testing.assert_allclose(frozen[:, 0], values, atol=1e-5)
 
 

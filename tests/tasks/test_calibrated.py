@@ -13,8 +13,8 @@ import scipy.special
 from larvatus.core.rng import stream
 from larvatus.metrics.calibration import HOTTEST
 from larvatus.models.heads import QuestionAnsweringConfig
-from larvatus.tasks.answers.held_out import _fitted
-from larvatus.tasks.held_out import Calibration, calibration, judged
+from larvatus.tasks.answers.validation import _fitted
+from larvatus.tasks.validation import Calibration, accept_or_refuse, fit_calibration
 
 
 def logits_and_labels(seed: int, *, items: int, temperature: float) -> tuple[Any, Any]:
@@ -39,7 +39,7 @@ def likeliest(logits: Any, labels: Any) -> float:
 def test_a_temperature_that_helps_is_used_however_far_from_one(scale: float) -> None:
     """At a scale of 100 the optimum is 200, at 0.01 it is 0.02: both were cut to the old bounds of 20 and 0.05."""
     logits, labels = logits_and_labels(1, items=400, temperature=2.0)
-    fit = calibration(logits * scale, labels, kind="softmax")
+    fit = fit_calibration(logits * scale, labels, kind="softmax")
     assert fit.temperature == fit.fitted == pytest.approx(likeliest(logits * scale, labels), rel=1e-4)
     assert fit.after < fit.before
     assert fit.loss_after < fit.loss_before
@@ -52,7 +52,7 @@ def test_a_temperature_that_makes_held_out_probabilities_worse_is_not_used_and_s
     refused, compared = [], 0
     for seed in range(30):
         logits, labels = logits_and_labels(seed, items=12, temperature=1.0)
-        fit = calibration(logits, labels, kind="softmax")
+        fit = fit_calibration(logits, labels, kind="softmax")
         # both figures with each half's temperature fitted on the other half, by scipy
         even, odd = (likeliest(logits[half::2], labels[half::2]) for half in (0, 1))
         cold = np.where(np.arange(12)[:, None] % 2 == 0, logits / odd, logits / even)
@@ -76,9 +76,9 @@ def test_a_temperature_that_makes_held_out_probabilities_worse_is_not_used_and_s
 
 
 def test_a_better_loss_with_a_worse_calibration_error_is_refused_as_well() -> None:
-    fit = judged(Calibration(fitted=2.0, before=0.1, after=0.2, loss_before=1.0, loss_after=0.9))
+    fit = accept_or_refuse(Calibration(fitted=2.0, before=0.1, after=0.2, loss_before=1.0, loss_after=0.9))
     assert (fit.temperature, fit.refused) == (1.0, "it makes the calibration error worse")
-    better = judged(Calibration(fitted=2.0, before=0.2, after=0.1, loss_before=1.0, loss_after=0.9))
+    better = accept_or_refuse(Calibration(fitted=2.0, before=0.2, after=0.1, loss_before=1.0, loss_after=0.9))
     assert (better.temperature, better.refused) == (2.0, "")
 
 
@@ -86,13 +86,13 @@ def test_examples_without_an_optimum_keep_their_probabilities_and_say_why() -> N
     sure = np.array([[5.0, 0.0], [0.0, 5.0]] * 4)
     right, wrong = [0, 1] * 4, [1, 0] * 4
     for labels, why in ((right, "all held-out examples are right"), (wrong, "no better than chance")):
-        fit = calibration(sure, np.array(labels), kind="softmax")
+        fit = fit_calibration(sure, np.array(labels), kind="softmax")
         assert fit.temperature == 1.0
         assert why in fit.refused
         assert why in fit.line
-    flat = calibration(np.zeros((8, 2)), np.array(right), kind="softmax")
+    flat = fit_calibration(np.zeros((8, 2)), np.array(right), kind="softmax")
     assert flat.temperature == flat.fitted == 1.0  # any would do
-    few = calibration(np.array([[2.0, 1.0], [0.5, 1.0], [1.0, 0.0]]), np.array([0, 0, 0]), kind="softmax")
+    few = fit_calibration(np.array([[2.0, 1.0], [0.5, 1.0], [1.0, 0.0]]), np.array([0, 0, 0]), kind="softmax")
     assert few.temperature == 1.0
     assert "too few" in few.line
     assert Calibration().line == ""
@@ -104,7 +104,7 @@ def test_groups_are_never_on_both_sides() -> None:
     logits, labels = logits_and_labels(5, items=200, temperature=1.0)
     groups = np.repeat([0, 1], 100)
     mixed = np.where(groups[:, None] == 0, logits * 5, logits / 5)
-    apart, together = (calibration(mixed, labels, kind="softmax", groups=g) for g in (groups, None))
+    apart, together = (fit_calibration(mixed, labels, kind="softmax", groups=g) for g in (groups, None))
     assert apart.refused
     assert apart.loss_after > together.loss_after
 

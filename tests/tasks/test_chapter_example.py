@@ -14,9 +14,9 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
-from larvatus.tasks.read.sequences import word_sequences
-from larvatus.tasks.read.words import align_examples
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.encoding.sequences import word_sequences
+from larvatus.tasks.encoding.words import align_examples
+from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.tag.tag import TaggedWords, decode, tag, tag_array, words_read
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -113,7 +113,7 @@ def test_answers_speak_of_characters(tokenizer: Tokenizer) -> None:
         head_of(built).loss(built.encoder(batch.tokens), batch, built.encoder).mean.backward()
         optimizer.step()
     found = align_examples(tokenizer, [EXAMPLES["as written"]])
-    (answer,) = tag(built, found, data.sequences, scoring=Scoring())
+    (answer,) = tag(built, found, data.sequences, scoring=ScoringOptions())
     assert list(answer.tags) == TAGS
     assert [(one.text, one.label, one.start, one.end) for one in answer.entities] == [
         ("Mt. Sanitas", "LOC", 0, 11),

@@ -24,14 +24,14 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.choose.encode import ABSENT, Choices, encode_choices, ending_scores
+from larvatus.tasks.choose.encode import ABSENT, EncodedChoices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.choose.held_out import HeldOutChoices
 from larvatus.tasks.choose.results import Chosen
+from larvatus.tasks.choose.validation import ChoiceValidation
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring, head_of, loss_of
+from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows
 from tests.models.bundle.theirs import their_directory
 from tests.tasks.conftest import PLAIN
@@ -61,8 +61,8 @@ def examples(count: int, *, longest: int = 8, seed: int = 1) -> list[ChoiceExamp
     return made
 
 
-def encoded(bundle: Bundle, rows: list[ChoiceExample], *, limit: int = 16, truncate: bool = False) -> Choices:
-    return encode_choices(bundle, rows, Windows(limit=limit, truncate=truncate))
+def encoded(bundle: Bundle, rows: list[ChoiceExample], *, limit: int = 16, truncate: bool = False) -> EncodedChoices:
+    return encode_choices(bundle, rows, WindowOptions(limit=limit, truncate=truncate))
 
 
 @settings(max_examples=15)
@@ -74,12 +74,12 @@ def test_scores_follow_their_endings_and_no_batch_changes_them(chooser: Bundle, 
         ChoiceExample(row.context, tuple(row.endings[at] for at in places), None, row.place)
         for row, places in zip(rows, order, strict=True)
     ]
-    plain = ending_scores(chooser.network, encoded(chooser, rows), Scoring())
-    other = ending_scores(chooser.network, encoded(chooser, shuffled), Scoring(tokens=tokens))
+    plain = ending_scores(chooser.network, encoded(chooser, rows), ScoringOptions())
+    other = ending_scores(chooser.network, encoded(chooser, shuffled), ScoringOptions(tokens=tokens))
     for row, scores, moved, places in zip(rows, plain, other, order, strict=True):
         np.testing.assert_allclose(scores[places], moved[: len(row.endings)], atol=1e-5)
         assert (scores[len(row.endings) :] == np.float32(ABSENT)).all()
-        alone = ending_scores(chooser.network, encoded(chooser, [row]), Scoring())
+        alone = ending_scores(chooser.network, encoded(chooser, [row]), ScoringOptions())
         np.testing.assert_allclose(alone[0], scores[: len(row.endings)], atol=1e-5)
 
 
@@ -126,9 +126,9 @@ def test_the_loss_is_that_of_a_naive_loop(tuned: Callable[..., Bundle]) -> None:
 
 def test_held_out_scores_and_evaluation_agree(chooser: Bundle) -> None:
     data = Dataset(tuple(examples(40)), "test.jsonl")
-    held = HeldOutChoices(encode_choices(chooser, data.examples, Windows.of(chooser)))
-    scores = held.scores(chooser.network, Scoring())
-    frozen = held.read_once(chooser.network, Scoring()).scores(chooser.network, Scoring())
+    held = ChoiceValidation(encode_choices(chooser, data.examples, WindowOptions.of(chooser)))
+    scores = held.scores(chooser.network, ScoringOptions())
+    frozen = held.read_once(chooser.network, ScoringOptions()).scores(chooser.network, ScoringOptions())
     evaluation = evaluate_choices(chooser, data)
     assert scores.values == frozen.values == {"accuracy": evaluation.metrics["accuracy"].value}
     assert scores.validation_loss == pytest.approx(evaluation.calibration.nll, abs=1e-5)
@@ -213,7 +213,7 @@ def test_training_is_that_of_transformers_step_by_step(tmp_path: Path, tiny_toke
         ChoiceExample(" ".join(texts[at]), tuple(map(" ".join, texts[at + 1 : at + 4])), int(random.integers(3)), PLACE)
         for at in range(0, len(texts), 4)
     ]
-    data = encode_choices(load_bundle(directory), rows, Windows(limit=64))
+    data = encode_choices(load_bundle(directory), rows, WindowOptions(limit=64))
 
     def loss_of(chosen: np.ndarray) -> torch.Tensor:
         inputs = padded(data.sequences, data.pairs_of(chosen), tiny_tokenizer.padding_id)

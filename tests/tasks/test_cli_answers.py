@@ -15,8 +15,8 @@ import larvatus as lv
 from larvatus.data.labelled.squad import gold_answers, read_predictions, read_questions
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
-from larvatus.tasks.answers.passages import ask
-from larvatus.tasks.scoring import Scoring, score_sequences
+from larvatus.tasks.answers.passages import encode_passages
+from larvatus.tasks.scoring import ScoringOptions, score_sequences
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
@@ -56,12 +56,12 @@ def test_a_model_that_answers_is_saved_for_us_and_for_transformers(larvatus: Cal
     assert isinstance(found, lv.Answer)
     assert (found.text, PASSAGE[found.start : found.end], found.null_score) == ("river deep", "river deep", None)
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(answerer)
-    asked = ask(model.tokenizer, [(QUESTION, PASSAGE)], limit=32)
+    asked = encode_passages(model.tokenizer, [(QUESTION, PASSAGE)], limit=32)
     tokens = asked.sequences.inputs(np.array([0])).tokens
     inputs = {"input_ids": tokens.ids, "token_type_ids": tokens.segments}
     with torch.inference_mode():
         both = theirs(**{name: torch.from_numpy(own).long()[None] for name, own in inputs.items()})
-    ours = score_sequences(model.network, asked.sequences, Scoring())
+    ours = score_sequences(model.network, asked.sequences, ScoringOptions())
     np.testing.assert_allclose(np.stack([both.start_logits[0], both.end_logits[0]], 1), ours, atol=1e-5)
     assert "AutoModelForQuestionAnswering" in (answerer / "README.md").read_text()
 

@@ -16,10 +16,10 @@ import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_texts
-from larvatus.tasks.fit.curve import part
-from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
-from larvatus.tasks.registry import reading_of
-from larvatus.tasks.scoring import Scoring, score_sequences
+from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.registry import parse_file_options
+from larvatus.tasks.scoring import ScoringOptions, score_sequences
+from larvatus.tasks.trainer.curve import sample_share
 from larvatus.training.engine.throughput import RemainingTime
 from tests import made_up as made
 from tests.made_up import QUICK, Call
@@ -63,7 +63,7 @@ def test_a_classifier_is_saved_for_us_and_for_transformers(finetune: Call, tmp_p
     one: Any = ("the river", "a bank") if kind == "pairs" else "the river bank"
     answer: Any = model.predict(one)
     sequences = text_sequences(model.tokenizer, [one], limit=32)
-    ours = score_sequences(model.network, sequences, Scoring())
+    ours = score_sequences(model.network, sequences, ScoringOptions())
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     np.testing.assert_allclose(logits_of(theirs, sequences)[0], ours[0], atol=1e-5)
     if kind == "regression":
@@ -109,7 +109,7 @@ def test_a_tagger_is_saved(finetune: Call, tmp_path: Path, options: tuple[object
     if plain:
         found = align_texts(model.tokenizer, [words])
         sequences = word_sequences(model.tokenizer, found, limit=32)
-        ours = score_sequences(model.network, sequences, Scoring())
+        ours = score_sequences(model.network, sequences, ScoringOptions())
         theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
         np.testing.assert_allclose(logits_of(theirs, sequences)[0, 1:-1], ours, atol=1e-5)
     assert ("without the CRF" in (tmp_path / "out" / "README.md").read_text()) == ("--crf" in options)
@@ -191,7 +191,7 @@ def test_a_curve_has_a_point_for_each_share_and_its_parts_nest(finetune: Call, t
     assert said.count("held out at random") == 1  # all points have the same held-out examples
     assert points[-1]["mean"] == lineage(out)["scores"][points[-1]["metric"]]
     data = read_texts([str(train)])
-    small, large = ({one.place for one in part(data, share)} for share in (0.1, 0.5))
+    small, large = ({one.place for one in sample_share(data, share)} for share in (0.1, 0.5))
     assert small < large
 
 
@@ -199,11 +199,11 @@ def test_parts_and_held_out_tenths_leave_every_label_to_learn_from(finetune: Cal
     rare = [{"text": "turn in your homework", "label": f"rare {n}"} for n in range(12)]
     plain = [json.loads(line) for line in made.classes(tmp_path / "x", 28).read_text().splitlines()]
     train = made.write_rows(tmp_path / "train.jsonl", [*rare, *plain])
-    assert len(part(read_texts([str(train)]), 0.05).labels()) == 14
+    assert len(sample_share(read_texts([str(train)]), 0.05).labels()) == 14
     assert finetune("classify", "--train", train, "--out", tmp_path / "out", *QUICK)[0] == 0
     assert lineage(tmp_path / "out")["dev"]["examples"] == 4
     conll = made.tags(tmp_path / "t.conll")
-    assert part(read_tagged([str(conll)]), 0.05).labels().keys() == {"O", "B-LOC", "I-LOC"}
+    assert sample_share(read_tagged([str(conll)]), 0.05).labels().keys() == {"O", "B-LOC", "I-LOC"}
 
 
 def test_without_held_out_examples_the_last_weights_are_kept(finetune: Call, tmp_path: Path) -> None:
@@ -293,4 +293,4 @@ def test_settings_that_make_no_sense_are_refused_in_python(
 def test_how_tables_are_read_is_refused_where_words_are_read(reading: dict[str, Any]) -> None:
     for task in ("tag", "spans"):
         with pytest.raises(UsageError, match="are for texts"):
-            reading_of(task, reading)
+            parse_file_options(task, reading)

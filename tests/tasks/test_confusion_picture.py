@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.tasks.evaluation.confusion_picture import MOST, REST, draw_confusion, shown
+from larvatus.tasks.evaluation.confusion_picture import MOST, REST, displayed_classes, draw_confusion
 
 
 def test_of_many_classes_the_rest_stand_together_and_nothing_is_lost() -> None:
     table = np.random.default_rng(0).integers(0, 9, size=(MOST + 15, MOST + 15))
     labels = [f"class {number}" for number in range(len(table))]
-    small, names = shown(table, labels)
+    small, names = displayed_classes(table, labels)
     assert len(names) == MOST + 1
     assert names[-1] == REST
     assert small.sum() == table.sum()
@@ -25,7 +25,7 @@ def test_of_many_classes_the_rest_stand_together_and_nothing_is_lost() -> None:
 def test_classes_that_never_occur_are_left_out() -> None:
     table = np.zeros((4, 4), np.int64)
     table[1, 3] = 2
-    small, names = shown(table, ["a", "b", "c", "d" * 40])
+    small, names = displayed_classes(table, ["a", "b", "c", "d" * 40])
     assert names == ["b", "d" * 23 + "…"]
     assert small.tolist() == [[0, 2], [0, 0]]
 

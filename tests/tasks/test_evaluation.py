@@ -22,14 +22,14 @@ from larvatus.data.text.tag_schemes import find_illegal
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.evaluation import evaluate_texts
-from larvatus.tasks.classify.held_out import class_metrics
+from larvatus.tasks.classify.validation import class_metrics
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.predict import Predictor
+from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.tag.evaluation import evaluate_tags
-from larvatus.tasks.tag.held_out import tag_metrics
-from larvatus.tasks.tag.schemes import in_scheme
+from larvatus.tasks.tag.schemes import convert_scheme
+from larvatus.tasks.tag.validation import tag_metrics
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 CLASSES = ("maybe", "no", "yes")
@@ -210,14 +210,14 @@ SCHEMES = {"BIO": IOB2, "IOB1": IOB1, "BIOES": IOBES, "BILOU": BILOU}
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_entities_that_predict_gives_are_those_that_evaluate_counts(tuned: Any, scheme: Any) -> None:
     """A tagger of others, whose tags come in any order; from tags to scores by seqeval in its two modes."""
-    data = in_scheme(sentences(60), scheme)
+    data = convert_scheme(sentences(60), scheme)
     letters = {"BILOU": "BILU", "BIOES": "BIES"}.get(scheme, "BI")
     labels = ("O", *(f"{letter}-{name}" for name in ("LOC", "PER") for letter in letters))
     bundle = tuned(tags(scheme="none", labels=labels))
     found = evaluate_tags(bundle, data, FEW)
     assert found.scheme == scheme
     assert any(find_illegal(one, scheme) for one in found.tags)
-    predicted = list(Predictor(bundle).predict([example.words for example in data]))
+    predicted = list(TaskPredictor(bundle).predict([example.words for example in data]))
     for answer, own, example in zip(predicted, found.found_entities, data, strict=True):
         assert isinstance(answer, Tagged)
         starts, ends = ([getattr(word, side) for word in answer.words] for side in ("start", "end"))
@@ -275,7 +275,7 @@ def test_parts_of_speech_say_what_is_taken_for_what(tuned: Any) -> None:
 
 def test_gold_tags_in_another_scheme_are_converted(tuned: Any) -> None:
     data, bundle = sentences(30), tuned(tags())
-    spelt = in_scheme(data, "BIOES")
+    spelt = convert_scheme(data, "BIOES")
     assert spelt.examples != data.examples
     one, other = evaluate_tags(bundle, data, FEW), evaluate_tags(bundle, spelt, FEW)
     assert one.metrics == other.metrics

@@ -21,7 +21,7 @@ from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answer
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans
-from larvatus.tasks.spans.held_out import span_values
+from larvatus.tasks.spans.validation import span_scores
 
 FEW = EvaluationOptions(samples=20)
 Spans = set[tuple[int, int, str]]
@@ -40,7 +40,7 @@ def texts(draw: st.DrawFn) -> tuple[list[Spans], list[Spans]]:
 @settings(max_examples=60, deadline=None)
 @given(texts())
 def test_sums_over_texts_give_the_scores_of_all(both: tuple[list[Spans], list[Spans]]) -> None:
-    wanted = span_values(span_f1(*both))
+    wanted = span_scores(span_f1(*both))
     rows = resampled_spans(*both)
     assert list(rows) == list(wanted)
     for name, one in rows.items():

@@ -21,8 +21,8 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.tasks import features as module
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.trainer.trainable import TrainableConfig, train_mode, trainable
 from larvatus.training.engine.optimizer import set_rate
 
 VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
@@ -100,7 +100,7 @@ def test_cached_features_are_those_of_the_encoder(head: str, budget: int, data: 
     """Whatever the portions, even where one example has to be cut; dropout of the encoder plays no part."""
     whole = model(head, dropout=0.5, attention_dropout=0.5).train()
     own = head_of(whole)
-    features = Features.build(whole, data, Scoring(tokens=budget))
+    features = Features.build(whole, data, ScoringOptions(tokens=budget))
     chosen = np.array([7, 0, 19, 7, 22])
     batch = on_device(data.batch(chosen), "cpu")
     states = own.states(whole.eval().encoder, batch.tokens)
@@ -117,9 +117,9 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
     through, cached = model(head), model(head)
     runs = []
     for whole in (through, cached):
-        groups = trainable(whole, TrainedConfig.read("head"), decay=0.01, seed=1)
+        groups = trainable(whole, TrainableConfig.read("head"), decay=0.01, seed=1)
         runs.append(torch.optim.AdamW(groups))
-    features = Features.build(cached, data, Scoring(tokens=64))
+    features = Features.build(cached, data, ScoringOptions(tokens=64))
     draw = np.random.default_rng(2)
     for _ in range(6):
         chosen = draw.permutation(EXAMPLES)[:8]
@@ -151,7 +151,7 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
 @pytest.mark.parametrize("budget", [1, 60, 100_000])
 def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: int, data: Listed) -> None:
     whole = model(head)
-    features = Features.build(whole, data, Scoring(tokens=budget), learning=False)
+    features = Features.build(whole, data, ScoringOptions(tokens=budget), learning=False)
     for parameter in whole.objectives.parameters():  # the head has learnt since
         parameter.data.add_(0.1)
     batch = on_device(data.batch(np.arange(EXAMPLES)), "cpu")
@@ -182,7 +182,7 @@ def test_where_subwords_learn_each_pair_of_token_and_word_is_a_row() -> None:
 
 def test_no_file_is_left_to_see(data: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    features = Features.build(model("cls"), data, Scoring())
+    features = Features.build(model("cls"), data, ScoringOptions())
     assert isinstance(features.rows, np.memmap)
     assert list(tmp_path.iterdir()) == []
     assert float(features.of(np.arange(EXAMPLES)).abs().sum()) > 0
@@ -190,7 +190,7 @@ def test_no_file_is_left_to_see(data: Listed, tmp_path: Path, monkeypatch: pytes
 
 def test_progress_is_told_in_tokens_to_the_end(data: Listed) -> None:
     seen: list[tuple[int, int]] = []
-    Features.build(model("cls"), data, Scoring(tokens=50), progress=lambda done, all: seen.append((done, all)))
+    Features.build(model("cls"), data, ScoringOptions(tokens=50), progress=lambda done, all: seen.append((done, all)))
     total = sum(one.tokens.size for one in data.made)
     assert seen[-1] == (total, total)
     assert sorted(seen) == seen
@@ -201,7 +201,7 @@ def test_a_disk_too_small_is_said_before_anything_is_read(data: Listed, monkeypa
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(module.shutil, "disk_usage", lambda place: usage)
     with pytest.raises(ArtefactError, match="set TMPDIR"):
-        Features.build(model("cls"), data, Scoring())
+        Features.build(model("cls"), data, ScoringOptions())
 
 
 def test_sentences_without_words_have_no_rows() -> None:
@@ -210,7 +210,7 @@ def test_sentences_without_words_have_no_rows() -> None:
     tokens = dataclasses.replace(TokenBatch.of([[2, 3]]), word_tokens=pieces)
     one = TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=nothing, counts=none)})
     whole = model("words")
-    features = Features.build(whole, Listed([one, one]), Scoring())
+    features = Features.build(whole, Listed([one, one]), ScoringOptions())
     assert features.of(np.array([1, 0])).shape == (0, HIDDEN)
     loss = features.loss(head_of(whole), np.array([1]), on_device(one, "cpu"))
     assert float(loss.total.detach()) == float(loss.count) == 0

@@ -16,19 +16,19 @@ from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
-from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.answers.passages import EmptyWindows
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.answers.validation import QuestionValidation, question_validation
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.tuning import finetune_answers
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
-QUICK = FineTuneConfig(epochs=12, batch=16, rate=1e-2)
+QUICK = TrainConfig(epochs=12, batch=16, rate=1e-2)
 
 
 def questions(count: int, *, seed: int, without: float = 0.0, words: int = 9) -> Dataset[QuestionExample]:
@@ -59,25 +59,25 @@ def bundle(
     return load_bundle(save_tiny(tmp_path_factory.mktemp("answers") / "tiny", model))
 
 
-def tuned(bundle: Bundle, without: float = 0.0, config: FineTuneConfig = QUICK, examples: int = 200) -> Tuned:
+def tuned(bundle: Bundle, without: float = 0.0, config: TrainConfig = QUICK, examples: int = 200) -> FineTuneResult:
     train, dev = (questions(count, seed=seed, without=without) for count, seed in ((examples, 1), (40, 2)))
-    return finetune_answers(bundle, train, dev, Job(config=config), AnswerOptions())
+    return finetune_answers(bundle, train, dev, FineTuneArguments(config=config), AnswerOptions())
 
 
 @pytest.fixture(scope="module")
-def learnt(bundle: Bundle) -> Tuned:
+def learnt(bundle: Bundle) -> FineTuneResult:
     """All questions have an answer."""
     return tuned(bundle)
 
 
-def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: Tuned) -> None:
+def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: FineTuneResult) -> None:
     found = learnt
     assert found.metric == "f1"
     assert found.scores is not None
     assert found.scores.values["f1"] > 0.8  # a guess: 0.1
     assert found.scores.values["exact-match"] > 0.6
-    assert isinstance(found.held_out, HeldOutQuestions)
-    texts = found.held_out.predictions(found.bundle.network, Scoring())
+    assert isinstance(found.held_out, QuestionValidation)
+    texts = found.held_out.predictions(found.bundle.network, ScoringOptions())
     golds = {one.id: one.golds for one in found.dev}
     own = squad_scores(golds, dict(zip(golds, texts, strict=True)))
     assert (own.f1, own.exact) == pytest.approx((found.scores.values["f1"], found.scores.values["exact-match"]))
@@ -98,15 +98,15 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: Tuned) ->
     )
     again = load_bundle(tmp_path / "saved")
     assert again.objectives == found.bundle.objectives
-    assert found.held_out.predictions(again.network, Scoring()) == texts
+    assert found.held_out.predictions(again.network, ScoringOptions()) == texts
     pairs = [(one.question, one.passage) for one in found.dev]
-    assert [given.text for given in answer_questions(again, pairs, scoring=Scoring())] == texts
+    assert [given.text for given in answer_questions(again, pairs, scoring=ScoringOptions())] == texts
     with pytest.raises(DataError, match="question 2: its passage is empty"):
-        answer_questions(again, [pairs[0], ("which ?", " ")], scoring=Scoring())
+        answer_questions(again, [pairs[0], ("which ?", " ")], scoring=ScoringOptions())
     with pytest.raises(DataError, match="question 1: its text is empty"):
-        answer_questions(again, [("", "the river")], scoring=Scoring())
+        answer_questions(again, [("", "the river")], scoring=ScoringOptions())
     with pytest.raises(UsageError, match="more than the model's 32"):
-        answer_questions(again, pairs, scoring=Scoring(), length=33)
+        answer_questions(again, pairs, scoring=ScoringOptions(), length=33)
 
 
 def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle: Bundle) -> None:
@@ -123,9 +123,9 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert config == head.config
     assert config.null
     assert config.threshold == values["best-threshold"] != 0.0
-    asked = encode_questions(found.bundle, found.dev.examples, Windows.of(found.bundle, length=QUICK.length))
+    asked = encode_questions(found.bundle, found.dev.examples, WindowOptions.of(found.bundle, length=QUICK.length))
     questions_ = [one.question for one in found.dev]
-    answers = answer(found.bundle.network, questions_, asked, scoring=Scoring())
+    answers = answer(found.bundle.network, questions_, asked, scoring=ScoringOptions())
     golds = {one.id: one.golds for one in found.dev}
     texts = {one.id: given.text for one, given in zip(found.dev, answers, strict=True)}
     assert squad2_scores(golds, texts).f1 == pytest.approx(values["f1"])
@@ -134,9 +134,9 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert all(given.start is None and given.null_score is not None for given in right)
 
 
-def test_the_temperature_gives_right_spans_their_share(learnt: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temperature_gives_right_spans_their_share(learnt: FineTuneResult, monkeypatch: pytest.MonkeyPatch) -> None:
     found = learnt
-    assert isinstance(found.held_out, HeldOutQuestions)
+    assert isinstance(found.held_out, QuestionValidation)
     model = found.bundle.network
     head = head_of(model)
     best = found.calibration.fitted  # used or not: that is for the other half of the questions to say
@@ -144,7 +144,9 @@ def test_the_temperature_gives_right_spans_their_share(learnt: Tuned, monkeypatc
     def surprise(temperature: float) -> float:
         monkeypatch.setattr(head, "config", QuestionAnsweringConfig(temperature=temperature))
         asked = found.held_out.asked  # type: ignore[union-attr]
-        given = answer(model, [one.question for one in found.dev], asked, scoring=Scoring(), decoding=Decoding(top=400))
+        given = answer(
+            model, [one.question for one in found.dev], asked, scoring=ScoringOptions(), decoding=Decoding(top=400)
+        )
         losses = []
         for one, own in zip(found.dev, given, strict=True):
             text, start = one.answers[0]
@@ -159,15 +161,15 @@ def test_the_temperature_gives_right_spans_their_share(learnt: Tuned, monkeypatc
 
 @pytest.mark.parametrize("word", ["head", "last1", "lora4"])
 def test_each_choice_of_what_is_trained_runs(bundle: Bundle, word: str) -> None:
-    config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read(word))
+    config = TrainConfig(epochs=3, batch=16, rate=1e-2, trained=TrainableConfig.read(word))
     found = tuned(bundle, config=config, examples=64)
     losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
 
 
 def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
-    config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read("head"))
-    job = Job(config=config, options=AnswerOptions(mix=True))
+    config = TrainConfig(epochs=3, batch=16, rate=1e-2, trained=TrainableConfig.read("head"))
+    job = FineTuneArguments(config=config, options=AnswerOptions(mix=True))
     found = finetune_answers(bundle, questions(48, seed=1), questions(8, seed=2), job)
     losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
@@ -176,12 +178,12 @@ def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
 def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
     said: list[str] = []
     train, dev = questions(24, seed=1, words=60), questions(12, seed=2, words=60)
-    job = Job(config=FineTuneConfig(epochs=1, batch=8), watch=Watch(say=said.append))
+    job = FineTuneArguments(config=TrainConfig(epochs=1, batch=8), watch=Callbacks(say=said.append))
     found = finetune_answers(bundle, train, dev, job, AnswerOptions(empty=EmptyWindows(most=1), overlap=4))
     assert found.windows[0] == 24
     assert any("24 questions in" in line for line in said)
     assert any("hold the answer" in line for line in said)
-    cut = Job(config=FineTuneConfig(epochs=1, batch=8, truncate=True), watch=Watch(say=said.append))
+    cut = FineTuneArguments(config=TrainConfig(epochs=1, batch=8, truncate=True), watch=Callbacks(say=said.append))
     finetune_answers(bundle, train, dev, cut)
     assert any("answers are in no window" in line for line in said)
 
@@ -190,21 +192,23 @@ def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
     train, dev = questions(12, seed=1), questions(4, seed=2)
     hidden = dataclasses.replace(train, examples=(dataclasses.replace(train.examples[0], answers=()),))
     with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so nothing can be learnt"):
-        finetune_answers(bundle, hidden, dev, Job())
+        finetune_answers(bundle, hidden, dev, FineTuneArguments())
     with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so it cannot be scored"):
-        finetune_answers(bundle, train, hidden, Job())
+        finetune_answers(bundle, train, hidden, FineTuneArguments())
     none = questions(12, seed=1, without=1.0)
     with pytest.raises(DataError, match="not one question has an answer"):
-        finetune_answers(bundle, none, dev, Job())
+        finetune_answers(bundle, none, dev, FineTuneArguments())
     with pytest.raises(DataError, match="which a model that always answers cannot learn"):
-        finetune_answers(bundle, questions(12, seed=1, without=0.5), dev, Job(), AnswerOptions(null=False))
+        finetune_answers(
+            bundle, questions(12, seed=1, without=0.5), dev, FineTuneArguments(), AnswerOptions(null=False)
+        )
     with pytest.raises(DataError, match="it has no answer, and the model always gives one"):
-        hold_out_questions(bundle, none, Windows.of(bundle), AnswerOptions(), null=False)
+        question_validation(bundle, none, WindowOptions.of(bundle), AnswerOptions(), null=False)
     with pytest.raises(UsageError, match="takes AnswerOptions, not TagOptions"):
-        finetune_answers(bundle, train, dev, Job(options=TagOptions(crf=True)))
+        finetune_answers(bundle, train, dev, FineTuneArguments(options=TagOptions(crf=True)))
     with pytest.raises(UsageError, match="--metric accuracy does not score this task"):
-        finetune_answers(bundle, train, dev, Job(metric="accuracy"))
+        finetune_answers(bundle, train, dev, FineTuneArguments(metric="accuracy"))
     with pytest.raises(UsageError, match="--length 64 is more than the model's 32 positions"):
-        finetune_answers(bundle, train, dev, Job(config=FineTuneConfig(length=64)))
+        finetune_answers(bundle, train, dev, FineTuneArguments(config=TrainConfig(length=64)))
     with pytest.raises(UsageError, match="longest = 0 must lie between 1"):
-        finetune_answers(bundle, train, dev, Job(), AnswerOptions(longest=0))
+        finetune_answers(bundle, train, dev, FineTuneArguments(), AnswerOptions(longest=0))

@@ -14,11 +14,11 @@ from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextEx
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.network import Network
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.finetune import Job
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneArguments
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.tuning import finetune_tags, finetune_texts
 
 WORDS = [
@@ -64,9 +64,9 @@ def tagged(size: int, seed: int) -> Dataset[TaggedExample]:
     return Dataset(tuple(made), "t")
 
 
-def job(word: str, options: Struct | None = None) -> Job:
-    config = FineTuneConfig(epochs=2, batch=8, rate=0.01, trained=TrainedConfig.read(word))
-    return Job(config=config, seeds=(3, 4), options=options)
+def job(word: str, options: Struct | None = None) -> FineTuneArguments:
+    config = TrainConfig(epochs=2, batch=8, rate=0.01, trained=TrainableConfig.read(word))
+    return FineTuneArguments(config=config, seeds=(3, 4), options=options)
 
 
 @pytest.mark.parametrize("word", ["all", "last1", "lora", "head"])
@@ -78,7 +78,7 @@ def test_the_model_has_the_names_of_any_other_and_the_scores_that_were_told(bund
     }
     assert tuned.held_out is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(whole, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert tuned.held_out.scores(whole, ScoringOptions()).values == pytest.approx(tuned.scores.values)
     same = all(
         torch.equal(tensor, bundle.network.state_dict()[name])
         for name, tensor in whole.state_dict().items()
@@ -104,4 +104,4 @@ def test_a_frozen_encoder_reads_everything_once_for_all_seeds(
     assert len(tuned.runs) == 2
     assert tuned.held_out is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.network, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert tuned.held_out.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)

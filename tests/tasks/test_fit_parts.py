@@ -17,10 +17,10 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.lora import merge_lora
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.loop import FineTuning, Fitting
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.trainable import TrainableConfig
+from larvatus.tasks.trainer.trainer import Fitting, Trainer
 from larvatus.training.engine.settings import Runtime
 
 VOCABULARY = 20
@@ -65,9 +65,9 @@ def model(task: str) -> Network:
     return Network.build(shape, [HEADS[task]], VOCABULARY, seed=1)
 
 
-def tuning(whole: Network, word: str, *, features: Features | None = None) -> FineTuning:
-    config = FineTuneConfig(epochs=6, batch=8, rate=0.01, trained=TrainedConfig.read(word))
-    return FineTuning(whole, Data(), Fitting(config=config, runtime=Runtime(), seed=1), features)
+def tuning(whole: Network, word: str, *, features: Features | None = None) -> Trainer:
+    config = TrainConfig(epochs=6, batch=8, rate=0.01, trained=TrainableConfig.read(word))
+    return Trainer(whole, Data(), Fitting(config=config, runtime=Runtime(), seed=1), features)
 
 
 def loss_of(whole: Network) -> float:
@@ -92,7 +92,7 @@ def test_each_choice_learns(task: str, word: str) -> None:
 @pytest.mark.parametrize("task", HEADS)
 def test_a_cache_of_features_gives_the_same_head(task: str) -> None:
     cached, through = model(task), model(task)
-    features = Features.build(cached, Data(), Scoring(tokens=50))
+    features = Features.build(cached, Data(), ScoringOptions(tokens=50))
     tuning(cached, "head", features=features).run()
     tuning(through, "head").run()
     expected = through.state_dict()

@@ -12,15 +12,15 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.classify.held_out import HeldOutTexts
-from larvatus.tasks.read.sequences import text_sequences, word_sequences
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.tasks.tag.validation import TagValidation
 from tests.tasks.aligned import align_texts
 
 TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]
-SCORING = Scoring(tokens=40)
+SCORING = ScoringOptions(tokens=40)
 
 
 @pytest.mark.parametrize("merge", ["mean", "max"])
@@ -30,7 +30,7 @@ def test_texts(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, me
     sequences = text_sequences(tiny_tokenizer, TEXTS, limit=16)
     assert len(sequences.lengths) > len(TEXTS)
     data = LabelledTexts(sequences, np.array([0, 1, 0, 1, 1]))
-    plain = HeldOutTexts(data, config, "accuracy", merge)  # type: ignore[arg-type]
+    plain = TextValidation(data, config, "accuracy", merge)  # type: ignore[arg-type]
     cached = plain.read_once(model, SCORING)
     for parameter in model.objectives.parameters():  # the head learns
         parameter.data.add_(0.1)
@@ -50,7 +50,7 @@ def test_tags(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, set
     assert sequences.words is not None
     tags = np.arange(int(sequences.words.counts.sum())) % 3
     data = TaggedWords(sequences, tags)
-    plain = HeldOutTags(data, config, "accuracy")
+    plain = TagValidation(data, config, "accuracy")
     cached = plain.read_once(model, SCORING)
     for parameter in model.objectives.parameters():  # the head learns
         parameter.data.add_(0.1)

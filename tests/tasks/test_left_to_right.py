@@ -27,7 +27,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
-from larvatus.tasks.fit.left_to_right import loss_with_words, made_ready
+from larvatus.tasks.trainer.causal import task_and_lm_loss, with_delimiters
 from tests import made_up, warm
 from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
 
@@ -56,7 +56,7 @@ def gpt(tmp_path_factory):
 
 def test_the_vocabulary_gets_three_tokens_that_start_where_others_stood(gpt):
     bundle = load_bundle(gpt)
-    ready = made_ready(bundle)
+    ready = with_delimiters(bundle)
     start, delimiter, extract = (ready.tokenizer.id(name) for name in NAMES)
     template = ready.tokenizer.template
     assert (start, delimiter, extract) == tuple(range(bundle.tokenizer.size, bundle.tokenizer.size + 3))
@@ -71,7 +71,7 @@ def test_the_vocabulary_gets_three_tokens_that_start_where_others_stood(gpt):
     assert after[start].std() > 0.05  # nothing stood before a text: it is drawn
     assert has_delimiters(ready.tokenizer)
     assert not has_delimiters(bundle.tokenizer)
-    assert made_ready(ready) is ready
+    assert with_delimiters(ready) is ready
     for text in TEXTS[:3]:
         assert ready.tokenizer.encode(text).ids.tolist() == bundle.tokenizer.encode(text).ids.tolist()
 
@@ -101,7 +101,7 @@ def test_a_classifier_is_trained_saved_and_predicts_from_its_last_token(gpt, tmp
 
 
 def test_the_loss_is_the_task_s_and_half_that_of_the_next_tokens(gpt):
-    bundle = made_ready(load_bundle(gpt))
+    bundle = with_delimiters(load_bundle(gpt))
     head_config = ClassificationConfig(labels=("no", "yes"), pool="last", dense="none", bias=False, dropout=0.0)
     ready, _ = attach_head(bundle, head_config, seed=3)
     network, tokens = ready.network.eval(), encode_batch(ready.tokenizer, TEXTS[:4])
@@ -111,7 +111,7 @@ def test_the_loss_is_the_task_s_and_half_that_of_the_next_tokens(gpt):
     )
     words = CausalLM(CausalLMConfig(weight=0.5))
     with torch.no_grad():
-        of_task, of_words = loss_with_words(network, batch, network.heads["classification"], words, limit=None)
+        of_task, of_words = task_and_lm_loss(network, batch, network.heads["classification"], words, limit=None)
         z = network.encoder(batch.tokens)
         total, of_classes, first = 0.0, 0.0, 0
         for number, length in enumerate(tokens.lengths.tolist()):

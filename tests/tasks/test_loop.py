@@ -26,16 +26,16 @@ from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
-from larvatus.tasks.features import Examples
-from larvatus.tasks.fit.checkpoint import Keeper, State
-from larvatus.tasks.fit.choosing import Epoch, gains, stuck
-from larvatus.tasks.fit.finetune import Job
-from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order, evaluation_places
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.held_out import Scores
-from larvatus.tasks.read.sequences import text_sequences, word_sequences
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
+from larvatus.tasks.features import ExampleBatches
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.tasks.trainer.checkpoint import CheckpointState, CheckpointStore
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneArguments
+from larvatus.tasks.trainer.selection import Epoch, improves, no_progress_warning
+from larvatus.tasks.trainer.trainer import Fitting, Trainer, epoch_order, evaluation_steps
+from larvatus.tasks.validation import Scores
 from larvatus.training.engine.checkpoint import Checkpoint, Provenance, read_snapshot
 from larvatus.training.engine.settings import Runtime
 from tests.tasks.aligned import align_texts
@@ -67,7 +67,7 @@ def sentences(count: int = EXAMPLES, most: int = 50) -> list[str]:
     return [" ".join(draw.choice(WORDS, size=draw.integers(1, most))) for _ in range(count)]
 
 
-def examples(parent: Bundle, head: str) -> Examples:
+def examples(parent: Bundle, head: str) -> ExampleBatches:
     """Texts of up to 50 words for a model of 32 positions: many are windowed."""
     if isinstance(HEADS[head], ClassificationConfig):
         sequences = text_sequences(parent.tokenizer, sentences(), limit=32)
@@ -78,16 +78,14 @@ def examples(parent: Bundle, head: str) -> Examples:
     return TaggedWords(sequences, stream(1, "labels").integers(0, 3, sum(map(len, words))))
 
 
-def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000, **settings: Any) -> FineTuning:
+def start(parent: Bundle, data: ExampleBatches, head: Any, *, microbatch: int = 10_000, **settings: Any) -> Trainer:
     ready, _ = attach_head(parent, head, seed=3)
     told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
-    config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
-    return FineTuning(
-        ready.network, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told)
-    )
+    config = TrainConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
+    return Trainer(ready.network, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told))
 
 
-def weights(training: FineTuning) -> dict[str, Tensor]:
+def weights(training: Trainer) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in training.trained.items()}
 
 
@@ -111,25 +109,25 @@ def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
 def test_memory_that_runs_out_halves_the_microbatch_and_the_checkpoint_remembers(
     parent: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, share = examples(parent, "classes"), FineTuning._share
+    data, share = examples(parent, "classes"), Trainer._share
 
-    def limited(training: FineTuning, micro: TrainingBatch[Any], *rest: Any) -> Any:
+    def limited(training: Trainer, micro: TrainingBatch[Any], *rest: Any) -> Any:
         if micro.tokens.size > 100:
             raise torch.OutOfMemoryError("out of memory")
         return share(training, micro, *rest)
 
     given = start(parent, data, HEADS["classes"], microbatch=80)
     given.run()
-    monkeypatch.setattr(FineTuning, "_share", limited)
+    monkeypatch.setattr(Trainer, "_share", limited)
     short = start(parent, data, HEADS["classes"], microbatch=160)
     short.run()
     assert short.update.lowered == 80
     assert [look.training_loss for look in short.fit.history] == [look.training_loss for look in given.fit.history]
     assert all(torch.equal(tensor, given.trained[name]) for name, tensor in weights(short).items())
-    path = Keeper(tmp_path, {}).save(short, seed=5)
+    path = CheckpointStore(tmp_path, {}).save(short, seed=5)
     again = start(parent, data, HEADS["classes"], microbatch=160)
-    state = Checkpoint(path, Provenance.here(Runtime()), msgspec.convert(read_snapshot(path).state, State))
-    Keeper(tmp_path, {}, checkpoint=state).restore(again, seed=5)
+    state = Checkpoint(path, Provenance.here(Runtime()), msgspec.convert(read_snapshot(path).state, CheckpointState))
+    CheckpointStore(tmp_path, {}, checkpoint=state).restore(again, seed=5)
     assert again.update.microbatch == 80
 
 
@@ -218,8 +216,8 @@ def test_patience_runs_out_only_where_neither_score_nor_validation_loss_gains(pa
     assert [epoch.epoch for epoch in fit.history] == [1, 2, 3, 4, 5, 6]
     *past, last = epochs_of([0.0, 0.5, 0.4], [2.0, 3.0, 1.9])
     assert last.scores is not None
-    assert gains(last.scores, past)
-    assert not gains(last.scores, [*past, last])
+    assert improves(last.scores, past)
+    assert not improves(last.scores, [*past, last])
 
 
 def test_a_short_run_never_stops_early_unless_asked_and_a_long_one_waits_for_half_of_it(parent: Bundle) -> None:
@@ -235,10 +233,10 @@ def test_a_short_run_never_stops_early_unless_asked_and_a_long_one_waits_for_hal
 
 
 def test_a_metric_that_never_moved_is_said(parent: Bundle) -> None:
-    assert "f1 stayed 0 at all 3 evaluations" in str(stuck(epochs_of([0.0] * 3, [3.0, 2.0, 1.0])))
-    assert stuck(epochs_of([0.0, 0.1], [2.0, 1.0])) is None
-    assert stuck(epochs_of([1.0, 1.0], [2.0, 1.0])) is None  # it could not be better
-    assert stuck(epochs_of([0.5], [2.0])) is None
+    assert "f1 stayed 0 at all 3 evaluations" in str(no_progress_warning(epochs_of([0.0] * 3, [3.0, 2.0, 1.0])))
+    assert no_progress_warning(epochs_of([0.0, 0.1], [2.0, 1.0])) is None
+    assert no_progress_warning(epochs_of([1.0, 1.0], [2.0, 1.0])) is None  # it could not be better
+    assert no_progress_warning(epochs_of([0.5], [2.0])) is None
 
 
 def test_a_score_that_is_not_a_number_is_never_the_best(parent: Bundle) -> None:
@@ -255,10 +253,10 @@ def test_without_held_out_examples_patience_does_not_end_training(parent: Bundle
 
 
 def test_evaluations_are_even_and_end_with_the_epoch() -> None:
-    assert evaluation_places(10, 1) == {10}
-    assert evaluation_places(10, 2) == {5, 10}
-    assert evaluation_places(2, 5) == {1, 2}
-    assert evaluation_places(2, 10**9) == {1, 2}  # at once
+    assert evaluation_steps(10, 1) == {10}
+    assert evaluation_steps(10, 2) == {5, 10}
+    assert evaluation_steps(2, 5) == {1, 2}
+    assert evaluation_steps(2, 10**9) == {1, 2}  # at once
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -298,7 +296,7 @@ def labelled(count: int, *, seed: int) -> Dataset[TextExample]:
 
 def test_several_seeds(parent: Bundle) -> None:
     """Mean and deviation are over the seeds; the model kept is the best one with its best weights."""
-    job = Job(config=FineTuneConfig(epochs=2, batch=8, rate=2e-3), seeds=(0, 1, 2))
+    job = FineTuneArguments(config=TrainConfig(epochs=2, batch=8, rate=2e-3), seeds=(0, 1, 2))
     tuned = finetune_texts(parent, labelled(32, seed=1), labelled(24, seed=2), job)
     found = [run.best.scores.values for run in tuned.runs if run.best and run.best.scores]
     assert len(found) == 3
@@ -311,14 +309,14 @@ def test_several_seeds(parent: Bundle) -> None:
     assert main[tuned.kept] == max(main.values())
     assert tuned.held_out is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.network, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert tuned.held_out.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)
     assert all((own.best.scores.main if own.best and own.best.scores else 0) == max(
         look.scores.main for look in own.history if look.scores) for own in tuned.runs)  # fmt: skip
 
 
 def test_it_learns_to_classify_and_to_tag(parent: Bundle) -> None:
-    config = FineTuneConfig(epochs=6, batch=8, rate=5e-3)
-    tuned = finetune_texts(parent, labelled(160, seed=1), labelled(40, seed=2), Job(config=config))
+    config = TrainConfig(epochs=6, batch=8, rate=5e-3)
+    tuned = finetune_texts(parent, labelled(160, seed=1), labelled(40, seed=2), FineTuneArguments(config=config))
     assert tuned.scores is not None
     assert tuned.scores.main > 0.95
 
@@ -328,7 +326,7 @@ def test_it_learns_to_classify_and_to_tag(parent: Bundle) -> None:
         made = [TaggedExample(own, tuple(tag.get(word, "O") for word in own), Place("made", 1)) for own in found]
         return Dataset(tuple(made), "made")
 
-    words = finetune_tags(parent, tagged(1), tagged(2), Job(config=config))
+    words = finetune_tags(parent, tagged(1), tagged(2), FineTuneArguments(config=config))
     assert words.metric == "entity-f1"
     assert words.scores is not None
     assert words.scores.main > 0.95

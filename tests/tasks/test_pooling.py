@@ -19,7 +19,7 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.sentence_pooling import read_pooling
 from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.pooling import pooling_of
-from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.classify.task import ClassifyTask
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 
@@ -85,7 +85,7 @@ def test_what_is_read_of_a_text_by_what_learns(tiny_directory: Path) -> None:
     other = pooling_of(dataclasses.replace(plain, pooling="weightedmean"), trained="head", **asked)
     assert (other.pool, "weightedmean" in other.why) == ("mean", True)
     own = dataclasses.replace(plain, objectives=(ClassificationConfig(labels=("a", "b"), pool="cls"),))
-    head = Classify().head_in(own)
+    head = ClassifyTask().head_in(own)
     assert pooling_of(own, trained="head", head=head, **asked).pool == "cls"  # its head was made for that
     assert pooling_of(own, trained="head", head=head, labels=("c", "d"), family="cls").pool == "mean"
 

@@ -24,7 +24,7 @@ from larvatus.inference.model import Model, load
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks import predict as module
-from larvatus.tasks.predict import PredictOptions, Predictor, Totals, blocks
+from larvatus.tasks.predict import PredictOptions, ReadTotals, TaskPredictor, blocks
 from larvatus.tasks.results import Classified, Tagged, TaggedWord
 from larvatus.tasks.tag.tag import _entities
 
@@ -153,7 +153,7 @@ def test_memory_holds_a_block_not_the_stream(model: Callable[[str], Model], monk
             yield TEXTS[0]
 
     bundle = model("classify").bundle
-    found = Predictor(bundle).predict(texts())
+    found = TaskPredictor(bundle).predict(texts())
     next(found)
     assert taken == module.FIRST_BLOCK  # the first answer comes soon
     for _ in range(200):
@@ -164,7 +164,7 @@ def test_memory_holds_a_block_not_the_stream(model: Callable[[str], Model], monk
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 20))
 @settings(max_examples=40)
 def test_blocks_keep_the_order_and_their_bounds(sizes: list[int], most: int) -> None:
-    examples = [TextExample("x" * size, None, None, module.Given("text", n)) for n, size in enumerate(sizes)]
+    examples = [TextExample("x" * size, None, None, module.InputPlace("text", n)) for n, size in enumerate(sizes)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHARACTERS_AT_ONCE", 50)
         patch.setattr(module, "TEXTS_AT_ONCE", most)
@@ -197,7 +197,7 @@ def test_under_truncate_it_says_what_was_not_read(model: Callable[[str], Model])
         short, long = model(name).predict(texts, truncate=True)
         assert (short.coverage.share, long.coverage.windows) == (1, 1)
         assert (long.coverage.tokens, long.coverage.read) == (5_000, 30)
-        totals = Totals()
+        totals = ReadTotals()
         totals.add(short)
         assert totals.unread == ""
         totals.add(long)
@@ -311,7 +311,7 @@ def test_a_model_is_called_with_one_text_or_many(model: Callable[[str], Model]) 
     tagger = model("tag")
     assert tagger(["the", "the river"])[1].to_dict() == tagger("the river").to_dict()
     with pytest.raises(UsageError, match="write \\[text\\]"):
-        Predictor(load_bundle(model("tag").bundle.path), PredictOptions()).predict("the")
+        TaskPredictor(load_bundle(model("tag").bundle.path), PredictOptions()).predict("the")
 
 
 def test_entities_of_a_tagger_that_does_not_say_its_scheme_are_read_by_the_letters_of_its_tags() -> None:

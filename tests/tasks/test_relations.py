@@ -31,14 +31,14 @@ from larvatus.models.nn import TransformerConfig, on_device, span_scorer
 from larvatus.models.nn.relation_scorer import distances, gaps
 from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch
-from larvatus.tasks.fit.save import contents_hash, save_tuned
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.spans.decoding import Candidates
-from larvatus.tasks.spans.options import SpanOptions, spans_config
-from larvatus.tasks.spans.relations import related
-from larvatus.tasks.spans.spans import spanned_texts, spans_head
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.spans.decoding import SpanCandidates
+from larvatus.tasks.spans.options import SpansOptions, spans_config
+from larvatus.tasks.spans.relations import predict_relations
+from larvatus.tasks.spans.spans import label_spans, spans_head
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.save import contents_hash, save_result
 from tests.tasks.tuning import finetune_spans
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")
@@ -96,12 +96,12 @@ def bundle(tmp_path_factory) -> Bundle:
     return load_bundle(directory)
 
 
-def job(said: list[str] | None = None, **settings) -> Job:
+def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
     config = {"epochs": 12, "batch": 8, "rate": 0.005, **settings}
-    return Job(
-        config=FineTuneConfig(**config),
-        options=SpanOptions(dropout=0.0),
-        watch=Watch(say=(said if said is not None else []).append),
+    return FineTuneArguments(
+        config=TrainConfig(**config),
+        options=SpansOptions(dropout=0.0),
+        watch=Callbacks(say=(said if said is not None else []).append),
     )
 
 
@@ -111,14 +111,14 @@ def said() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tuned(bundle, said) -> Tuned:
-    return finetune_spans(bundle, TRAIN, DEV, job(said), SpanOptions(hidden=32))
+def tuned(bundle, said) -> FineTuneResult:
+    return finetune_spans(bundle, TRAIN, DEV, job(said), SpansOptions(hidden=32))
 
 
 @pytest.fixture(scope="module")
 def model(tuned, tmp_path_factory) -> lv.Model:
     saved = tmp_path_factory.mktemp("related")
-    save_tuned(saved, tuned, parent="tiny")
+    save_result(saved, tuned, parent="tiny")
     return lv.load(saved)
 
 
@@ -133,7 +133,7 @@ def test_directed_relations_of_unseen_pairs_are_learnt_with_the_spans(tuned, sai
     )
     own = tuned.bundle.objectives[0].relations
     assert (own.labels, own.reach) == (("follows", "lives-in"), 4)
-    assert set(tuned.held_out.relations(tuned.bundle.network, Scoring()).by_label) == {"follows", "lives-in"}
+    assert set(tuned.held_out.relations(tuned.bundle.network, ScoringOptions()).by_label) == {"follows", "lives-in"}
 
 
 def test_answers_of_the_saved_model_know_head_and_tail(tuned, model, tmp_path) -> None:
@@ -173,20 +173,20 @@ def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None
 
 def test_frozen_features_give_the_loss_of_the_encoder(tuned, bundle) -> None:
     model = tuned.bundle.network.eval()
-    data = spanned_texts(bundle.tokenizer, TRAIN.examples[:9], tuned.bundle.objectives[0], limit=32)
+    data = label_spans(bundle.tokenizer, TRAIN.examples[:9], tuned.bundle.objectives[0], limit=32)
     chosen = np.array([3, 0, 8])
     batch = on_device(data.batch(chosen), "cpu")
     with torch.inference_mode():
-        cached = Features.build(model, data, Scoring()).loss(spans_head(model), chosen, batch)
+        cached = Features.build(model, data, ScoringOptions()).loss(spans_head(model), chosen, batch)
         torch.testing.assert_close(cached.total, model(batch)["spans"].total, rtol=1e-4, atol=1e-5)
 
 
-def spans_of(count: int, *, apart: int, hidden: int, seed: int = 0) -> Candidates:
+def spans_of(count: int, *, apart: int, hidden: int, seed: int = 0) -> SpanCandidates:
     """Spans of one to three words, in no order."""
     draw = np.random.default_rng(seed)
     first = draw.permutation(count) * apart
     sides = draw.normal(size=(count, 2 * hidden)).astype(np.float32)
-    return Candidates(
+    return SpanCandidates(
         first, first + draw.integers(1, 4, count), np.zeros(count, np.int64), np.zeros(count), vectors=sides
     )
 
@@ -202,7 +202,7 @@ def head_of(*, reach: int, hidden: int = 8):
 def test_pairs_that_are_found_are_those_of_a_loop_over_all_pairs(reach, monkeypatch) -> None:
     monkeypatch.setitem(span_scorer.BUDGET, "cpu", 8 * 10)  # ten pairs at a time
     head, spans = head_of(reach=reach), spans_of(30, apart=2, hidden=8)
-    found = related(head, spans, floor=0.0)
+    found = predict_relations(head, spans, floor=0.0)
     first, last = torch.from_numpy(spans.first), torch.from_numpy(spans.end - 1)
     sides = torch.from_numpy(spans.vectors)
     wanted = {}
@@ -224,7 +224,7 @@ def test_two_hundred_spans_are_related_in_little_memory_and_thousands_in_time() 
     sizes: list[int] = []
     head.relations.register_forward_hook(lambda _, given, scores: sizes.append(len(given[1])))
     tracemalloc.start()
-    found = related(head, spans)
+    found = predict_relations(head, spans)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(sizes) == 200 * 199
@@ -234,7 +234,7 @@ def test_two_hundred_spans_are_related_in_little_memory_and_thousands_in_time() 
     near = head_of(reach=20, hidden=8)
     near.relations.register_forward_hook(lambda _, given, scores: sizes.append(len(given[1])))
     sizes.clear()
-    related(near, spans_of(20_000, apart=3, hidden=8))
+    predict_relations(near, spans_of(20_000, apart=3, hidden=8))
     assert sum(sizes) < 20_000 * 20  # linear in the text
 
 
@@ -245,7 +245,7 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
         words = (*("it",) * before, *near.words, *("it",) * (30 - before))
         spans = tuple(EntitySpan(start + before, end + before, label) for start, end, label in near.spans or ())
         far = SpannedWords(words, spans, HERE, relations=near.relations)
-        data = spanned_texts(bundle.tokenizer, [far, near], config, limit=16)
+        data = label_spans(bundle.tokenizer, [far, near], config, limit=16)
         assert data.related[0] == {((before, before + 1, 1), (before + 2, before + 3, 1), 0)}
         batch = data.batch(np.array([1, 0])).targets[WordSpans]
         assert batch.related[0].tolist() == [0, 1, 0]
@@ -257,20 +257,20 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
             head, tail, _ = batch.related[1]
             assert batch.first[tail] - batch.first[head] == 2
         held = dataclasses.replace(tuned.held_out, data=data)
-        given = held._given(tuned.bundle.network, Scoring())[0]
-        assert len(related(spans_head(tuned.bundle.network), given, floor=0.0)) == 2  # either way round
-        assert held.relations(tuned.bundle.network, Scoring()).micro.support == 2
+        given = held._given(tuned.bundle.network, ScoringOptions())[0]
+        assert len(predict_relations(spans_head(tuned.bundle.network), given, floor=0.0)) == 2  # either way round
+        assert held.relations(tuned.bundle.network, ScoringOptions()).micro.support == 2
     assert 0 < parted < 18
 
 
 def test_relations_are_learnt_where_the_data_have_them_unless_told_otherwise() -> None:
-    assert spans_config(TRAIN, SpanOptions(relations=False)).relations is None
-    own = spans_config(TRAIN, SpanOptions(reach=2, relation_weight=0.5)).relations
+    assert spans_config(TRAIN, SpansOptions(relations=False)).relations is None
+    own = spans_config(TRAIN, SpansOptions(reach=2, relation_weight=0.5)).relations
     assert (own.reach, own.weight) == (2, 0.5)
     bare = Dataset(tuple(dataclasses.replace(one, relations=()) for one in TRAIN), "bare.jsonl")
-    assert spans_config(bare, SpanOptions()).relations is None
+    assert spans_config(bare, SpansOptions()).relations is None
     with pytest.raises(DataError, match=r"bare\.jsonl: no spans are related"):
-        spans_config(bare, SpanOptions(relations=True))
+        spans_config(bare, SpansOptions(relations=True))
     assert contents_hash(bare) != contents_hash(TRAIN)
 
 
@@ -283,4 +283,4 @@ def test_bad_input_is_one_line(bundle) -> None:
     bare = Dataset(tuple(dataclasses.replace(one, relations=()) for one in TRAIN), "bare")
     with pytest.raises(UsageError, match="relation-f1 does not score a head that looks for no relations"):
         finetune_spans(bundle, bare, DEV, dataclasses.replace(job(), metric="relation-f1"))
-    assert msgspec.json.decode(msgspec.json.encode(SpanOptions(reach=3)), type=SpanOptions).reach == 3
+    assert msgspec.json.decode(msgspec.json.encode(SpansOptions(reach=3)), type=SpansOptions).reach == 3

@@ -16,11 +16,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.tasks.fit import progress as finetuning
-from larvatus.tasks.fit.checkpoint import SeedRun
-from larvatus.tasks.fit.choosing import Epoch
-from larvatus.tasks.fit.finetune import _better
-from larvatus.tasks.held_out import Scores
+from larvatus.tasks.trainer import progress as finetuning
+from larvatus.tasks.trainer.checkpoint import SeedRun
+from larvatus.tasks.trainer.finetune import _better
+from larvatus.tasks.trainer.selection import Epoch
+from larvatus.tasks.validation import Scores
 from tests import made_up as made
 from tests import warm
 from tests.made_up import QUICK, Call
@@ -60,14 +60,14 @@ def assert_bit_equal(one: Path, other: Path) -> None:
 
 def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, told: str = "_epoch") -> None:
     """SIGTERM to this process when the nth evaluation of the run is told, or the nth point of its curve."""
-    counter, plain = itertools.count(1), getattr(finetuning.Show, told)
+    counter, plain = itertools.count(1), getattr(finetuning.FineTuneProgress, told)
 
     def tell(self: Any, *what: Any) -> None:
         plain(self, *what)
         if next(counter) == number:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(finetuning.Show, told, tell)
+    monkeypatch.setattr(finetuning.FineTuneProgress, told, tell)
 
 
 @pytest.fixture
@@ -102,15 +102,15 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
 
 KILLED = """
 import os, signal, sys
-from larvatus.tasks.fit import progress as finetuning
+from larvatus.tasks.trainer import progress as finetuning
 from larvatus.interfaces.cli.main import run
-from larvatus.tasks.fit import checkpoint
-from larvatus.tasks.fit import loop
+from larvatus.tasks.trainer import checkpoint
+from larvatus.tasks.trainer import loop
 checkpoint.EVERY_S, loop.LOOK_EVERY = 0.0, 4
 def progress(self, step, steps, loss, speed):
     if step == 18:
         os.kill(os.getpid(), signal.SIGKILL)
-finetuning.Show._progress = progress
+finetuning.FineTuneProgress._progress = progress
 run(sys.argv[1:])
 """
 
@@ -183,7 +183,7 @@ def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple
 def test_a_score_that_is_not_defined_does_not_keep_a_run_from_going_on(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("larvatus.tasks.classify.held_out.class_metrics", lambda *_: {"spearman": float("nan")})
+    monkeypatch.setattr("larvatus.tasks.classify.validation.class_metrics", lambda *_: {"spearman": float("nan")})
     command = ("--train", made.numbers(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
     with monkeypatch.context() as patched:
         signal_at(patched, 2)

@@ -24,12 +24,12 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.features import Examples
-from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.trainer import Fitting, Trainer, epoch_order
 from larvatus.training.engine.settings import Runtime
 from tests.models.bundle.theirs import PROSE, their_directory
 from tests.tasks.aligned import align_texts
@@ -86,7 +86,7 @@ def padded(sequences: Sequences, chosen: np.ndarray, pad: int) -> dict[str, Tens
     }
 
 
-def train_theirs(model: Any, order: Order, loss_of: Callable[[np.ndarray], Tensor], config: FineTuneConfig) -> Any:
+def train_theirs(model: Any, order: Order, loss_of: Callable[[np.ndarray], Tensor], config: TrainConfig) -> Any:
     """The plain loop: AdamW, decay on matrices only, a linear rise and fall of the rate, clipping."""
     model.train()
     decayed = [p for p in model.parameters() if p.ndim >= 2 and p.requires_grad]
@@ -112,7 +112,7 @@ def train_theirs(model: Any, order: Order, loss_of: Callable[[np.ndarray], Tenso
 def both(
     directory: Path,
     model: Any,
-    data: Examples,
+    data: ExampleBatches,
     loss_of: Callable[[np.ndarray], Tensor],
     *,
     head: dict[str, Any],
@@ -124,9 +124,9 @@ def both(
     model.to(precision)
     head_of(own).config = msgspec.structs.replace(config, **head)
     each = -(-EXAMPLES // BATCH)
-    tuning = FineTuneConfig(epochs=EPOCHS, batch=BATCH, rate=1e-3, warmup=0.2, evaluations=each, clip=0.5)
+    tuning = TrainConfig(epochs=EPOCHS, batch=BATCH, rate=1e-3, warmup=0.2, evaluations=each, clip=0.5)
     fitting = Fitting(config=tuning, runtime=Runtime(microbatch=100), seed=SEED)
-    ours = FineTuning(own, data, fitting)
+    ours = Trainer(own, data, fitting)
     ours.run()
     order = [
         epoch_order(SEED, epoch, EXAMPLES)[first : first + BATCH]

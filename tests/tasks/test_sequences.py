@@ -17,7 +17,7 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import train_vocabulary
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
+from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag.tag import TaggedWords, words_read
 from tests.data.text.conftest import CONFIGS, TEXTS
 from tests.data.text.hostile import PIECES, hostile_unicode

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError, UsageError
 from larvatus.tasks.spans.decoding import (
     THRESHOLDS,
-    Candidates,
+    SpanCandidates,
     calibrate_threshold,
-    candidates,
     decode_spans,
+    find_candidates,
     log_odds,
 )
 
@@ -24,10 +24,10 @@ spans = st.tuples(st.integers(0, 6), st.integers(1, 4)).map(lambda pair: (pair[0
 several = st.lists(spans, max_size=7, unique=True)
 
 
-def made(places: list[tuple[int, int]], seed: int) -> Candidates:
+def made(places: list[tuple[int, int]], seed: int) -> SpanCandidates:
     draw = np.random.default_rng(seed)
     first, end = np.array(places, np.int64).reshape(-1, 2).T
-    return Candidates(first, end, draw.integers(0, 3, len(first)), draw.normal(0.5, 2, len(first)))
+    return SpanCandidates(first, end, draw.integers(0, 3, len(first)), draw.normal(0.5, 2, len(first)))
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -67,7 +67,7 @@ def test_nested_keeps_the_surer_of_two_that_cross_and_free_keeps_all(places, see
 
 
 def test_united_airlines_stands_inside_united_airlines_holding_and_outer_spans_come_first() -> None:
-    found = Candidates(
+    found = SpanCandidates(
         np.array([3, 3, 4, 0]), np.array([5, 6, 7, 2]), np.array([0, 0, 1, 1]), np.array([3.0, 2.0, 1.0, 4.0])
     )
     assert decode_spans(found, "nested", 0.5).tolist() == [3, 1, 0]
@@ -78,7 +78,7 @@ def test_united_airlines_stands_inside_united_airlines_holding_and_outer_spans_c
 def test_at_a_half_a_span_is_kept_where_the_argmax_is_a_type() -> None:
     scores = np.random.default_rng(4).normal(0, 2, (200, 4)).astype(np.float32)
     place = np.arange(200)
-    found = candidates(place, place + 1, scores, temperature=1.7, floor=0.02)
+    found = find_candidates(place, place + 1, scores, temperature=1.7, floor=0.02)
     kept = found.spans(decode_spans(found, "free", 0.5))
     assert kept == [(n, n + 1, int(row.argmax()) - 1) for n, row in enumerate(scores) if row.argmax() > 0]
 
@@ -112,7 +112,7 @@ def test_thresholds_are_the_best_of_all_that_are_tried(decoding) -> None:
 
 
 def test_a_precision_that_cannot_be_had_is_said() -> None:
-    found = [Candidates(np.array([0]), np.array([1]), np.array([0]), np.array([1.0]))]
+    found = [SpanCandidates(np.array([0]), np.array([1]), np.array([0]), np.array([1.0]))]
     with pytest.raises(DataError, match=r"no threshold reaches a precision of 0.9 .* ask for less"):
         calibrate_threshold(found, [{(0, 1, 1)}], "nested", precision=0.9)
     with pytest.raises(UsageError, match="wished precision"):

@@ -27,15 +27,15 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
-from larvatus.tasks.fit.finetune import Job, Watch
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.spans.held_out import HeldOutSpans
-from larvatus.tasks.spans.options import SpanOptions, conflicts, natural_longest, spans_config
+from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.spans.options import SpansOptions, conflicts, natural_longest, spans_config
 from larvatus.tasks.spans.sequences import span_sequences
-from larvatus.tasks.spans.spans import encode_words, given_spans, scored_spans, spanned_texts, spans
+from larvatus.tasks.spans.spans import encode_words, given_spans, label_spans, predict_spans, scored_spans
+from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_spans
 from tests.tiny import WORDS
@@ -89,12 +89,12 @@ def save(directory: Path, model: Network, objectives: Any, tokenizer: Tokenizer)
     )
 
 
-def job(said: list[str] | None = None, **settings) -> Job:
+def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
     config = {"epochs": 10, "batch": 4, "rate": 0.005, **settings}
-    return Job(
-        config=FineTuneConfig(**config),
-        options=SpanOptions(dropout=0.0),
-        watch=Watch(say=(said if said is not None else []).append),
+    return FineTuneArguments(
+        config=TrainConfig(**config),
+        options=SpansOptions(dropout=0.0),
+        watch=Callbacks(say=(said if said is not None else []).append),
     )
 
 
@@ -126,8 +126,8 @@ def test_every_span_of_a_long_text_stands_in_one_window(bundle, limit, longest) 
 def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> None:
     tuned = finetune_spans(bundle, TRAIN, None, dataclasses.replace(job(epochs=1), hold_out=False)).bundle
     model, head = tuned.network, tuned.network.heads["spans"]
-    data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
-    for part in scored_spans(model, data.encoded, Scoring(tokens=12), data.learnt):
+    data = label_spans(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
+    for part in scored_spans(model, data.encoded, ScoringOptions(tokens=12), data.learnt):
         for n in range(0, len(part.first), 5):
             text = part.owners[n]
             alone = on_device(data.batch(np.array([text])), "cpu")
@@ -143,7 +143,7 @@ def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> N
 @pytest.mark.parametrize("representation", ["mean", "boundaries", "attention", "self-attention"])
 def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, representation, tmp_path) -> None:
     said: list[str] = []
-    options = SpanOptions(representation=representation, hidden=32)
+    options = SpansOptions(representation=representation, hidden=32)
     tuned = finetune_spans(bundle, OFTEN, TRAIN, job(said), options)
     assert tuned.scores is not None
     assert tuned.scores.main == 1.0
@@ -154,7 +154,7 @@ def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, repres
     config = tuned.bundle.objectives[0]
     assert config.decoding == "nested"
     encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=config.longest)
-    (answer,) = spans(tuned.bundle.network, found, encoded, scoring=Scoring())
+    (answer,) = predict_spans(tuned.bundle.network, found, encoded, scoring=ScoringOptions())
     jane, outer, inner = answer.entities
     assert (jane.text, jane.label) == ("Jane Villanueva", "PER")
     assert (outer.text, outer.label) == ("United Airlines Holding", "ORG")
@@ -166,42 +166,42 @@ def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, repres
     save(saved, tuned.bundle.network, tuned.bundle.objectives, bundle.tokenizer)
     again = load_bundle(saved)
     assert again.objectives == (config,)
-    assert spans(again.network, found, encoded, scoring=Scoring()) == [answer]
+    assert predict_spans(again.network, found, encoded, scoring=ScoringOptions()) == [answer]
 
 
 def test_frozen_features_give_the_loss_of_the_encoder_and_learn(bundle) -> None:
-    frozen = job(trained=TrainedConfig.read("head"), rate=0.02)
-    tuned = finetune_spans(bundle, OFTEN, TRAIN, frozen, SpanOptions(hidden=32))
+    frozen = job(trained=TrainableConfig.read("head"), rate=0.02)
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, frozen, SpansOptions(hidden=32))
     assert tuned.scores is not None
     assert tuned.scores.main > 0.6
     model, head = tuned.bundle.network, tuned.bundle.network.heads["spans"]
-    data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
+    data = label_spans(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
     chosen = np.array([2, 0])
     batch = on_device(data.batch(chosen), "cpu")
     with torch.inference_mode():
-        cached = Features.build(model, data, Scoring()).loss(head_of(model), chosen, batch)
+        cached = Features.build(model, data, ScoringOptions()).loss(head_of(model), chosen, batch)
         assert_close(cached.total, model.eval()(batch)["spans"].total, rtol=1e-5, atol=1e-5)
 
 
 def test_binary_identification_has_one_type_and_a_wished_precision_is_kept(bundle) -> None:
     said: list[str] = []
-    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(said), SpanOptions(hidden=32, binary=True, least_precision=0.9))
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(said), SpansOptions(hidden=32, binary=True, least_precision=0.9))
     assert tuned.bundle.objectives[0].labels == ("SPAN",)
     assert tuned.scores is not None
     assert tuned.scores.values["precision"] >= 0.9
 
 
 def test_given_spans_are_classified_and_those_that_cannot_be_are_none(bundle) -> None:
-    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(epochs=1), SpanOptions(hidden=8)).bundle
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(epochs=1), SpansOptions(hidden=8)).bundle
     model, head = tuned.network, tuned.network.heads["spans"]
-    data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
+    data = label_spans(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
     given = [[(0, 2), (3, 6), (0, 5), (0, 2)], [], [(1, 2)], [(4, 5), (9, 10)]]
-    found = given_spans(model, data.encoded, given, Scoring(tokens=20))
+    found = given_spans(model, data.encoded, given, ScoringOptions(tokens=20))
     wanted = {
         (int(text), int(first), int(end)): torch.softmax(
             torch.from_numpy(row[1:]).double() / head.config.temperature, 0
         )
-        for part in scored_spans(model, data.encoded, Scoring())
+        for part in scored_spans(model, data.encoded, ScoringOptions())
         for text, first, end, row in zip(part.owners, part.first, part.end, part.scores, strict=True)
     }
     for text, (own, answers) in enumerate(zip(given, found, strict=True)):
@@ -218,21 +218,21 @@ def test_given_spans_are_classified_and_those_that_cannot_be_are_none(bundle) ->
 
 def test_what_cannot_be_learnt_is_counted_and_still_counts_as_missed(bundle) -> None:
     texts = [NESTED, example("the bank .", (1, 2, "ORG"), (1, 2, "PER"))]
-    data = spanned_texts(bundle.tokenizer, texts, msgspec.structs.replace(CONFIG, longest=2), limit=32)
+    data = label_spans(bundle.tokenizer, texts, msgspec.structs.replace(CONFIG, longest=2), limit=32)
     assert (data.longer, data.cut, data.doubled) == (1, 0, 1)
     assert [len(own) for own in data.gold] == [3, 2]
     assert data.learnt.counts.tolist() == [2, 1]
     assert data.notes(2)[0].startswith("1 of 5 spans are longer than 2 words")
-    narrow = spanned_texts(bundle.tokenizer, [NESTED], CONFIG, limit=8, truncate=True)
+    narrow = label_spans(bundle.tokenizer, [NESTED], CONFIG, limit=8, truncate=True)
     assert narrow.sequences.read.tolist() == [6]
 
 
 def test_the_longest_span_and_the_decoding_are_those_of_the_data() -> None:
     assert natural_longest(TRAIN) == 3
-    config = spans_config(TRAIN, SpanOptions())
+    config = spans_config(TRAIN, SpansOptions())
     assert (config.labels, config.longest, config.decoding) == (("ORG", "PER"), 3, "nested")
     flat = Dataset(OTHERS, "x")
-    assert spans_config(flat, SpanOptions()).decoding == "flat"
+    assert spans_config(flat, SpansOptions()).decoding == "flat"
     huge = Dataset((example(" ".join("a" * 90), (0, 80, "X")),), "x")
     assert natural_longest(huge) == 32
 
@@ -256,15 +256,15 @@ def test_bad_input_is_one_line(bundle) -> None:
     with pytest.raises(UsageError, match="does not score spans"):
         finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), metric="accuracy"))
     with pytest.raises(ArtefactError, match="no head"):
-        data = spanned_texts(bundle.tokenizer, TRAIN.examples, CONFIG, limit=32)
-        HeldOutSpans(data, CONFIG).scores(bundle.network, Scoring())
+        data = label_spans(bundle.tokenizer, TRAIN.examples, CONFIG, limit=32)
+        SpanValidation(data, CONFIG).scores(bundle.network, ScoringOptions())
 
 
 def test_texts_of_nothing_and_of_a_hundred_thousand_characters_are_answered(bundle) -> None:
-    tuned = finetune_spans(bundle, TRAIN, TRAIN, job(epochs=2), SpanOptions(longest=8)).bundle
+    tuned = finetune_spans(bundle, TRAIN, TRAIN, job(epochs=2), SpansOptions(longest=8)).bundle
     found = align_texts(bundle.tokenizer, ["", " ", "bank", "the river bank . " * 5900])
     encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=8)
-    answers = spans(tuned.network, found, encoded, scoring=Scoring())
+    answers = predict_spans(tuned.network, found, encoded, scoring=ScoringOptions())
     assert [answer.coverage.share for answer in answers] == [1.0] * 4
     assert answers[3].coverage.windows > 900
     for entity in answers[3].entities[:50]:
@@ -273,6 +273,6 @@ def test_texts_of_nothing_and_of_a_hundred_thousand_characters_are_answered(bund
 
 def test_words_that_align_nowhere_do_not_break_a_batch(bundle) -> None:
     odd = example("́ bank \ue000 deep", (0, 2, "ORG"))
-    data = spanned_texts(bundle.tokenizer, [odd], CONFIG, limit=32)
+    data = label_spans(bundle.tokenizer, [odd], CONFIG, limit=32)
     assert encode_words(bundle.tokenizer, [odd], CONFIG, limit=32).texts[0].uncovered
     assert data.batch(np.array([0])).targets[WordSpans].counts.tolist() == [4]

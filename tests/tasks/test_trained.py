@@ -14,7 +14,7 @@ from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig
 from larvatus.models.nn.lora import LoRAConfig, parameter_counts
-from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
+from larvatus.tasks.trainer.trainable import TrainableConfig, train_mode, trainable
 from larvatus.training.engine.optimizer import set_rate
 
 LAYERS, HIDDEN, INNER, VOCABULARY, POSITIONS = 3, 16, 64, 20, 32
@@ -58,7 +58,7 @@ def step(whole: Network, groups: list[dict[str, object]], *, rate: float = 0.1) 
 )
 def test_so_many_numbers_learn(word: str, settings: dict[str, bool], expected: int) -> None:
     whole = model()
-    groups = trainable(whole, TrainedConfig.read(word, **settings), decay=0.01, seed=1)
+    groups = trainable(whole, TrainableConfig.read(word, **settings), decay=0.01, seed=1)
     assert parameter_counts(whole).trained == expected
     grouped = [p for group in groups for p in group["params"]]
     assert {id(p) for p in grouped} == {id(p) for p in whole.parameters() if p.requires_grad}
@@ -72,15 +72,15 @@ def in_head(name: str) -> bool:
 @pytest.mark.parametrize(
     ("config", "moves"),
     [
-        (TrainedConfig(), lambda name: True),
-        (TrainedConfig(embeddings=False), lambda name: ".embeddings." not in name),
-        (TrainedConfig.read("head"), in_head),
-        (TrainedConfig.read("last2"), lambda name: in_head(name) or ".blocks.1." in name or ".blocks.2." in name),
-        (TrainedConfig.read("lora"), lambda name: in_head(name) or ".lora." in name),
+        (TrainableConfig(), lambda name: True),
+        (TrainableConfig(embeddings=False), lambda name: ".embeddings." not in name),
+        (TrainableConfig.read("head"), in_head),
+        (TrainableConfig.read("last2"), lambda name: in_head(name) or ".blocks.1." in name or ".blocks.2." in name),
+        (TrainableConfig.read("lora"), lambda name: in_head(name) or ".lora." in name),
     ],
     ids=["all", "but embeddings", "head", "last2", "lora"],
 )
-def test_one_step_changes_what_should_and_nothing_else(config: TrainedConfig, moves: Callable[[str], bool]) -> None:
+def test_one_step_changes_what_should_and_nothing_else(config: TrainableConfig, moves: Callable[[str], bool]) -> None:
     whole = model()
     groups = trainable(whole, config, decay=0.0, seed=1)
     for name, parameter in whole.named_parameters():
@@ -94,7 +94,7 @@ def test_one_step_changes_what_should_and_nothing_else(config: TrainedConfig, mo
 
 def test_lower_layers_learn_slower_and_embeddings_slowest() -> None:
     whole = model(norm="pre")
-    groups = trainable(whole, TrainedConfig(layer_decay=0.5, head_rate=3.0), decay=0.01, seed=1)
+    groups = trainable(whole, TrainableConfig(layer_decay=0.5, head_rate=3.0), decay=0.01, seed=1)
     optimizer = torch.optim.AdamW(groups)
     set_rate(optimizer, 0.1)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -117,7 +117,7 @@ def test_a_first_adam_step_is_as_long_as_the_layer_s_rate() -> None:
     """Adam's first step moves every number by its rate, whatever the gradient."""
     whole = model(dropout=0.0, attention_dropout=0.0)
     before = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    step(whole, trainable(whole, TrainedConfig(layer_decay=0.5), decay=0.0, seed=1), rate=0.01)
+    step(whole, trainable(whole, TrainableConfig(layer_decay=0.5), decay=0.0, seed=1), rate=0.01)
     after = whole.state_dict()
     for layer, rate in enumerate([0.0025, 0.005, 0.01]):
         name = f"encoder.blocks.{layer}.feedforward.up.weight"
@@ -126,7 +126,7 @@ def test_a_first_adam_step_is_as_long_as_the_layer_s_rate() -> None:
 
 def test_lora_s_pairs_have_the_rate_of_their_layer() -> None:
     whole = model()
-    groups = trainable(whole, TrainedConfig.read("lora", layer_decay=0.5), decay=0.01, seed=1)
+    groups = trainable(whole, TrainableConfig.read("lora", layer_decay=0.5), decay=0.01, seed=1)
     scales = {id(p): group["scale"] for group in groups for p in group["params"]}
     found = [scales[id(p)] for name, p in whole.named_parameters() if name.endswith("qkv.lora.query.a")]
     assert found == [0.25, 0.5, 1.0]
@@ -134,7 +134,7 @@ def test_lora_s_pairs_have_the_rate_of_their_layer() -> None:
 
 def test_norms_and_biases_do_not_decay() -> None:
     whole = model()
-    groups = trainable(whole, TrainedConfig(), decay=0.03, seed=1)
+    groups = trainable(whole, TrainableConfig(), decay=0.03, seed=1)
     assert len(groups) == 2  # as few as there are kinds: the optimizer is fused over each
     decays = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     for name, parameter in whole.named_parameters():
@@ -154,7 +154,7 @@ def test_norms_and_biases_do_not_decay() -> None:
 )
 def test_what_is_frozen_below_has_no_dropout(word: str, settings: dict[str, bool], training: list[bool]) -> None:
     whole = model().eval()
-    trainable(whole, TrainedConfig.read(word, **settings), decay=0.01, seed=1)
+    trainable(whole, TrainableConfig.read(word, **settings), decay=0.01, seed=1)
     train_mode(whole)
     encoder = whole.encoder
     assert [encoder.embeddings.dropout.training, *(block.dropout.training for block in encoder.blocks)] == training
@@ -164,7 +164,7 @@ def test_what_is_frozen_below_has_no_dropout(word: str, settings: dict[str, bool
 
 def test_frozen_layers_build_no_graph() -> None:
     whole = model()
-    trainable(whole, TrainedConfig.read("last1"), decay=0.01, seed=1)
+    trainable(whole, TrainableConfig.read("last1"), decay=0.01, seed=1)
     train_mode(whole)
     states = whole.encoder(BATCH.tokens, layers=range(whole.encoder.depth + 1))
     assert [state.requires_grad for state in states] == [False, False, False, True]
@@ -172,36 +172,38 @@ def test_frozen_layers_build_no_graph() -> None:
 
 def test_training_another_part_afterwards_leaves_nothing_of_the_first() -> None:
     whole = model()
-    trainable(whole, TrainedConfig(), decay=0.01, seed=1)
-    trainable(whole, TrainedConfig.read("head"), decay=0.01, seed=1)
+    trainable(whole, TrainableConfig(), decay=0.01, seed=1)
+    trainable(whole, TrainableConfig.read("head"), decay=0.01, seed=1)
     assert parameter_counts(whole).trained == HEAD
 
 
 def test_layers_that_are_one_learn_together() -> None:
     whole = model(shared=True)
-    groups = trainable(whole, TrainedConfig(layer_decay=0.5), decay=0.01, seed=1)
+    groups = trainable(whole, TrainableConfig(layer_decay=0.5), decay=0.01, seed=1)
     assert {group["scale"] for group in groups} == {1.0, 0.5}
     assert parameter_counts(whole).trained == EMBEDDINGS + BLOCK + HEAD
     with pytest.raises(UsageError, match="train lora or all"):
-        trainable(whole, TrainedConfig.read("last1"), decay=0.01, seed=1)
+        trainable(whole, TrainableConfig.read("last1"), decay=0.01, seed=1)
 
 
 def test_a_bias_on_distances_is_trained_with_all_only() -> None:
     for word, learns in (("all", True), ("last2", False), ("lora", False), ("head", False)):
         whole = model(relative_buckets=8, relative_distance=16)
-        trainable(whole, TrainedConfig.read(word), decay=0.01, seed=1)
+        trainable(whole, TrainableConfig.read(word), decay=0.01, seed=1)
         assert whole.encoder.relative is not None
         assert {p.requires_grad for p in whole.encoder.relative.parameters()} == {learns}
 
 
 @pytest.mark.parametrize("word", ["all", "head", "last2", "last12", "lora8", "lora16"])
 def test_a_word_is_read_and_said_again(word: str) -> None:
-    assert TrainedConfig.read(word).word == word
+    assert TrainableConfig.read(word).word == word
 
 
 def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_scale() -> None:
-    assert TrainedConfig.read("lora") == TrainedConfig.read("lora8") == TrainedConfig(what="lora", lora=LoRAConfig())
-    lora = TrainedConfig.read("lora64").lora
+    assert (
+        TrainableConfig.read("lora") == TrainableConfig.read("lora8") == TrainableConfig(what="lora", lora=LoRAConfig())
+    )
+    lora = TrainableConfig.read("lora64").lora
     assert lora.alpha / lora.rank == LoRAConfig().alpha / LoRAConfig().rank
 
 
@@ -224,12 +226,12 @@ def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_sc
 )
 def test_words_that_say_nothing(word: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        TrainedConfig.read(word)
+        TrainableConfig.read(word)
 
 
 def test_more_layers_than_there_are() -> None:
     with pytest.raises(UsageError, match="has 3 layers, so its last 4"):
-        trainable(model(), TrainedConfig.read("last4"), decay=0.01, seed=1)
+        trainable(model(), TrainableConfig.read("last4"), decay=0.01, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -248,4 +250,4 @@ def test_more_layers_than_there_are() -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        TrainedConfig(**settings)  # type: ignore[arg-type]
+        TrainableConfig(**settings)  # type: ignore[arg-type]

@@ -23,17 +23,17 @@ from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
-from larvatus.tasks.classify.held_out import HeldOutTexts
+from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.spans.evaluation import evaluate_spans
-from larvatus.tasks.spans.held_out import HeldOutSpans
-from larvatus.tasks.spans.spans import spanned_texts
+from larvatus.tasks.spans.spans import label_spans
+from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.evaluation import evaluate_tags
-from larvatus.tasks.tag.held_out import HeldOutTags
 from larvatus.tasks.tag.tag import tagged_words
+from larvatus.tasks.tag.validation import TagValidation
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
@@ -69,9 +69,9 @@ def test_an_unknown_class_is_a_wrong_answer_as_scikit_learn_counts_it(tuned: Any
     assert "they count as wrong" in found.notes[0]
     assert found.calibration is not None
     assert found.calibration.reliability.count.sum() == 80 - count  # a probability is asked of what can have one
-    held = HeldOutTexts(labelled_texts(bundle, data.examples, config, Windows.of(bundle)), config, "accuracy")
-    assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)  # as evaluations while it learns
-    assert np.isfinite(held.calibration(bundle.network, Scoring()).temperature)
+    held = TextValidation(labelled_texts(bundle, data.examples, config, WindowOptions.of(bundle)), config, "accuracy")
+    assert held.scores(bundle.network, ScoringOptions()).values == pytest.approx(ours)  # as evaluations while it learns
+    assert np.isfinite(held.calibration(bundle.network, ScoringOptions()).temperature)
 
 
 def test_an_unknown_name_of_a_set_is_missed_as_scikit_learn_counts_it(tuned: Any) -> None:
@@ -89,8 +89,8 @@ def test_an_unknown_name_of_a_set_is_missed_as_scikit_learn_counts_it(tuned: Any
     assert ours["macro-f1"] == pytest.approx(theirs.f1_score(gold, answers, average="macro", zero_division=0))
     assert ours["exact-match"] == pytest.approx(theirs.accuracy_score(gold, answers))
     assert ours["hamming"] == pytest.approx(theirs.hamming_loss(gold, answers))
-    held = HeldOutTexts(labelled_texts(bundle, data.examples, config, Windows.of(bundle)), config, "micro-f1")
-    assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)
+    held = TextValidation(labelled_texts(bundle, data.examples, config, WindowOptions.of(bundle)), config, "micro-f1")
+    assert held.scores(bundle.network, ScoringOptions()).values == pytest.approx(ours)
 
 
 def renamed(data: Dataset[Any], old: str, new: str) -> Dataset[Any]:
@@ -119,9 +119,9 @@ def test_entities_of_an_unknown_type_are_missed_as_seqeval_counts_them(tuned: An
     assert ours["accuracy"] == pytest.approx(np.mean([a == b for a, b in words]))
     count = sum("MISC" in a for a, _ in words)
     assert f"{count} of {len(words)} words are tagged with tags that the model does not know" in found.notes[0]
-    encoded = tagged_words(bundle, data.examples, config, Windows.of(bundle))
+    encoded = tagged_words(bundle, data.examples, config, WindowOptions.of(bundle))
     assert (encoded.tags == IGNORE).sum() == count  # no loss is learnt or told of them
-    held = HeldOutTags(encoded, config, "entity-f1").scores(bundle.network, Scoring())
+    held = TagValidation(encoded, config, "entity-f1").scores(bundle.network, ScoringOptions())
     assert held.values == pytest.approx(ours)
 
 
@@ -158,15 +158,15 @@ def test_spans_and_relations_of_unknown_types_are_missed(tuned: Any) -> None:
     assert values(found.metrics)["recall"] == pytest.approx(right / 5)
     assert found.by_type["animal"].support == found.by_type["plant"].support == 1
     assert any(line.startswith("2 of 5 spans are of types that the model does not know (") for line in found.notes)
-    data = spanned_texts(bundle.tokenizer, MIXED.examples, SPANS, limit=32)
-    held = HeldOutSpans(data, SPANS)
+    data = label_spans(bundle.tokenizer, MIXED.examples, SPANS, limit=32)
+    held = SpanValidation(data, SPANS)
     model = bundle.network
-    assert held.scores(model, Scoring()).values["span-f1"] == pytest.approx(values(found.metrics)["span-f1"])
-    assert held.relations(model, Scoring(), given=True).micro.support == 3
+    assert held.scores(model, ScoringOptions()).values["span-f1"] == pytest.approx(values(found.metrics)["span-f1"])
+    assert held.relations(model, ScoringOptions(), given=True).micro.support == 3
     assert data.unknown_relations.names == ("near",)
-    assert np.isfinite(held.threshold(model, Scoring()).threshold)
-    assert np.isfinite(held.relation_threshold(model, Scoring()).threshold)
-    assert np.isfinite(held.calibration(model, Scoring()).temperature)
+    assert np.isfinite(held.threshold(model, ScoringOptions()).threshold)
+    assert np.isfinite(held.relation_threshold(model, ScoringOptions()).threshold)
+    assert np.isfinite(held.calibration(model, ScoringOptions()).temperature)
 
 
 def test_strict_refuses_and_so_does_data_of_which_nothing_is_known(tuned: Any) -> None:

@@ -18,16 +18,16 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.network import Network
-from larvatus.tasks.answers.held_out import HeldOutQuestions
-from larvatus.tasks.answers.passages import EmptyWindows, ask
+from larvatus.tasks.answers.passages import EmptyWindows, encode_passages
+from larvatus.tasks.answers.validation import QuestionValidation
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.classify.held_out import HeldOutTexts
-from larvatus.tasks.read.sequences import text_sequences, word_sequences
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.spans.held_out import HeldOutSpans
-from larvatus.tasks.spans.spans import spanned_texts
-from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.spans.spans import label_spans
+from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.tasks.tag.validation import TagValidation
 from tests.tasks.aligned import align_texts
 
 SENTENCES = [
@@ -43,7 +43,7 @@ Build = Callable[..., Network]
 
 def loss_under(held: Any, model: Network) -> float:
     """The same under every budget."""
-    found = [held.scores(model, Scoring(tokens=budget)).validation_loss for budget in BUDGETS]
+    found = [held.scores(model, ScoringOptions(tokens=budget)).validation_loss for budget in BUDGETS]
     assert found == pytest.approx([found[0]] * len(BUDGETS), rel=1e-5)
     return float(found[0])
 
@@ -70,7 +70,7 @@ def test_of_classes_long_texts_count_once_and_classes_by_their_weights(
         scores = head_scores(model, data, number)
         total += weight * float(-torch.log_softmax(scores, -1)[:, label].mean())
         count += weight
-    assert loss_under(HeldOutTexts(data, config, "accuracy"), model) == pytest.approx(total / count, rel=1e-5)
+    assert loss_under(TextValidation(data, config, "accuracy"), model) == pytest.approx(total / count, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["multi-label", "regression"])
@@ -87,7 +87,7 @@ def test_of_sets_of_labels_and_of_numbers(tiny_model: Build, tiny_tokenizer: Tok
         wanted = wanted.expand_as(scores) if kind == "multi-label" else wanted.reshape(1, 1)
         loss = F.binary_cross_entropy_with_logits if kind == "multi-label" else F.mse_loss
         losses.append(float(loss(scores, wanted)))
-    held = HeldOutTexts(data, config, "micro-f1" if kind == "multi-label" else "spearman")
+    held = TextValidation(data, config, "micro-f1" if kind == "multi-label" else "spearman")
     assert loss_under(held, model) == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -120,7 +120,7 @@ def test_of_tags_each_word_counts_once_and_a_crf_counts_sequences(
         for row in scores[1:]:
             alpha = torch.logsumexp(alpha[:, None] + between, 0) + row
         total += float(torch.logsumexp(alpha + end, 0) - path)
-    assert loss_under(HeldOutTags(data, config, "accuracy"), model) == pytest.approx(total / place, rel=1e-4)
+    assert loss_under(TagValidation(data, config, "accuracy"), model) == pytest.approx(total / place, rel=1e-4)
 
 
 @pytest.mark.parametrize("related", [False, True])
@@ -136,10 +136,10 @@ def test_of_spans_every_span_counts_and_every_pair_of_gold_spans(
         spans = (EntitySpan(0, 1, "X"), EntitySpan(1, 3, "Y")) if len(words) > 3 else (EntitySpan(0, 1, "X"),)
         links = (SpanRelation(0, 1, "next"),) if related and len(spans) > 1 and n % 2 == 0 else ()
         examples.append(SpannedWords(words, spans, Place("t", n), relations=links))
-    data = spanned_texts(tiny_tokenizer, examples, config, limit=32)
+    data = label_spans(tiny_tokenizer, examples, config, limit=32)
     sums = [span_losses(head_scores(model, data, number), example) for number, example in enumerate(examples)]
     total, count = np.sum(sums, axis=0).tolist()
-    held = HeldOutSpans(data, config, "joint-f1" if related else "span-f1")
+    held = SpanValidation(data, config, "joint-f1" if related else "span-f1")
     if not related:
         assert loss_under(held, model) == pytest.approx(total / count, rel=1e-5)
         return
@@ -169,8 +169,8 @@ def test_of_answers_every_window_counts_by_its_weight(tiny_model: Build, tiny_to
         QuestionExample(str(n), "please", text, (("the", text.index("the")),), False, None, Place("q", n))
         for n, text in enumerate(passages)
     )
-    asked = ask(tiny_tokenizer, [(one.question, one.passage) for one in examples], limit=16)
-    held = HeldOutQuestions(asked, examples, False, "f1", empty=EmptyWindows(weight=0.25))
+    asked = encode_passages(tiny_tokenizer, [(one.question, one.passage) for one in examples], limit=16)
+    held = QuestionValidation(asked, examples, False, "f1", empty=EmptyWindows(weight=0.25))
     assert (asked.sequences.parts > 1).any()
     (head,) = model.eval().heads.values()
     total = count = 0.0
@@ -197,9 +197,9 @@ def test_held_out_spans_are_scored_in_one_pass(
     example = SpannedWords(
         words, (EntitySpan(0, 1, "X"), EntitySpan(1, 2, "X")), Place("t", 1), relations=(SpanRelation(0, 1, "next"),)
     )
-    data = spanned_texts(tiny_tokenizer, [example], config, limit=32)
+    data = label_spans(tiny_tokenizer, [example], config, limit=32)
     passes = []
     plain = model.encoder.forward
     monkeypatch.setattr(model.encoder, "forward", lambda *one, **more: passes.append(1) or plain(*one, **more))
-    assert not math.isnan(HeldOutSpans(data, config, "joint-f1").scores(model, Scoring()).validation_loss)
+    assert not math.isnan(SpanValidation(data, config, "joint-f1").scores(model, ScoringOptions()).validation_loss)
     assert len(passes) == 1

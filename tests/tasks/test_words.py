@@ -20,9 +20,9 @@ from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.data.text.words import segment_words
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.tasks.predict import Predictor
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.read.words import Spacing, align_examples
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.words import Spacing, align_examples
+from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.evaluation import evaluate_tags
@@ -78,7 +78,7 @@ def learnt(bundle: Bundle, spacing: Spacing) -> Bundle:
 
 
 def predicted(bundle: Bundle, examples: Any) -> list[Tagged]:
-    found = [answer.found for answer in Predictor(bundle).answers(examples)]
+    found = [answer.found for answer in TaskPredictor(bundle).answers(examples)]
     assert all(isinstance(one, Tagged) for one in found)
     return found  # type: ignore[return-value]
 
@@ -127,7 +127,7 @@ def test_training_reads_what_prediction_reads(taggers: dict[str, Bundle], tmp_pa
         config = tagging_head(data, TagOptions(), scheme="none", natural={})
         assert config.spacing == ("apart" if write is conllu else "spaced")
         config = msgspec.structs.replace(config, labels=TAGS)
-        trained = tagged_words(taggers[family], data.examples, config, Windows.of(taggers[family])).sequences
+        trained = tagged_words(taggers[family], data.examples, config, WindowOptions.of(taggers[family])).sequences
         rows = np.split(trained.ids, edges(trained.lengths)[1:-1])
         plain = [TextExample(text, None, None, HERE) for text in SENTENCES]
         found = align_examples(taggers[family].tokenizer, plain, spacing=config.spacing)

@@ -26,15 +26,15 @@ from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.objectives import CausalLMConfig, DenoisingConfig
-from larvatus.tasks.fit.trained import TrainedConfig, trainable
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 from larvatus.tasks.write.encode import encode_pairs
 from larvatus.tasks.write.examples import WritingExample
-from larvatus.tasks.write.held_out import written_loss
 from larvatus.tasks.write.reader import read_pairs
-from larvatus.tasks.write.scores import resampled_texts, values_of
+from larvatus.tasks.write.scores import resampled_texts, writing_scores
 from larvatus.tasks.write.task import check_writes
+from larvatus.tasks.write.validation import written_loss
 from tests.made_up import Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
@@ -92,7 +92,7 @@ def test_the_loss_is_that_of_transformers_from_the_same_texts(t5: Path) -> None:
     config = TextToTextConfig(prefix="text:")
     examples = [WritingExample(text, None, (target,), Place("pairs", n)) for n, (text, target) in enumerate(LABELLED)]
     ready, taken = attach_head(bundle, config, seed=0)
-    pairs = encode_pairs(ready, examples[:6], config, Windows.of(ready))
+    pairs = encode_pairs(ready, examples[:6], config, WindowOptions.of(ready))
     assert taken == ()
     assert not list(ready.network.objectives.parameters())
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(t5).eval()
@@ -102,18 +102,18 @@ def test_the_loss_is_that_of_transformers_from_the_same_texts(t5: Path) -> None:
     labels[labels == tokenizer.pad_token_id] = -100
     with torch.no_grad():
         loss = theirs(input_ids=read["input_ids"], attention_mask=read["attention_mask"], labels=labels).loss
-    assert written_loss(ready.network, pairs, Scoring()) == pytest.approx(float(loss), rel=1e-5)
+    assert written_loss(ready.network, pairs, ScoringOptions()) == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_both_sides_learn_and_a_head_that_reads_leaves_the_decoder(t5: Path) -> None:
     ready, _ = attach_head(load_bundle(t5), TextToTextConfig(), seed=0)
-    trainable(ready.network, TrainedConfig.read("all"), decay=0.0, seed=0)
+    trainable(ready.network, TrainableConfig.read("all"), decay=0.0, seed=0)
     assert all(parameter.requires_grad for parameter in ready.network.parameters())
-    trainable(ready.network, TrainedConfig.read("last1"), decay=0.0, seed=0)
+    trainable(ready.network, TrainableConfig.read("last1"), decay=0.0, seed=0)
     learning = {name.split(".")[1] for name, p in ready.network.named_parameters() if p.requires_grad}
     assert learning == {"blocks", "decoder", "final_norm"}
     reader, _ = attach_head(load_bundle(t5), ClassificationConfig(labels=("no", "yes")), seed=0)
-    trainable(reader.network, TrainedConfig.read("all"), decay=0.0, seed=0)
+    trainable(reader.network, TrainableConfig.read("all"), decay=0.0, seed=0)
     assert not any(parameter.requires_grad for parameter in reader.network.encoder.decoder.parameters())  # type: ignore[union-attr]
 
 
@@ -195,10 +195,10 @@ def test_pairs_questions_and_lists_are_read_under_the_names_of_their_columns(tmp
 
 
 def test_scores_of_texts_and_of_classes_by_hand() -> None:
-    texts = values_of(resampled_texts([("The cat",), ("a b", "c d")], ["cat.", "c d"], classes=()))
+    texts = writing_scores(resampled_texts([("The cat",), ("a b", "c d")], ["cat.", "c d"], classes=()))
     assert texts == {"f1": 1.0, "exact-match": 0.5, "squad-exact": 1.0}
     golds = [("yes",), ("yes",), ("no",), ("maybe",)]
-    classes = values_of(resampled_texts(golds, ["yes", "perhaps", "yes", "no"], classes=("no", "yes")))
+    classes = writing_scores(resampled_texts(golds, ["yes", "perhaps", "yes", "no"], classes=("no", "yes")))
     # yes: 1 right of 2 written and 2 gold; no: written once, gold once, never right; maybe: gold once
     assert classes == {"accuracy": 0.25, "macro-f1": pytest.approx((0.5 + 0 + 0) / 3)}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from larvatus.tasks.fit.finetune import Job, Tuned, finetune
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, finetune
 
 
-def _with(job: Job, options: Any) -> Job:
+def _with(job: FineTuneArguments, options: Any) -> FineTuneArguments:
     """Options, with the dropout that the job says."""
     if options is None:
         return job
@@ -19,17 +19,17 @@ def _with(job: Job, options: Any) -> Job:
     return dataclasses.replace(job, options=options)
 
 
-def finetune_texts(bundle: Any, train: Any, dev: Any, job: Job) -> Tuned:
+def finetune_texts(bundle: Any, train: Any, dev: Any, job: FineTuneArguments) -> FineTuneResult:
     return finetune("classify", bundle, train, dev, job)
 
 
-def finetune_tags(bundle: Any, train: Any, dev: Any, job: Job) -> Tuned:
+def finetune_tags(bundle: Any, train: Any, dev: Any, job: FineTuneArguments) -> FineTuneResult:
     return finetune("tag", bundle, train, dev, job)
 
 
-def finetune_spans(bundle: Any, train: Any, dev: Any, job: Job, options: Any = None) -> Tuned:
+def finetune_spans(bundle: Any, train: Any, dev: Any, job: FineTuneArguments, options: Any = None) -> FineTuneResult:
     return finetune("spans", bundle, train, dev, _with(job, options))
 
 
-def finetune_answers(bundle: Any, train: Any, dev: Any, job: Job, options: Any = None) -> Tuned:
+def finetune_answers(bundle: Any, train: Any, dev: Any, job: FineTuneArguments, options: Any = None) -> FineTuneResult:
     return finetune("answer", bundle, train, dev, _with(job, options))

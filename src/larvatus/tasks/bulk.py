@@ -1,9 +1,9 @@
 """Answers for files of any size, block by block, in this process or on a Ray cluster; to a file that can be resumed.
 
-answering = Answering(model, PredictOptions(), OnRay("10.0.0.4:6379"))
+answering = BulkPredictor(model, PredictOptions(), OnRay("10.0.0.4:6379"))
 for block in answering(blocks(examples)):
     block.answers, block.faults
-totals = write_answers(job, answering, blocks(examples), lambda answer: [json.dumps(answer.found.to_dict())])
+totals = write_prediction_lines(job, answering, blocks(examples), lambda answer: [json.dumps(answer.found.to_dict())])
 """
 
 from __future__ import annotations
@@ -16,36 +16,44 @@ from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.lines import LineJob, Lines
 from larvatus.data.bulk.set_aside import collecting
 from larvatus.data.labelled.records import LabelledExample
-from larvatus.tasks.predict import Loaded, Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
+from larvatus.tasks.predict import (
+    ExamplePrediction,
+    Loaded,
+    PredictionBlock,
+    PredictOptions,
+    PredictWorker,
+    ReadTotals,
+    predict_block,
+)
 
 
 @dataclass(frozen=True)
-class Answering:
+class BulkPredictor:
     """Blocks of examples to blocks of answers, in order."""
 
     model: Loaded
     options: PredictOptions
     executor: Executor
 
-    def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictedBlock]:
-        state = partial(Predicting.of, self.model, self.options, aside=collecting())
+    def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictionBlock]:
+        state = partial(PredictWorker.of, self.model, self.options, aside=collecting())
         fix = "run the same command again; with --resume what was written stands"
         with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
             yield from pool.map(examples)
 
 
-def write_answers(
+def write_prediction_lines(
     job: LineJob,
-    answering: Answering,
+    answering: BulkPredictor,
     examples: Iterable[list[LabelledExample]],
-    lines: Callable[[Predicted], list[str]],
+    lines: Callable[[ExamplePrediction], list[str]],
     progress: Callable[[int], None] = lambda texts: None,
-) -> Totals:
+) -> ReadTotals:
     """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
     def answered(todo: Iterator[list[LabelledExample]]) -> Iterator[Lines]:
         for block in answering(todo):
-            totals = Totals()
+            totals = ReadTotals()
             for answer in block.answers:
                 totals.add(answer.found)
             held = [line for answer in block.answers for line in lines(answer)]
@@ -55,4 +63,4 @@ def write_answers(
         progress(int(counts["texts"]))
 
     counts = job.write(examples, answered, counted)
-    return Totals(**{name: int(count) for name, count in counts.items()})
+    return ReadTotals(**{name: int(count) for name, count in counts.items()})

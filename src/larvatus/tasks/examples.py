@@ -20,7 +20,7 @@ from larvatus.data.labelled.report import count_noun
 from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.tables import open_table
 from larvatus.data.labelled.tagged import guess_task
-from larvatus.tasks.registry import TaskName, task_named, task_of_table
+from larvatus.tasks.registry import TaskName, get_task, task_of_table
 
 
 def read_examples(
@@ -64,7 +64,7 @@ def read_with_problems(
     """Labelled examples of a task; rows that cannot be used are noted in `problems`."""
     if isinstance(given, Dataset):
         return given
-    with as_files(given, task_named(task).as_tuples, of=task) as names:
+    with as_files(given, get_task(task).as_tuples, of=task) as names:
         if are_files(given):
             return _read(task, names, reading, problems, kind=kind, group=group)
         rows, unnamed = RowNames.of(given, names[0]), Problems()
@@ -90,7 +90,7 @@ def _read(
     kind: Kind | None,
     group: str | None,
 ) -> Dataset[Any]:
-    examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind, problems=problems)
+    examples: Dataset[Any] = get_task(task).read(names, reading, kind=kind, problems=problems)
     return examples if group is None else with_groups(examples, names, group, reading.table)
 
 

@@ -1,6 +1,6 @@
 """Frozen features, computed once: when the head alone learns, no epoch reads the encoder (Devlin et al. 2019, §5.3).
 
-    features = Features.build(model, data, Scoring(device="cpu"))
+    features = Features.build(model, data, ScoringOptions(device="cpu"))
     loss = features.loss(head, chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder
 
 What is kept is what the head's `features` gives, in float32: a row for each sequence, word, or token of answers, of the
@@ -31,11 +31,11 @@ from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import Loss
-from larvatus.tasks.read.sequences import Sequences, gathered
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.encoding.sequences import Sequences, run_indices
+from larvatus.tasks.scoring import ScoringOptions, head_of
 
 
-class Examples(Protocol):
+class ExampleBatches(Protocol):
     """Examples by number."""
 
     def __len__(self) -> int: ...
@@ -44,7 +44,7 @@ class Examples(Protocol):
         """Some of them, in this order, each of one or more sequences."""
 
 
-class Encoded(Examples, Protocol):
+class EncodedExamples(ExampleBatches, Protocol):
     """Examples, and the sequences that they are read as."""
 
     @property
@@ -52,7 +52,7 @@ class Encoded(Examples, Protocol):
 
 
 class Features:
-    def __init__(self, sizes: Sizes, rows: Floats, scoring: Scoring) -> None:
+    def __init__(self, sizes: FeatureSizes, rows: Floats, scoring: ScoringOptions) -> None:
         self.sizes, self.scoring = sizes, scoring
         self.rows = rows  # [R, D], or [R, layers + 1, D] for a mix
         self._starts = edges(sizes.rows)[:-1]  # [E] first row of each example
@@ -62,8 +62,8 @@ class Features:
     def build(
         cls,
         model: Network,
-        data: Examples,
-        scoring: Scoring,
+        data: ExampleBatches,
+        scoring: ScoringOptions,
         *,
         learning: bool = True,
         progress: Callable[[int, int], None] = lambda done, all: None,
@@ -74,7 +74,7 @@ class Features:
         """
         head, encoder = head_of(model), model.encoder
         encoder.eval()
-        sizes = Sizes.of(data, head, learning=learning)
+        sizes = FeatureSizes.of(data, head, learning=learning)
         depth = () if head.mix is None else (len(head.mix.layers),)
         features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, encoder.width)), scoring)
         order = np.argsort(sizes.tokens, kind="stable")
@@ -95,7 +95,7 @@ class Features:
         return features
 
     def _rows_of(self, examples: Ints) -> Ints:
-        return gathered(self._starts[examples], self.sizes.rows[examples])
+        return run_indices(self._starts[examples], self.sizes.rows[examples])
 
     def _take(self, rows: Ints | slice) -> Tensor:
         x = torch.from_numpy(np.array(self.rows[rows])).to(self.scoring.device)
@@ -128,7 +128,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class Sizes:
+class FeatureSizes:
     tokens: Ints  # [E]
     rows: Ints  # [E]
     units: Ints  # [S] rows of each sequence: itself, its words, or its tokens
@@ -136,7 +136,7 @@ class Sizes:
     """Whether rows are those that the loss is told from, not those that are scored."""
 
     @classmethod
-    def of(cls, data: Examples, head: Head, *, learning: bool) -> Sizes:
+    def of(cls, data: ExampleBatches, head: Head, *, learning: bool) -> FeatureSizes:
         tokens, rows, units = [], [], [np.empty(0, np.int64)]
         for number in range(len(data)):
             batch = data.batch(np.array([number])).tokens

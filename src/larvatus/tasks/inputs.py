@@ -49,7 +49,7 @@ class PlainTexts(Settings):
         return list(texts)
 
 
-class TextOrPair(PlainTexts):
+class TextOrPairInput(PlainTexts):
     pair: Annotated[str | None, Flag(metavar="TEXT")] = None
     """The second text of a pair, or the passage of a question, for one TEXT."""
 
@@ -61,7 +61,7 @@ class TextOrPair(PlainTexts):
         return [(texts[0], self.pair)]
 
 
-class Given(Place):
+class InputPlace(Place):
     """The place of a text that no file holds: ``text 3``."""
 
     def __str__(self) -> str:

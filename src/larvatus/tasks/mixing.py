@@ -14,17 +14,17 @@ import msgspec
 from larvatus.models.bundle.directory import Bundle
 
 
-class Mixes(Protocol):
+class MixesLayers(Protocol):
     """Options of a task that may mix layers."""
 
     @property
     def mix(self) -> bool | None: ...
 
 
-O = TypeVar("O", bound=Mixes)  # noqa: E741
+O = TypeVar("O", bound=MixesLayers)  # noqa: E741
 
 
-def mixed(options: O, bundle: Bundle, *, instead: bool = False) -> O:
+def with_layer_mix(options: O, bundle: Bundle, *, instead: bool = False) -> O:
     """The options with `mix` settled; `instead`: layers are read in a way that leaves no place for a mix."""
     if options.mix is not None:
         return options

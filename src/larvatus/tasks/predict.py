@@ -1,6 +1,6 @@
 """Answers of a fine-tuned model for texts that come in any number and of any length.
 
-    predictor = Predictor(bundle, PredictOptions(merge="max"))
+    predictor = TaskPredictor(bundle, PredictOptions(merge="max"))
     for prediction in predictor.predict(open("reviews.txt")):
         print(prediction.label, prediction.probability)
 
@@ -23,20 +23,20 @@ from larvatus.data.bulk.set_aside import sifted
 from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.nn.device import explain_out_of_memory
-from larvatus.tasks.inputs import Given, Input, PredictOptions
+from larvatus.tasks.inputs import Input, InputPlace, PredictOptions
 from larvatus.tasks.registry import task_of
 from larvatus.tasks.results import Prediction
-from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.scoring import ScoringOptions, head_of
 
 __all__ = [
-    "Given",
+    "ExamplePrediction",
     "Input",
+    "InputPlace",
     "PredictOptions",
-    "Predicted",
-    "PredictedBlock",
-    "Predicting",
-    "Predictor",
-    "Totals",
+    "PredictWorker",
+    "PredictionBlock",
+    "ReadTotals",
+    "TaskPredictor",
     "blocks",
     "predict_block",
 ]
@@ -49,7 +49,7 @@ FIRST_BLOCK = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicted:
+class ExamplePrediction:
     """A prediction, and the example that it is of."""
 
     example: LabelledExample
@@ -57,7 +57,7 @@ class Predicted:
 
 
 @dataclass
-class Totals:
+class ReadTotals:
     """How much of all texts was read. It grows while answers come."""
 
     texts: int = 0
@@ -83,7 +83,7 @@ class Totals:
 
 
 @dataclass(eq=False)
-class Predictor:
+class TaskPredictor:
     """A fine-tuned model that answers."""
 
     bundle: Bundle
@@ -98,19 +98,19 @@ class Predictor:
         if length is not None and length > most:
             raise UsageError(f"a window of {length} tokens is more than the model's {most} positions")
         self.window = length or most
-        self.scoring = Scoring(device=str(self.device), tokens=self.options.tokens)
+        self.scoring = ScoringOptions(device=str(self.device), tokens=self.options.tokens)
 
     def predict(self, texts: Iterable[Input]) -> Iterator[Prediction]:
         """One answer for each text, in their order."""
         if isinstance(texts, str):
             raise UsageError("a list of texts is wanted, not one text; write [text]")
-        examples = (self.task.example(text, Given("text", number)) for number, text in enumerate(texts, start=1))
+        examples = (self.task.example(text, InputPlace("text", number)) for number, text in enumerate(texts, start=1))
         return (answer.found for answer in self.answers(examples))
 
-    def answers(self, examples: Iterable[Any]) -> Iterator[Predicted]:
+    def answers(self, examples: Iterable[Any]) -> Iterator[ExamplePrediction]:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
-            yield from predict_block(Predicting(self), block).answers
+            yield from predict_block(PredictWorker(self), block).answers
 
     def answer(self, block: list[LabelledExample]) -> list[Prediction]:
         """The answers of a block."""
@@ -132,26 +132,26 @@ class Loaded(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Predicting:
+class PredictWorker:
     """What a worker must have."""
 
-    predictor: Predictor
+    predictor: TaskPredictor
     aside: bool = False
     """Whether examples that cannot be read are set aside."""
 
     @classmethod
-    def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> Predicting:
-        return cls(Predictor(model.bundle, options, model.device), aside)
+    def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> PredictWorker:
+        return cls(TaskPredictor(model.bundle, options, model.device), aside)
 
 
 @dataclass(frozen=True)
-class PredictedBlock:
-    answers: list[Predicted]
+class PredictionBlock:
+    answers: list[ExamplePrediction]
     faults: list[str]
     """Of examples that were set aside, each with its place."""
 
 
-def predict_block(work: Predicting, block: list[LabelledExample]) -> PredictedBlock:
+def predict_block(work: PredictWorker, block: list[LabelledExample]) -> PredictionBlock:
     """What is done with a block, wherever that is."""
     predictor = work.predictor
     examples, faults = block, list[str]()
@@ -160,7 +160,9 @@ def predict_block(work: Predicting, block: list[LabelledExample]) -> PredictedBl
     else:
         predictions = predictor.answer(block)
     pairs = zip(examples, predictions, strict=True)
-    return PredictedBlock([Predicted(example=example, found=prediction) for example, prediction in pairs], faults)
+    return PredictionBlock(
+        [ExamplePrediction(example=example, found=prediction) for example, prediction in pairs], faults
+    )
 
 
 def blocks(examples: Iterable[LabelledExample]) -> Iterator[list[LabelledExample]]:

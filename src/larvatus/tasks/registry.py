@@ -21,18 +21,19 @@ from larvatus.data.labelled.file_options import FileOptions, refusal
 from larvatus.data.labelled.records import Row
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig
-from larvatus.tasks.answers.task import Answers
-from larvatus.tasks.choose.task import Choose
-from larvatus.tasks.classify.task import Classify
-from larvatus.tasks.prompt.task import Prompt
-from larvatus.tasks.spans.task import Spans
-from larvatus.tasks.tag.task import Tag
+from larvatus.tasks.answers.task import AnswerTask
+from larvatus.tasks.choose.task import ChooseTask
+from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.prompt.task import PromptTask
+from larvatus.tasks.spans.task import SpansTask
+from larvatus.tasks.tag.task import TagTask
 from larvatus.tasks.task import Task
-from larvatus.tasks.write.task import Write
+from larvatus.tasks.write.task import WriteTask
 
 AnyTask = Task[Any, Any, Any]
 TASKS: Mapping[str, AnyTask] = {
-    task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt(), Write())
+    task.name: task
+    for task in (ClassifyTask(), TagTask(), SpansTask(), AnswerTask(), ChooseTask(), PromptTask(), WriteTask())
 }
 if TYPE_CHECKING:
     TaskName = str
@@ -40,7 +41,7 @@ else:
     TaskName = Literal[tuple(TASKS)]  # what commands offer
 
 
-def task_named(name: str) -> AnyTask:
+def get_task(name: str) -> AnyTask:
     """The task of a name, as a user gives it."""
     if name not in TASKS:
         raise UsageError(f"there is no task {name!r} to fine-tune for{did_you_mean(name, TASKS)}")
@@ -65,7 +66,7 @@ def task_of_table(columns: Sequence[str], sample: Sequence[Row]) -> AnyTask | No
     return next((task for task in TASKS.values() if task.recognises(columns, sample)), None)
 
 
-def is_tuned(bundle: Bundle) -> bool:
+def is_finetuned(bundle: Bundle) -> bool:
     """Whether a model was fine-tuned for a task."""
     return any(isinstance(config, HeadConfig) for config in bundle.objectives)
 
@@ -75,12 +76,12 @@ def option_names() -> frozenset[str]:
     return frozenset(name for task in TASKS.values() for name in task.Options.__struct_fields__)
 
 
-def options_of(name: str, settings: Mapping[str, Any], *, strict: bool = False) -> Struct:
+def parse_options(name: str, settings: Mapping[str, Any], *, strict: bool = False) -> Struct:
     """The options of a task from settings by name; what belongs to other tasks is refused.
 
     Values may be strings, as the command line gives them, unless `strict`.
     """
-    task = task_named(name)
+    task = get_task(name)
     known = task.Options.__struct_fields__
     for setting in settings:
         if setting not in known:
@@ -105,9 +106,9 @@ def column_names() -> frozenset[str]:
     return frozenset(name for task in TASKS.values() for name in task.Reading.__struct_fields__)
 
 
-def reading_of(name: str, given: Mapping[str, Any]) -> FileOptions:
+def parse_file_options(name: str, given: Mapping[str, Any]) -> FileOptions:
     """What a command was told of files, as the task takes it; columns of other tasks are refused."""
-    kind = task_named(name).Reading
+    kind = get_task(name).Reading
     said = {setting: value for setting, value in given.items() if value is not None}
     foreign = [setting for setting in said if setting not in kind.__struct_fields__]
     if foreign:

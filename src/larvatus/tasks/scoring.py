@@ -1,6 +1,6 @@
 """Scores of a model's head for many sequences: unpadded batches of nearly equal length, under a budget of tokens.
 
-score_sequences(model, sequences, Scoring(device="cpu"))     # [S, K] of classes, [W, K] of tags, [N, 2] of answers
+score_sequences(model, sequences, ScoringOptions(device="cpu"))   # [S, K] classes, [W, K] tags, [N, 2] answers
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import Loss
-from larvatus.tasks.read.sequences import Sequences, gathered
+from larvatus.tasks.encoding.sequences import Sequences, run_indices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scoring:
+class ScoringOptions:
     """Where and in what portions to compute."""
 
     device: str = "cpu"
@@ -74,28 +74,28 @@ def loss_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: 
     return loss
 
 
-def by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
+def batches_by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
     """Sequences in batches of neighbours in length; the two orders of a pair, which are equally long, stay together."""
     orders = sequences.orders
     lengths = sequences.lengths[::orders]
     order = np.argsort(lengths, kind="stable")
     for first, last in runs(lengths[order] * orders, budget):
         chosen = order[first:last]
-        yield gathered(chosen * orders, np.full_like(chosen, orders))
+        yield run_indices(chosen * orders, np.full_like(chosen, orders))
 
 
 @torch.inference_mode()
-def score_sequences(model: Network, sequences: Sequences, scoring: Scoring) -> Floats:
+def score_sequences(model: Network, sequences: Sequences, scoring: ScoringOptions) -> Floats:
     """Scores in the order of the sequences: a row for each, for each of their words, or for each of their tokens."""
     head = head_of(model)
     model.eval()
     counts = head.rows(sequences.batch(np.arange(len(sequences.lengths))))
     starts = edges(counts)
     scores = np.zeros((int(starts[-1]), head.outputs), np.float32)
-    for chosen in by_length(sequences, scoring.budget):
+    for chosen in batches_by_length(sequences, scoring.budget):
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
             logits = head.logits(x, batch)
-        scores[gathered(starts[:-1][chosen], counts[chosen])] = logits.float().cpu().numpy()
+        scores[run_indices(starts[:-1][chosen], counts[chosen])] = logits.float().cpu().numpy()
     return scores

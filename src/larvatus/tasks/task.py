@@ -2,7 +2,7 @@
 
     class Tag(Task[TaggedExample, Tagged, TagOptions]):
         name, title = "tag", "Tag words."
-        Options, Head, defaults = TagOptions, TaggingConfig, Usual(1e-4, 10.0, 4_000)
+        Options, Head, defaults = TagOptions, TaggingConfig, Defaults(1e-4, 10.0, 4_000)
         def read(self, source, columns): …            # files → labelled examples
         def head(self, bundle, train, job): …         # the head that these examples ask for
         def learn(self, bundle, train, config, job): …      # examples → training data, by `encode` of the folder
@@ -12,7 +12,7 @@
         def evaluate(self, bundle, data, options): …  # metrics with intervals
 
 Fine-tuning, evaluation and prediction encode text by one function of the folder. How the parts make a fine-tuning is
-the same for all tasks (`tasks/fit/finetune.py`), and known only there: a task is loaded without what trains it.
+the same for all tasks (`tasks/trainer/finetune.py`), and known only there: a task is loaded without what trains it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network
+from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.features import Encoded
-from larvatus.tasks.held_out import HeldOut, Scores
+from larvatus.tasks.features import EncodedExamples
 from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
-from larvatus.tasks.job import TaskJob, Usual
 from larvatus.tasks.results import Prediction
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.validation import Scores, ValidationSet
 
 AnExample = TypeVar("AnExample", bound=LabelledExample)
 AResult = TypeVar("AResult", bound=Prediction)
 AnOptions = TypeVar("AnOptions", bound=Struct)
 
 
-class CardWords(NamedTuple):
+class CardTerms(NamedTuple):
     """How the card of a fine-tuned model speaks of its task."""
 
     what: str
@@ -72,9 +72,9 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """What may be chosen of its head and reading; docstrings of its fields are the help."""
     Head: ClassVar[type[HeadConfig]]
     """The settings of its head, by which the task of a model is known."""
-    defaults: ClassVar[Usual]
+    defaults: ClassVar[Defaults]
     """Rates and steps where nothing else is said."""
-    card: ClassVar[CardWords]
+    card: ClassVar[CardTerms]
     reads_words: ClassVar[bool] = False
     """Whether plain files may hold words already cut."""
     Reading: ClassVar[type[FileOptions]] = FileOptions
@@ -112,19 +112,19 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         return False
 
     def before(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskJob
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskArguments
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
         """What is done with examples before some are held out."""
         return train, dev
 
     def spelt(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskJob
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskArguments
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
         """What is done with examples afterwards: tags in one scheme."""
         return train, dev
 
     @abstractmethod
-    def head(self, bundle: Bundle, train: Dataset[AnExample], job: TaskJob) -> Any:
+    def head(self, bundle: Bundle, train: Dataset[AnExample], job: TaskArguments) -> Any:
         """The settings of the head that these examples and options ask for."""
 
     def head_in(self, bundle: Bundle) -> Any | None:
@@ -136,21 +136,23 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         return False
 
     @abstractmethod
-    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: TaskJob) -> Encoded:
+    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: TaskArguments) -> EncodedExamples:
         """Examples as training data."""
 
     @abstractmethod
-    def held_out(self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: TaskJob, *, train: Any) -> HeldOut:
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: TaskArguments, *, train: Any
+    ) -> ValidationSet:
         """Examples that the model is scored on while it learns."""
 
-    def fitted(self, model: Network, held: Any, job: TaskJob) -> Scores | None:
+    def fitted(self, model: Network, held: Any, job: TaskArguments) -> Scores | None:
         """Fit to held-out examples what is fitted after training, besides a temperature: a threshold, set in the head.
 
         Gives the scores under it; None where there is nothing to fit.
         """
         return None
 
-    def options(self, job: TaskJob) -> AnOptions:
+    def options(self, job: TaskArguments) -> AnOptions:
         """The options of a job, or by default."""
         chosen = self.Options() if job.options is None else job.options
         if not isinstance(chosen, self.Options):
@@ -171,7 +173,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     @abstractmethod
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[AResult]:
         """A result for each example."""
 

@@ -24,7 +24,7 @@ from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.evaluation.compare.table import as_table, fine_tuned_table
 from larvatus.evaluation.compare.values import SeedMean
 from larvatus.interfaces.cli.main import run
-from larvatus.tasks.fit.loop import FineTuning
+from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget
 from tests.evaluation.conftest import BERT, SMALL
@@ -250,7 +250,7 @@ def test_a_fine_tuning_that_is_stopped_goes_on_to_the_same_scores(compared, plan
     """Stopped in the second of three steps of a tagger: what is done is taken as it is, the tagger goes on."""
     given = plan(tmp_path / "out", asked)
     given = dataclasses.replace(given, candidates=given.candidates[:1])
-    steps, step = [], FineTuning.step
+    steps, step = [], Trainer.step
 
     def stopping(self):
         steps.append(1)
@@ -259,7 +259,7 @@ def test_a_fine_tuning_that_is_stopped_goes_on_to_the_same_scores(compared, plan
         step(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FineTuning, "step", stopping)
+        patch.setattr(Trainer, "step", stopping)
         with pytest.raises(
             Preempted, match=r"bert, seed 0: tags: SIGTERM stopped it at step 2 of 3, where it was saved"
         ):

@@ -14,9 +14,9 @@ from larvatus.core.ranges import Size
 from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFiles, as_file_options
 from larvatus.interfaces.cli.commands.finetune import command_of, with_settings
 from larvatus.interfaces.cli.from_struct import AnyOf, from_structs
-from larvatus.tasks.registry import TASKS, reading_of
-from larvatus.tasks.spans.options import SpanOptions
-from larvatus.tasks.tag.task import Tag
+from larvatus.tasks.registry import TASKS, parse_file_options
+from larvatus.tasks.spans.options import SpansOptions
+from larvatus.tasks.tag.task import TagTask
 
 
 class ChooseOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class ChooseFiles(FileOptions, frozen=True, kw_only=True):
     """Columns of the endings; repeatable."""
 
 
-class Choose(Tag):
+class Choose(TagTask):
     name = "choose"
     title = "Choose an ending."
     Options = ChooseOptions
@@ -63,11 +63,11 @@ def test_what_most_people_need_stands_first(name):
 
 
 def test_flags_and_settings_by_name_are_the_same():
-    chosen = SpanOptions(longest=8, decoding="free")
-    assert with_settings("spans", SpanOptions(longest=8), ["decoding=free"]) == chosen
+    chosen = SpansOptions(longest=8, decoding="free")
+    assert with_settings("spans", SpansOptions(longest=8), ["decoding=free"]) == chosen
     assert with_settings("spans", chosen, []) == chosen
     with pytest.raises(UsageError, match="did you mean longest"):
-        with_settings("spans", SpanOptions(), ["longset=8"])
+        with_settings("spans", SpansOptions(), ["longset=8"])
 
 
 def test_of_fields_of_several_structs_those_given_are_handed_on():
@@ -82,7 +82,7 @@ def test_of_fields_of_several_structs_those_given_are_handed_on():
     assert CliRunner().invoke(app, ["--text", "review", "--no-header"]).exit_code == 0
     assert CliRunner().invoke(app, []).exit_code == 0
     assert got == [{"text": "review", "header": False}, {}]
-    assert reading_of("classify", got[0]) == TextFiles(text="review", header=False)
+    assert parse_file_options("classify", got[0]) == TextFiles(text="review", header=False)
     with pytest.raises(UsageError, match="--text and --header are for texts; words have --word and --tag"):
-        reading_of("tag", got[0])
+        parse_file_options("tag", got[0])
     assert as_file_options(FileOptions(), WordFiles) == WordFiles()

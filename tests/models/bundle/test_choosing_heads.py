@@ -15,9 +15,9 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.tasks.choose.encode import encode_choices, ending_scores
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.registry import TASKS, task_of
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 from tests.models.bundle.families import FAMILIES, save
 from tests.models.bundle.their_tokenizers import their_model
 from tests.models.bundle.theirs import equal_tensors, transformers
@@ -34,7 +34,7 @@ def equal(bundle: Bundle, model: Any, tokenizer: Any) -> None:
     """Their tokenizer and padding on their side, our reading on ours."""
     task = TASKS["choose"]
     examples = [task.example(given, Place("text", number)) for number, given in enumerate(CHOICES)]
-    ours = ending_scores(bundle.network, encode_choices(bundle, examples, Windows.of(bundle)), Scoring())
+    ours = ending_scores(bundle.network, encode_choices(bundle, examples, WindowOptions.of(bundle)), ScoringOptions())
     segments = bundle.family in ("bert", "albert", "electra")
     firsts = [context for context, endings in CHOICES for _ in endings]
     seconds = [ending for _, endings in CHOICES for ending in endings]

@@ -24,8 +24,8 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.answers.passages import ask
-from larvatus.tasks.read.sequences import text_sequences
+from larvatus.tasks.answers.passages import encode_passages
+from larvatus.tasks.encoding.sequences import text_sequences
 from larvatus.training.pretraining.evaluation import build_corruption
 from tests.models.bundle.families import FAMILIES, save
 from tests.models.bundle.their_tokenizers import prose, their_model, their_tokenizer
@@ -63,7 +63,7 @@ def check(ours: Tokenizer, theirs: Any) -> None:
     batch, sequences = encode_batch(ours, texts), text_sequences(ours, texts, limit=256)
     assert rows_of(batch.ids, batch.segments, batch.lengths) == wanted
     assert rows_of(sequences.ids, sequences.segments, sequences.lengths) == wanted
-    asked = ask(ours, PAIRS, limit=256).sequences
+    asked = encode_passages(ours, PAIRS, limit=256).sequences
     assert rows_of(asked.ids, asked.segments, asked.lengths) == wanted[len(SINGLE) :]
     assert ours.template.single.special_count == theirs.num_special_tokens_to_add(pair=False)
     assert ours.template.pair.special_count == theirs.num_special_tokens_to_add(pair=True)

@@ -28,7 +28,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
-from larvatus.tasks.fit.trained import TrainedConfig, trainable
+from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 
 
 class RecurrentConfig(Struct, tag_field="type", tag="recurrent", frozen=True, kw_only=True):
@@ -115,11 +115,11 @@ def test_it_learns_predicts_and_gives_vectors(network: Network, tiny_tokenizer: 
 
 
 def test_its_last_layers_are_trained_alone_and_lora_is_refused(network: Network) -> None:
-    trainable(network, TrainedConfig.read("last1"), decay=0.0, seed=1)
+    trainable(network, TrainableConfig.read("last1"), decay=0.0, seed=1)
     learning = {name for name, p in network.encoder.named_parameters() if p.requires_grad}
     assert learning == {"steps.1.weight", "steps.1.bias"}
     with pytest.raises(UsageError, match="no transformer blocks"):
-        trainable(network, TrainedConfig.read("lora"), decay=0.0, seed=1)
+        trainable(network, TrainableConfig.read("lora"), decay=0.0, seed=1)
 
 
 def test_what_needs_attention_or_shared_embeddings_is_refused_in_one_line(

@@ -21,9 +21,9 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.few_shot import run as pet_run
-from larvatus.tasks.few_shot.draws import draw, others
-from larvatus.tasks.few_shot.pet import Ensemble, Member
-from larvatus.tasks.few_shot.settings import FewSettings
+from larvatus.tasks.few_shot.pet import PatternEnsemble, PatternScores
+from larvatus.tasks.few_shot.sampling import sample_examples, unlabelled_rest
+from larvatus.tasks.few_shot.settings import FewShotSettings
 from tests.made_up import WORDS, classes
 from tests.tasks.few_shot.conftest import BAD, GOOD, review, reviews
 from tests.tasks.test_run import assert_bit_equal, signal_at
@@ -41,13 +41,13 @@ PATTERNS_AS_FLAGS = ("--pattern", PATTERNS[0], "--pattern", PATTERNS[1])
 def test_draws_do_not_depend_on_the_order_of_the_file_and_nest(order: list[int], k: int, number: int) -> None:
     data = reviews(40, 1)
     mixed = Dataset(tuple(data.examples[n] for n in order), data.source, kind=data.kind)
-    first, again = (draw(each, k, seed=3, number=number) for each in (data, mixed))
+    first, again = (sample_examples(each, k, seed=3, number=number) for each in (data, mixed))
     assert [example.text for example in first] == [example.text for example in again]
     assert first.labels() == {"neg": k, "pos": k}
-    larger = {example.text for example in draw(data, k + 1, seed=3, number=number)}
+    larger = {example.text for example in sample_examples(data, k + 1, seed=3, number=number)}
     assert {example.text for example in first} <= larger
     assert [example.label for example in first][:2] == ["neg", "pos"]  # the first few show all labels
-    rest = others(data, first, 10, seed=3, number=number)
+    rest = unlabelled_rest(data, first, 10, seed=3, number=number)
     assert len(rest) == 10
     assert not {example.text for example in rest} & {example.text for example in first}
     assert {example.label for example in rest} == {None}
@@ -55,12 +55,12 @@ def test_draws_do_not_depend_on_the_order_of_the_file_and_nest(order: list[int],
 
 def test_draws_differ_and_too_many_are_refused() -> None:
     data = reviews(40, 1)
-    assert len({tuple(example.text for example in draw(data, 4, seed=0, number=n)) for n in range(5)}) == 5
-    assert draw(data, 5, seed=0, number=0, total=True).labels() == {"neg": 3, "pos": 2}
+    assert len({tuple(example.text for example in sample_examples(data, 4, seed=0, number=n)) for n in range(5)}) == 5
+    assert sample_examples(data, 5, seed=0, number=0, total=True).labels() == {"neg": 3, "pos": 2}
     with pytest.raises(DataError, match="21 examples of 'neg' are to be drawn, but there are 20"):
-        draw(data, 21, seed=0, number=0)
+        sample_examples(data, 21, seed=0, number=0)
     with pytest.raises(UsageError, match="do not show each of 2 classes"):
-        draw(data, 1, seed=0, number=0, total=True)
+        sample_examples(data, 1, seed=0, number=0, total=True)
 
 
 def test_soft_labels_are_those_of_the_paper() -> None:
@@ -68,12 +68,12 @@ def test_soft_labels_are_those_of_the_paper() -> None:
     random = np.random.default_rng(1)
     scores = random.normal(size=(3, 5, 4)).astype(np.float32)
     weights = [0.2, 0.9, 0.0]
-    soft = Ensemble(tuple(Member("", w, s) for w, s in zip(weights, scores, strict=True))).labels(2.0)
+    soft = PatternEnsemble(tuple(PatternScores("", w, s) for w, s in zip(weights, scores, strict=True))).labels(2.0)
     for u in range(5):
         mean = [sum(w * float(s[u, k]) for w, s in zip(weights, scores, strict=True)) / 1.1 for k in range(4)]
         e = [np.exp(m / 2) for m in mean]
         np.testing.assert_allclose(soft[u], np.array(e) / sum(e), rtol=1e-5)
-    nothing = Ensemble(tuple(Member("", 0.0, s) for s in scores))
+    nothing = PatternEnsemble(tuple(PatternScores("", 0.0, s) for s in scores))
     np.testing.assert_allclose(nothing.scores, scores.mean(0), atol=1e-6)
 
 
@@ -87,7 +87,7 @@ def test_soft_labels_are_those_of_the_paper() -> None:
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as fault:
-        FewSettings(**settings)
+        FewShotSettings(**settings)
     assert said in str(fault.value)
 
 

@@ -17,13 +17,13 @@ from larvatus.data.labelled.records import Place, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.few_shot.hidden import HiddenPrompts
-from larvatus.tasks.few_shot.settings import FewTraining
-from larvatus.tasks.fit.loop import FineTuning, Fitting
-from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.few_shot.hidden import MaskedPrompts
+from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.task import labelled_prompts
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.trainer import Fitting, Trainer
 from larvatus.training.engine.settings import Runtime
 from tests.made_up import sentences
 from tests.tasks.test_run import assert_bit_equal
@@ -47,9 +47,9 @@ def still(tiny_model: Any, save_tiny: Any, tmp_path: Path) -> Bundle:
     return load_bundle(save_tiny(tmp_path / "tiny", tiny_model(seed=3, dropout=0.0, attention_dropout=0.0)))
 
 
-def hidden_of(bundle: Bundle, texts: int = 5) -> HiddenPrompts:
+def hidden_of(bundle: Bundle, texts: int = 5) -> MaskedPrompts:
     config = prompt_config(bundle, pattern=PATTERN, words=WORDS)
-    return HiddenPrompts.of(bundle, config, examples(12, 5, labelled=False), share=SHARE, texts=texts, limit=32)
+    return MaskedPrompts.of(bundle, config, examples(12, 5, labelled=False), share=SHARE, texts=texts, limit=32)
 
 
 def test_texts_are_read_in_the_pattern_and_their_blank_is_no_target(still: Bundle) -> None:
@@ -77,10 +77,10 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
     gradients = {}
     for name, given in (("both", beside), ("alone", None)):
         model = attach_head(still, config, seed=0)[0].network
-        _, data = labelled_prompts(still, examples(8, 1), config, Windows.of(still, length=None))
-        settings = FineTuneConfig(epochs=1, batch=8, clip=0.0, rate=1e-3)
+        _, data = labelled_prompts(still, examples(8, 1), config, WindowOptions.of(still, length=None))
+        settings = TrainConfig(epochs=1, batch=8, clip=0.0, rate=1e-3)
         runtime = Runtime(microbatch=microbatch)
-        training = FineTuning(model, data, Fitting(config=settings, runtime=runtime, seed=3, beside=given))
+        training = Trainer(model, data, Fitting(config=settings, runtime=runtime, seed=3, beside=given))
         training.optimizer.step = training.optimizer.zero_grad = lambda *_, **__: None  # type: ignore[method-assign]
         training.fetch()
         with training.clock:
@@ -101,9 +101,9 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
 
 def test_it_is_of_pet_and_of_an_encoder_that_learns(still: Bundle) -> None:
     with pytest.raises(UsageError, match="--mlm-weight wants an encoder that learns"):
-        FewTraining(mlm_weight=1e-4, trained="head")
+        FewShotTraining(mlm_weight=1e-4, trained="head")
     with pytest.raises(UsageError, match="mlm_weight = 2"):
-        FewTraining(mlm_weight=2.0)
+        FewShotTraining(mlm_weight=2.0)
     rows = [(example.text, example.label) for example in examples(8, 1)]
     with pytest.raises(UsageError, match="--mlm-weight is of PET's patterns: give --method pet"):
         lv.prompt(still.path, words=WORDS, patterns=PATTERN, data=rows, train=rows, k=1, mlm_weight=1e-4)

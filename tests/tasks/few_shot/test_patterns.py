@@ -24,12 +24,12 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.prompt import continuations
-from larvatus.tasks.prompt.encode import encode_prompts, kept
+from larvatus.tasks.prompt.encode import encode_prompts, truncated_lengths
 from larvatus.tasks.prompt.pattern import Pattern
-from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, prompted
-from larvatus.tasks.prompt.words import _check_labels, listed, verbaliser, words_given
-from larvatus.tasks.prompt.zero_shot import ask, calibrated, neutral_offsets
-from larvatus.tasks.scoring import Scoring, head_of, loss_of
+from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, with_prompt_head
+from larvatus.tasks.prompt.words import _check_labels, parse_verbaliser, verbaliser, words_by_label
+from larvatus.tasks.prompt.zero_shot import neutral_offsets, score_prompt, subtract_offsets
+from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 
 WORDS = {"wet": "river", "dry": "homework"}
 SEVERAL = {"wet": ["river bank", "river"], "dry": "turn your homework"}
@@ -101,11 +101,11 @@ def test_bad_words(tiny: Bundle, words: dict[str, Any], said: str) -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    given = words_given(["pos=great", "neg=terrible", "pos=a = b"])
+    given = parse_verbaliser(["pos=great", "neg=terrible", "pos=a = b"])
     assert given == {"verbaliser": {"pos": ("great", "a = b"), "neg": ("terrible",)}}
     for bad in ("great", "=great", "pos="):
         with pytest.raises(UsageError, match="LABEL=WORD"):
-            words_given([bad])
+            parse_verbaliser([bad])
 
 
 def naive_logits(bundle: Bundle, ids: list[int]) -> torch.Tensor:
@@ -121,7 +121,9 @@ TEXTS = ["the river was wide", "turn your homework in please", "a deep bank and 
 @torch.inference_mode()
 def test_scores_at_the_blank_equal_a_naive_loop_over_the_pretrained_model(tiny: Bundle) -> None:
     config = prompt_config(tiny, pattern="please , {text} was {blank} !", words={**WORDS, "wet": ["river", "bank"]})
-    scores = prompt_scores(prompted(tiny, config), [example(t) for t in TEXTS], limit=32, scoring=Scoring(tokens=40))
+    scores = prompt_scores(
+        with_prompt_head(tiny, config), [example(t) for t in TEXTS], limit=32, scoring=ScoringOptions(tokens=40)
+    )
     tokenizer = tiny.tokenizer
     for text, row in zip(TEXTS, scores, strict=True):
         body = tokenizer.encode(f"please , {text} was [MASK] !", special_tokens_in_text=True).ids
@@ -135,10 +137,10 @@ def test_scores_at_the_blank_equal_a_naive_loop_over_the_pretrained_model(tiny: 
 def test_words_of_several_tokens_equal_a_naive_loop(tiny: Bundle) -> None:
     """As many blanks as tokens, the likeliest of those open filled first; and in one pass for training."""
     config = prompt_config(tiny, pattern="{text} {blank} .", words=SEVERAL)
-    ready = prompted(tiny, config)
+    ready = with_prompt_head(tiny, config)
     tokenizer, mask = tiny.tokenizer, tiny.tokenizer.mask_id
     examples = [example(text) for text in TEXTS]
-    fast = prompt_scores(ready, examples, limit=32, scoring=Scoring(tokens=60))
+    fast = prompt_scores(ready, examples, limit=32, scoring=ScoringOptions(tokens=60))
     spelt = {word: tokenizer.encode(word).ids.tolist() for word in ("river bank", "river", "turn your homework")}
 
     def framed(text: str, blanks: list[int]) -> list[int]:
@@ -174,17 +176,17 @@ def test_words_of_several_tokens_equal_a_naive_loop(tiny: Bundle) -> None:
 
 
 def test_the_loss_is_cross_entropy_over_the_words_and_reaches_the_word_vectors(tiny: Bundle) -> None:
+    from larvatus.tasks.encoding.windows import WindowOptions
     from larvatus.tasks.prompt.task import labelled_prompts
-    from larvatus.tasks.read.windows import Windows
 
     config = prompt_config(tiny, pattern="{text} {blank} .", words=WORDS)
-    ready = prompted(tiny, config)
+    ready = with_prompt_head(tiny, config)
     examples = [example(text, label=label) for text, label in zip(TEXTS, ("wet", "dry", "wet", "dry"), strict=True)]
-    _, data = labelled_prompts(ready, examples, config, Windows(limit=32))
+    _, data = labelled_prompts(ready, examples, config, WindowOptions(limit=32))
     batch = on_device(data.batch(np.arange(4)), "cpu")
     loss = loss_of(ready.network, batch, head_of(ready.network))
     loss.total.backward()
-    scores = prompt_scores(ready, examples, limit=32, scoring=Scoring()).astype(np.float64)
+    scores = prompt_scores(ready, examples, limit=32, scoring=ScoringOptions()).astype(np.float64)
     naive = -sum(row[label] - math.log(np.exp(row).sum()) for row, label in zip(scores, (0, 1, 0, 1), strict=True))
     assert float(loss.total.detach()) == pytest.approx(naive, abs=1e-4)
     gradient = ready.network.encoder.word_vectors.grad
@@ -214,7 +216,7 @@ def test_the_pattern_is_never_cut_and_what_does_not_fit_is_said(
     assert words.count("[MASK]") == 1
     texts = first + (second or 0)
     shot = 7 if pair else 6  # tokens of a demonstration
-    sizes = kept([first] if second is None else [first, second], limit - 2 - 5)
+    sizes = truncated_lengths([first] if second is None else [first, second], limit - 2 - 5)
     assert prompts.sequences.read[0] == len(words) - 2 - fits * shot
     assert prompts.sequences.tokens[0] - prompts.sequences.read[0] == texts - sum(sizes)
     assert bool(prompts.describe()) == (fits < shots or prompts.sequences.read[0] < prompts.sequences.tokens[0])
@@ -230,12 +232,12 @@ def test_calibration_divides_by_what_neutral_texts_get(rows: list[list[float]]) 
     given_ = asked.astype(np.float64) - np.array(neutral_offsets(neutral))
     mine = np.exp(given_[0] - given_[0].max())
     np.testing.assert_allclose(mine / mine.sum(), wanted, atol=1e-9)
-    np.testing.assert_allclose(calibrated(asked, neutral_offsets(neutral)), given_, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(subtract_offsets(asked, neutral_offsets(neutral)), given_, rtol=1e-5, atol=1e-4)
 
 
 def test_calibrated_neutral_texts_are_even(tiny: Bundle) -> None:
     config = prompt_config(tiny, pattern="{text} {blank} .", words=WORDS)
-    asked = ask(tiny, config, [example("please")], neutral=("please",), scoring=Scoring())
+    asked = score_prompt(tiny, config, [example("please")], neutral=("please",), scoring=ScoringOptions())
     np.testing.assert_allclose(asked.scores[0] - asked.scores[0].max(), [0, 0], atol=1e-5)
 
 
@@ -261,7 +263,7 @@ def test_models_that_write_are_asked_for_the_word_and_what_follows(
 
     monkeypatch.setattr(continuations, "continuation_scores", counted)
     config: VerbaliserConfig = prompt_config(tiny, pattern="{text} was {blank} .", words=SEVERAL)
-    prompts, scores = continuations.continued(tiny, config, [example("the river")], limit=32)
+    prompts, scores = continuations.continuation_prompt_scores(tiny, config, [example("the river")], limit=32)
     token = tiny.tokenizer.token
     assert [[token(id) for id in part] for part in asked[0]] == [
         ["[CLS]", "the", "river", "was"], ["river", "bank", "."],
@@ -300,4 +302,4 @@ def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path
 @pytest.mark.parametrize("words", [None, {}, {"pos": None}, {"pos": [1]}, ["pos"], "pos", {"pos": []}])
 def test_labels_without_words_are_a_usage_error(words: Any) -> None:
     with pytest.raises(UsageError):
-        _check_labels(tuple(listed(words)), listed(words))
+        _check_labels(tuple(words_by_label(words)), words_by_label(words))

@@ -18,7 +18,7 @@ from larvatus.data.corpus.block_maker import BlockMaker
 from larvatus.interfaces.api.finetuning import RunRequest, prepare_finetuning
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.tasks.fit.job import job_of as finetuning_job
+from larvatus.tasks.trainer.job import parse_arguments as finetuning_job
 from larvatus.training.engine import parallel
 from larvatus.training.engine.gradients import ReplicatedGradients
 from larvatus.training.engine.optimizer import adamw
@@ -66,7 +66,7 @@ MICROBATCH = 128
 """Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
 
 
-def job_of(given: dict[str, Any]) -> PretrainingJob:
+def parse_arguments(given: dict[str, Any]) -> PretrainingJob:
     name = given["recipe"]
     return PretrainingJob(
         recipe=read_recipe(name, settings=[*RECIPES[name], *given.get("settings", ())]),
@@ -108,7 +108,7 @@ def pretrain(group: Ranks, given: dict[str, Any]) -> dict[str, Any]:
             patch.setattr(BlockMaker, name, counted(getattr(BlockMaker, name)))
         shards = Path(given["shards"])
         prepared = PreparedCorpus(train=shards / "train", valid=shards / "valid" if given.get("valid") else None)
-        run = PretrainingRun(job_of(given), prepared, ranks=group, stop=Stop(), reporter=Reporter())
+        run = PretrainingRun(parse_arguments(given), prepared, ranks=group, stop=Stop(), reporter=Reporter())
         run.execute()
     return {"losses": losses, "made": group.totals(made), "sharded": run.sharded}
 

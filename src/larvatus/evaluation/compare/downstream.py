@@ -42,12 +42,12 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.models.nn.layer_mix import LayerMix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.checkpoint import Keeper
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
-from larvatus.tasks.fit.job import job_of
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.registry import TASKS, column_names, option_names, options_of, task_named
+from larvatus.tasks.registry import TASKS, column_names, get_task, option_names, parse_options
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.trainer.checkpoint import CheckpointStore
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult, finetune
+from larvatus.tasks.trainer.job import parse_arguments
+from larvatus.tasks.trainer.trainer import scoring_options
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 
@@ -147,7 +147,9 @@ class Downstream:
                 downstream.job(data, label)
         return downstream
 
-    def job(self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
+    def job(
+        self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None
+    ) -> FineTuneArguments:
         """How a candidate learns a set; `tuning` are settings of its own, which come last."""
         said = _chosen(self.settings, data.task, data.name, label)
         said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
@@ -155,8 +157,8 @@ class Downstream:
         options = {name: value for name, value in said.items() if name in option_names()}
         others = {name: _plain(value) for name, value in said.items() if name not in options}
         try:
-            chosen = options_of(data.task, options)
-            job = job_of(data.task, {"metric": data.metric, **others, "options": chosen})
+            chosen = parse_options(data.task, options)
+            job = parse_arguments(data.task, {"metric": data.metric, **others, "options": chosen})
         except UsageError as fault:
             raise UsageError(f"--then-set: {fault}") from fault
         here = dataclasses.replace(runtime or Runtime(), compile=False)
@@ -250,7 +252,7 @@ class FineTuneRun:
     contents: Mapping[str, str]
     """Checksums of the model's files."""
     data: LabelledSet
-    job: Job
+    job: FineTuneArguments
 
     @property
     def name(self) -> str:
@@ -292,8 +294,10 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
             resumable("the same command with --resume goes on"),
             explain_out_of_memory(LOWER),
         ):
-            keeper = Keeper.open(order.out, order.identity, resume=resume, say=reporter.warn, runtime=order.job.runtime)
-            job = dataclasses.replace(order.job, keeper=keeper, watch=Watch(stop=stop))
+            keeper = CheckpointStore.open(
+                order.out, order.identity, resume=resume, say=reporter.warn, runtime=order.job.runtime
+            )
+            job = dataclasses.replace(order.job, keeper=keeper, watch=Callbacks(stop=stop))
             tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
             result = _scored(order, tuned, began)
             with stop.noting():
@@ -329,12 +333,12 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _scored(order: FineTuneRun, tuned: Tuned, began: float) -> FineTuneScore:
+def _scored(order: FineTuneRun, tuned: FineTuneResult, began: float) -> FineTuneScore:
     data, config, options = order.data, tuned.config, order.job.options
     same = {name: getattr(options, name) for name in ("merge", "repair") if hasattr(options, name)}
     exact = dataclasses.replace(order.job.runtime, precision="fp32")
-    how = EvaluationOptions(scoring=scoring_of(exact), length=config.length, truncate=config.truncate, **same)
-    interval = task_named(data.task).evaluate(tuned.bundle, data.scored, how).metrics[tuned.metric]
+    how = EvaluationOptions(scoring=scoring_options(exact), length=config.length, truncate=config.truncate, **same)
+    interval = get_task(data.task).evaluate(tuned.bundle, data.scored, how).metrics[tuned.metric]
     mix = head_of(tuned.bundle.network).mix
     return FineTuneScore(
         label=order.model.label,

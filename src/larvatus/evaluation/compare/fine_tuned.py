@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
-from larvatus.tasks.evaluation.resampled import LOWER_IS_BETTER
+from larvatus.tasks.evaluation.resampling import LOWER_IS_BETTER
 
 GROUP = "fine-tuned"
 AVERAGE = "average"

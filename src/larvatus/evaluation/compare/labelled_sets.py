@@ -27,9 +27,9 @@ from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.fit.curve import part
-from larvatus.tasks.fit.save import contents_hash
-from larvatus.tasks.registry import TASKS, reading_of, task_named
+from larvatus.tasks.registry import TASKS, get_task, parse_file_options
+from larvatus.tasks.trainer.curve import sample_share
+from larvatus.tasks.trainer.save import contents_hash
 
 Sets = str | Sequence[str] | Mapping[str, Any]
 """Words as after `--then`, or by task: a path, a list of paths, a tuple of what to learn from and to choose by, or any
@@ -150,7 +150,7 @@ def labelled_set(
         raise type(fault)(f"--then {source.task}: {fault}") from fault
     if most is None or most >= len(data.train):
         return data
-    return replace(data, train=part(data.train, most / len(data.train)))
+    return replace(data, train=sample_share(data.train, most / len(data.train)))
 
 
 def _read(source: SetSource, columns: Mapping[str, Any]) -> LabelledSet:
@@ -175,7 +175,7 @@ def _of_examples(source: SetSource, columns: Mapping[str, Any], given: Sequence[
     name = set_name(source)
     if not 1 <= len(given) <= 3:
         raise UsageError(f"{name} is {len(given)} sets of examples; give those to learn from, to choose by, to test on")
-    reading = reading_of(source.task, columns)
+    reading = parse_file_options(source.task, columns)
     train = read_examples(source.task, given[0], reading)
     others = [read_examples(source.task, each, reading, kind=train.kind) for each in given[1:]]
     if not others:
@@ -187,7 +187,7 @@ def _of_examples(source: SetSource, columns: Mapping[str, Any], given: Sequence[
 
 def _glue(source: SetSource) -> tuple[GlueTask, Path] | None:
     """The task of GLUE that a path is named after, and the directory to look in: ``glue/SST-2``, ``glue/sst2``."""
-    if isinstance(source.given, tuple) or not task_named(source.task).of_glue:
+    if isinstance(source.given, tuple) or not get_task(source.task).of_glue:
         return None
     path = Path(source.given)
     if not (path.is_dir() or (not path.exists() and path.parent.is_dir())):

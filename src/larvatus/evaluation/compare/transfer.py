@@ -28,7 +28,7 @@ from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
-from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.validation import check_metric
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
 """Files whose names tell their languages, patterns of such, ``xx=PATH``; or examples by language."""
@@ -52,7 +52,7 @@ class TransferResult(Tabular):
     ) -> TransferResult:
         """From the evaluations of one model; the source stands first, others follow as they come."""
         first = next(iter(evaluations.values()))
-        chosen = first.headline if metric is None else known_metric(metric, list(first.metrics))
+        chosen = first.headline if metric is None else check_metric(metric, list(first.metrics))
         order = sorted(evaluations, key=lambda language: language != source)
         return cls(
             model=first.model,

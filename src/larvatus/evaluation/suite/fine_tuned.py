@@ -26,10 +26,10 @@ from larvatus.evaluation.compare.values import SeedMean
 from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.fit.curve import part
-from larvatus.tasks.fit.finetune import Job
-from larvatus.tasks.fit.job import job_of
-from larvatus.tasks.registry import task_named
+from larvatus.tasks.registry import get_task
+from larvatus.tasks.trainer.curve import sample_share
+from larvatus.tasks.trainer.finetune import FineTuneArguments
+from larvatus.tasks.trainer.job import parse_arguments
 
 SEEDS, FEW = 3, 8_000
 """Seeds on sets of fewer examples than `FEW`, where one seed says little."""
@@ -92,12 +92,12 @@ class FineTunedPart(SuitePart):
         train, dev, _ = hold_out(_at_most(train, work.settings.examples))
         return LabelledSet(task=self.task, name=self.title, train=train, dev=dev, test=scored, metric=metric)
 
-    def job(self, work: PartRun, data: LabelledSet) -> Job:
+    def job(self, work: PartRun, data: LabelledSet) -> FineTuneArguments:
         given: dict[str, Any] = {"epochs": work.settings.epochs, "rate": work.settings.rate, "metric": data.metric}
-        job = job_of(self.task, {name: value for name, value in given.items() if value is not None})
+        job = parse_arguments(self.task, {name: value for name, value in given.items() if value is not None})
         return dataclasses.replace(job, runtime=dataclasses.replace(work.runtime, compile=False))
 
-    def _tuned(self, work: PartRun, data: LabelledSet, job: Job, seed: int) -> FineTuneScore:
+    def _tuned(self, work: PartRun, data: LabelledSet, job: FineTuneArguments, seed: int) -> FineTuneScore:
         subject = work.subject
         order = FineTuneRun(
             model=PretrainedModel(label=subject.label, seed=0, path=subject.path, out=work.folder),
@@ -111,7 +111,7 @@ class FineTunedPart(SuitePart):
         return outcome
 
     def _figure(
-        self, data: LabelledSet, metric: str, value: SeedMean | None, *, job: Job, seeds: tuple[int, ...]
+        self, data: LabelledSet, metric: str, value: SeedMean | None, *, job: FineTuneArguments, seeds: tuple[int, ...]
     ) -> SuiteFigure:
         baselines = baseline_scores(data, metric)
         scored = f"; scored on {self.said}" if self.said else ""
@@ -130,8 +130,8 @@ class FineTunedPart(SuitePart):
             conditions=self._conditions(data, job, seeds),
         )
 
-    def _conditions(self, data: LabelledSet, job: Job, seeds: tuple[int, ...]) -> str:
-        epochs = job.config.settled(task_named(self.task).defaults, len(data.train)).epochs
+    def _conditions(self, data: LabelledSet, job: FineTuneArguments, seeds: tuple[int, ...]) -> str:
+        epochs = job.config.settled(get_task(self.task).defaults, len(data.train)).epochs
         return f"{_count(epochs or 0, 'epoch')}, {_count(len(seeds), 'seed')}"
 
 
@@ -144,4 +144,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _at_most(train: Dataset[Any], most: int | None) -> Dataset[Any]:
-    return train if most is None or most >= len(train) else part(train, most / len(train))
+    return train if most is None or most >= len(train) else sample_share(train, most / len(train))

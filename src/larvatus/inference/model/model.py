@@ -30,13 +30,13 @@ from larvatus.models.generation.settings import GenerateSettings
 from larvatus.models.masked_prediction import require_predictor
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
-from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
+from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.prompted import prompt_config
-from larvatus.tasks.prompt.words import Words
-from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, ask, with_demonstrations
+from larvatus.tasks.prompt.words import LabelWords
+from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
 from larvatus.tasks.results import Classified, Prediction
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 
 
 class Model(EncoderModel):
@@ -221,7 +221,7 @@ class Model(EncoderModel):
         options = PredictOptions(
             merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
         )
-        predictor = Predictor(self.bundle, options, self.device)
+        predictor = TaskPredictor(self.bundle, options, self.device)
         inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
         return predictions[0] if single else ResultList(predictions)
@@ -230,7 +230,7 @@ class Model(EncoderModel):
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
         self,
         texts: str | tuple[str, str],
-        words: Words,
+        words: LabelWords,
         *,
         pattern: str = ...,
         examples: Sequence[tuple[str, ...]] = ...,
@@ -243,7 +243,7 @@ class Model(EncoderModel):
     def prompt(
         self,
         texts: Iterable[str | tuple[str, str]],
-        words: Words,
+        words: LabelWords,
         *,
         pattern: str = ...,
         examples: Sequence[tuple[str, ...]] = ...,
@@ -255,7 +255,7 @@ class Model(EncoderModel):
     def prompt(
         self,
         texts: str | tuple[str, str] | Iterable[str | tuple[str, str]],
-        words: Words,
+        words: LabelWords,
         *,
         pattern: str = NULL,
         examples: Sequence[tuple[str, ...]] = (),
@@ -284,17 +284,17 @@ class Model(EncoderModel):
             True
         """
         given, single = checked_inputs(texts)
-        asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
+        asked = [readable(text_or_pair(text, InputPlace("text", number))) for number, text in enumerate(given, start=1)]
         pair = bool(asked) and asked[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
         shown = tuple((row[0], row[1] if len(row) == 3 else None, row[-1]) for row in examples)
-        known = ask(
+        known = score_prompt(
             self.bundle,
             with_demonstrations(config, shown),
             asked,
             neutral=neutral if calibrate else (),
             length=length,
-            scoring=Scoring(device=str(self.device)),
+            scoring=ScoringOptions(device=str(self.device)),
         )
         answers = known.answers(asked)
         return answers[0] if single else ResultList(answers)

@@ -38,7 +38,7 @@ from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evalua
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.registry import AnyTask, reading_of, task_named, task_of
+from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.settings import BUDGETS, Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
@@ -233,7 +233,7 @@ def read_for(
     """What a fine-tuned model is held against."""
     task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
     kind = task.label_kind(head.config)
-    return read_examples(task.name, data, reading_of(task.name, columns), kind=kind, errors=errors)
+    return read_examples(task.name, data, parse_file_options(task.name, columns), kind=kind, errors=errors)
 
 
 def score_examples(
@@ -268,7 +268,7 @@ def score_glue(
     """A model on the development sets of a task of GLUE."""
     for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
         name = task.name if dev == task.dev[0] else f"{task.name}-mm"
-        classify = task_named("classify")
+        classify = get_task("classify")
         scores = score_examples(bundle, examples, options, against=against, task=classify, glue=name)
         yield dataclasses.replace(scores, name=name, task=task)
 

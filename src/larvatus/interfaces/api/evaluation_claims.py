@@ -23,7 +23,7 @@ from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.save import data_of
+from larvatus.tasks.trainer.save import claimed_data
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.saving import hardware, held_out_claims
@@ -48,7 +48,7 @@ def task_claims(
             high=metric.high if math.isfinite(metric.high) and math.isfinite(metric.low) else None,
             command="evaluate",
             settings={setting: value for setting, value in said.items() if value},
-            data=(data_of(evaluation.data),),
+            data=(claimed_data(evaluation.data),),
             seed=options.seed,
             model=model_digest(bundle.path),
             machine=hardware(Runtime(device=device)),

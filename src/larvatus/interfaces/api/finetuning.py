@@ -27,15 +27,15 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
-from larvatus.tasks.fit.curve import read_shares
-from larvatus.tasks.fit.finetune import Job, Tuned
-from larvatus.tasks.fit.job import job_of
-from larvatus.tasks.fit.progress import Show
-from larvatus.tasks.fit.run import Order, doubts, run
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.summary import result_parts
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.registry import TaskName, reading_of, task_named
+from larvatus.tasks.registry import TaskName, get_task, parse_file_options
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.curve import read_shares
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.job import parse_arguments
+from larvatus.tasks.trainer.progress import FineTuneProgress
+from larvatus.tasks.trainer.run import FineTuneRun, data_warnings, run_finetuning
+from larvatus.tasks.trainer.summary import result_parts
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
@@ -85,22 +85,22 @@ def finetune(
         >>> model.metric, sorted(model.scores)[0]
         ('accuracy', 'accuracy')
     """
-    task_named(task)
+    get_task(task)
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
     request, others = _split_request({"device": str(loaded.device), **settings}, errors)
-    job = job_of(task, others)
+    job = parse_arguments(task, others)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
     reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
-    with Show(reporter, None if out is None else Path(out)) as show:
+    with FineTuneProgress(reporter, None if out is None else Path(out)) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
         job = job if followed else dataclasses.replace(job, watch=show.watch)
         if out is not None:
-            tuned = run(order, job, show.point)
+            tuned = run_finetuning(order, job, show.point)
             return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
-        for line in doubts(order.train, order.dev):
+        for line in data_warnings(order.train, order.dev):
             job.watch.say(line)
         tuned = order.finetune(order.train, job)
         return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
@@ -128,11 +128,11 @@ def _split_request(keywords: Mapping[str, object], errors: Errors) -> tuple[RunR
 
 
 def job_from(
-    options: Struct, training: FineTuneConfig, chosen: RunSettings, machine: TuningMachine, *, hold_out: bool
-) -> Job:
+    options: Struct, training: TrainConfig, chosen: RunSettings, machine: TuningMachine, *, hold_out: bool
+) -> FineTuneArguments:
     """The job of `larvatus finetune`, from the structs of its options."""
-    trained = TrainedConfig.read(chosen.trained, layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
-    return Job(
+    trained = TrainableConfig.read(chosen.trained, layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
+    return FineTuneArguments(
         config=msgspec.structs.replace(training, trained=trained),
         options=options,
         runtime=Runtime.here(compile=False, **msgspec.structs.asdict(machine)),
@@ -151,15 +151,15 @@ def prepare_finetuning(
     train: Examples,
     dev: Examples | None,
     out: Path,
-) -> Order:
-    """Read the examples of a fine-tuning run, which `larvatus.tasks.fit.run.run` carries out."""
+) -> FineTuneRun:
+    """Read the examples of a fine-tuning run, which `larvatus.tasks.trainer.run.run_finetuning` carries out."""
     if request.group is not None and dev is not None:
         raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
-    reading, errors = reading_of(task, request.columns), request.errors
+    reading, errors = parse_file_options(task, request.columns), request.errors
     shares = () if request.curve is None else tuple(share for share in read_shares(request.curve) if share < 1)
     bundle = model if isinstance(model, Bundle) else load_bundle(model)
     examples = read_examples(task, train, reading, group=request.group, errors=errors)
-    return Order(
+    return FineTuneRun(
         task=task,
         bundle=bundle,
         name=str(bundle.path if isinstance(model, Bundle) else model),
@@ -182,7 +182,7 @@ class FineTunedModel(Model):
     """Metric that selected the weights; empty where none were held out."""
 
     @classmethod
-    def of(cls, model: Model, tuned: Tuned) -> FineTunedModel:
+    def of(cls, model: Model, tuned: FineTuneResult) -> FineTunedModel:
         """A loaded model with the result of its training; of the data nothing is kept."""
         made = cls(model.bundle, model.device, number=model.number, origin=model.origin)
         made.scores = dict(tuned.scores.values) if tuned.scores is not None else {}
@@ -223,7 +223,7 @@ def check_data(
         [('no label', 1)]
     """
     name = task or (task_of_file(path_strings(cast(Any, train))[0]) if are_files(train) else "classify")
-    reading, problems = reading_of(name, columns), Problems()
+    reading, problems = parse_file_options(name, columns), Problems()
     examples = read_with_problems(name, train, reading, problems)
     held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)
     return check(examples, held_out, problems=problems)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.fit.finetune import Watch
+from larvatus.tasks.trainer.finetune import Callbacks
 
 
 class ColumnKeywords(TypedDict, total=False):
@@ -397,4 +397,4 @@ class FinetuneKeywords(TypedDict, total=False):
     word: str | None
     group: str | None
     hold_out: bool
-    watch: Watch
+    watch: Callbacks

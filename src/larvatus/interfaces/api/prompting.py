@@ -23,17 +23,17 @@ from larvatus.interfaces.api.task_settings import TuningMachine
 from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.few_shot.draws import draw
-from larvatus.tasks.few_shot.experiment import experiment
+from larvatus.tasks.few_shot.experiment import run_experiment
 from larvatus.tasks.few_shot.results import PromptTable
-from larvatus.tasks.few_shot.run import PetOrder
-from larvatus.tasks.few_shot.settings import FewSettings, FewTraining
+from larvatus.tasks.few_shot.run import PetRun
+from larvatus.tasks.few_shot.sampling import sample_examples
+from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
-from larvatus.tasks.fit.finetune import Tuned, Watch
-from larvatus.tasks.fit.run import run
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.prompted import check_trains
-from larvatus.tasks.prompt.words import Words, listed
+from larvatus.tasks.prompt.words import LabelWords, words_by_label
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneResult
+from larvatus.tasks.trainer.run import run_finetuning
 from larvatus.training.engine.settings import Runtime
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def prompt(
     model: str | Path | Model,
     *,
-    words: Words,
+    words: LabelWords,
     patterns: str | Sequence[str] = NULL,
     data: Examples,
     train: Examples | None = None,
@@ -58,7 +58,7 @@ def prompt(
 def prompt(
     model: str | Path | Model,
     *,
-    words: Words,
+    words: LabelWords,
     patterns: str | Sequence[str] = NULL,
     train: Examples,
     unlabelled: Examples | None = None,
@@ -71,7 +71,7 @@ def prompt(
 def prompt(
     model: str | Path | Model,
     *,
-    words: Words,
+    words: LabelWords,
     patterns: str | Sequence[str] = NULL,
     data: Examples | None = None,
     train: Examples | None = None,
@@ -112,8 +112,8 @@ def prompt(
     resume, overwrite = settings.pop("resume", False), settings.pop("overwrite", False)
     few, training, machine, reading = read_settings(
         {"device": str(loaded.device), **settings},
-        FewSettings,
-        FewTraining,
+        FewShotSettings,
+        FewShotTraining,
         TuningMachine,
         TextFiles,
         function="prompt",
@@ -126,7 +126,7 @@ def prompt(
     if train is None:
         raise UsageError("PET learns from few labelled examples: give train")
     pool, texts = _pools(train, unlabelled, reading)
-    pet(few_shot, few, pool, texts, Path(str(out)), watch=Watch(say=say), resume=resume, overwrite=overwrite)
+    pet(few_shot, few, pool, texts, Path(str(out)), watch=Callbacks(say=say), resume=resume, overwrite=overwrite)
     return load(str(out), device=str(loaded.device))
 
 
@@ -139,7 +139,7 @@ def _pools(
 
 def prompt_table(
     few_shot: FewShot,
-    few: FewSettings,
+    few: FewShotSettings,
     reading: TextFiles,
     *,
     data: Examples,
@@ -151,11 +151,11 @@ def prompt_table(
     pool = None if train is None else read_examples("prompt", train, reading)
     texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
     test = read_examples("prompt", data, reading, kind="multi-class")
-    return experiment(few_shot, few, test=test, train=pool, unlabelled=texts, say=say)
+    return run_experiment(few_shot, few, test=test, train=pool, unlabelled=texts, say=say)
 
 
 def few_shot_of(
-    bundle: Bundle, words: Words, patterns: str | Sequence[str], training: FewTraining, machine: TuningMachine
+    bundle: Bundle, words: LabelWords, patterns: str | Sequence[str], training: FewShotTraining, machine: TuningMachine
 ) -> FewShot:
     """A model with its patterns and words, and how it learns."""
     several = (patterns,) if isinstance(patterns, str) else tuple(patterns)
@@ -164,23 +164,23 @@ def few_shot_of(
     runtime = Runtime.here(
         device=machine.device, precision=machine.precision, microbatch=machine.microbatch, compile=False
     )
-    return FewShot(bundle=bundle, words=listed(words), patterns=several, training=training, runtime=runtime)
+    return FewShot(bundle=bundle, words=words_by_label(words), patterns=several, training=training, runtime=runtime)
 
 
 def pet(
     few_shot: FewShot,
-    few: FewSettings,
+    few: FewShotSettings,
     pool: Dataset[TextExample],
     texts: Dataset[TextExample] | None,
     out: Path,
     *,
-    watch: Watch,
+    watch: Callbacks,
     resume: bool = False,
     overwrite: bool = False,
-) -> Tuned:
+) -> FineTuneResult:
     """PET on a draw of k examples, or on all of the pool where k is 0; saved."""
     check_trains(few_shot.bundle)
-    drawn = draw(pool, few.k, seed=few.seed, number=0, total=few.total) if few.k else pool
+    drawn = sample_examples(pool, few.k, seed=few.seed, number=0, total=few.total) if few.k else pool
     if texts is None:
         from_pool = {example.key() for example in drawn.examples}
         rest = [dataclasses.replace(each, label=None) for each in pool.examples if each.key() not in from_pool]
@@ -188,7 +188,7 @@ def pet(
     if not len(texts):
         raise UsageError("PET wants unlabelled texts besides the examples that it learns from: give --unlabelled FILE")
     texts = dataclasses.replace(texts, examples=texts.examples[: few_shot.training.unlabelled_most])
-    order = PetOrder(
+    order = PetRun(
         task="classify",
         bundle=few_shot.bundle,
         name=str(few_shot.bundle.path),
@@ -201,7 +201,7 @@ def pet(
         unlabelled=texts,
         seed=few.seed,
     )
-    return run(order, dataclasses.replace(order.job(), watch=watch))
+    return run_finetuning(order, dataclasses.replace(order.job(), watch=watch))
 
 
 def read_texts_of(given: Examples, reading: FileOptions) -> Dataset[TextExample]:

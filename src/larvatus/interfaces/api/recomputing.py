@@ -36,9 +36,9 @@ from larvatus.models.bundle.energy import PowerDraw, energy_claims
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.fit.save import contents_hash
-from larvatus.tasks.registry import reading_of, task_of
+from larvatus.tasks.registry import parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.trainer.save import contents_hash
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 from larvatus.training.pretraining.evaluation import evaluate_held_out
 from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
@@ -153,7 +153,7 @@ def _examples(asked: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]:
     task, head = task_of(asked.bundle), head_of(asked.bundle.network)
     paths = [str(path) for path in asked.paths()]
     kind = task.label_kind(head.config)
-    data = read_examples(task.name, paths, reading_of(task.name, how.columns), kind=kind, group=how.by)
+    data = read_examples(task.name, paths, parse_file_options(task.name, how.columns), kind=kind, group=how.by)
     actual = contents_hash(data)
     if actual == asked.data.sha256:
         return data

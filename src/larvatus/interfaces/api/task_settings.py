@@ -3,7 +3,7 @@
     lv.finetune("tag", "bert-base", train="train.conll", epochs=3, seeds=3, crf=True, word="1")
     larvatus finetune tag --model bert-base --train train.conll --epochs 3 --seeds 3 --crf --word 1 --out runs/tag
 
-`epochs` is of `FineTuneConfig`, `seeds` of `RunSettings`, `crf` of the task's `Options`, `word` of its `Reading`.
+`epochs` is of `TrainConfig`, `seeds` of `RunSettings`, `crf` of the task's `Options`, `word` of its `Reading`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import column_names
+from larvatus.tasks.trainer.trainer import scoring_options
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
@@ -134,7 +134,7 @@ class EvaluationSettings(Settings):
 
     def options(self, device: str) -> EvaluationOptions:
         runtime = Runtime.here(device=device, precision="fp32", compile=False)
-        return EvaluationOptions(scoring=scoring_of(runtime), **msgspec.structs.asdict(self))
+        return EvaluationOptions(scoring=scoring_options(runtime), **msgspec.structs.asdict(self))
 
 
 class PredictSettings(Settings):

@@ -20,7 +20,7 @@ from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.validation import check_metric
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords
@@ -83,5 +83,5 @@ def score_languages(
     for language, dataset in examples.items():
         evaluations[language] = score_examples(bundle, dataset, options).evaluation
         if metric is not None:
-            known_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
+            check_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
     return TransferResult.of(evaluations, source=source or source_language(bundle.lineage), metric=metric)

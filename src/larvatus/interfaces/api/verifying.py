@@ -28,7 +28,7 @@ from larvatus.models.bundle.figures import format_claim
 from larvatus.models.bundle.model_names import model_path
 from larvatus.models.bundle.tolerances import tolerance_of
 from larvatus.models.nn.device import choose_device
-from larvatus.tasks.fit.claims import CHOSEN, TUNING_FACTS
+from larvatus.tasks.trainer.claims import CHOSEN, TUNING_FACTS
 from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 Verdict = Literal["same", "recorded", "missing data", "differs", "changed data", "other weights", "unsigned", "failed"]

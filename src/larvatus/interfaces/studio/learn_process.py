@@ -22,8 +22,8 @@ import msgspec
 from larvatus.core.errors import LarvatusError, Preempted
 from larvatus.interfaces.api import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
-from larvatus.tasks.fit.choosing import Epoch
-from larvatus.tasks.fit.finetune import Watch
+from larvatus.tasks.trainer.finetune import Callbacks
+from larvatus.tasks.trainer.selection import Epoch
 from larvatus.training.engine.reporter import Reporter
 
 Send = Callable[..., None]
@@ -72,7 +72,7 @@ def train(job: LearnJob, send: Send) -> None:
             resume=job.resume,
             device=job.device,
             errors=job.errors,
-            watch=Watch(say=lambda line: send(said=line), epoch=evaluated, progress=progress),
+            watch=Callbacks(say=lambda line: send(said=line), epoch=evaluated, progress=progress),
             **job.choices.settings(),
         )
 

@@ -21,7 +21,7 @@ from larvatus.data.labelled.problems import Errors, Problems
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.report import Report
 from larvatus.tasks.examples import task_of_file
-from larvatus.tasks.registry import TASKS, reading_of
+from larvatus.tasks.registry import TASKS, parse_file_options
 
 LEARNABLE = ("classify", "tag", "spans", "answer", "choose")
 """Tasks that need only a file: a prompt also needs label words, writing another kind of model."""
@@ -78,7 +78,7 @@ def recognise(
     if name not in LEARNABLE:
         raise UsageError(f"{name} cannot be trained here; choose {', '.join(LEARNABLE)}, or larvatus finetune {name}")
     problems = Problems()
-    data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
+    data = TASKS[name].read(str(path), parse_file_options(name, columns or {}), problems=problems)
     report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
     return Recognised(task=name, guessed=task is None, data=data, report=report, unusable=len(problems))
 

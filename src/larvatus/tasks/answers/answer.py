@@ -1,6 +1,6 @@
 """Answering questions from passages: start and end scores as the best legal spans, with their characters.
 
-    answers = answer_questions(bundle, [("Where is Mt. Sanitas?", passage)], scoring=Scoring())
+    answers = answer_questions(bundle, [("Where is Mt. Sanitas?", passage)], scoring=ScoringOptions())
     answers[0].text, answers[0].start, answers[0].score
 
 A span is legal if it ends where it starts or later, has at most `longest` tokens, and lies in the passage. Its score is
@@ -34,10 +34,10 @@ from larvatus.data.text.words import is_space, segment_words
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
-from larvatus.tasks.answers.passages import Asked, ask
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.answers.passages import EncodedQuestions, encode_passages
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
-from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 Merge = Literal["context", "window"]
 AT_ONCE = 1 << 20
@@ -56,7 +56,7 @@ class Decoding(Settings):
 
 
 @dataclass(frozen=True)
-class Found:
+class DecodedSpans:
     """What decoding finds for one question."""
 
     spans: tuple[tuple[float, int, int], ...]
@@ -97,8 +97,8 @@ def _log_sum(x: Doubles) -> float:
 
 
 def decode(
-    asked: Asked, scores_N2: Floats, config: QuestionAnsweringConfig, decoding: Decoding = Decoding()
-) -> Iterator[Found]:
+    asked: EncodedQuestions, scores_N2: Floats, config: QuestionAnsweringConfig, decoding: Decoding = Decoding()
+) -> Iterator[DecodedSpans]:
     """The best spans for each question."""
     longest = decoding.longest or config.longest
     top = 4 * decoding.top + 4 if decoding.top > 1 else 1  # some may be the same characters
@@ -112,11 +112,11 @@ def decode(
             spans += [(score, first + begin, last + begin) for score, first, last in best]
             total = float(np.logaddexp(total, more))
         spans.sort(key=lambda span: (-span[0], span[1], span[2]))
-        yield Found(tuple(spans[:top]), total, null)
+        yield DecodedSpans(tuple(spans[:top]), total, null)
 
 
 def passage_scores(
-    asked: Asked, scores_N2: Floats, merge: Merge = "context"
+    asked: EncodedQuestions, scores_N2: Floats, merge: Merge = "context"
 ) -> Iterator[tuple[list[tuple[int, Floats]], float]]:
     """For each question the stretches in which to look for spans, and the score of [CLS].
 
@@ -152,7 +152,7 @@ def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:
 
 
 def spans_of(
-    passage: Alignment, decoded: Found, config: QuestionAnsweringConfig, top: int = 1
+    passage: Alignment, decoded: DecodedSpans, config: QuestionAnsweringConfig, top: int = 1
 ) -> tuple[AnswerSpan, ...]:
     """The best spans with their characters and probabilities, each text of the passage once."""
     total = float(np.logaddexp(decoded.total, decoded.null / config.temperature)) if config.null else decoded.total
@@ -194,7 +194,7 @@ def _words(text: str) -> Ints:
     return segment_words(text)
 
 
-def null_score(decoded: Found, config: QuestionAnsweringConfig) -> float | None:
+def null_score(decoded: DecodedSpans, config: QuestionAnsweringConfig) -> float | None:
     """By how much no answer is ahead of the best span."""
     if not config.null:
         return None
@@ -202,7 +202,7 @@ def null_score(decoded: Found, config: QuestionAnsweringConfig) -> float | None:
 
 
 def chosen_text(
-    passage: Alignment, decoded: Found, config: QuestionAnsweringConfig, threshold: float | None = None
+    passage: Alignment, decoded: DecodedSpans, config: QuestionAnsweringConfig, threshold: float | None = None
 ) -> str:
     """The answer alone; empty for none."""
     against = null_score(decoded, config)
@@ -220,9 +220,9 @@ def answerer_of(model: Network, name: str = "the model") -> QuestionAnswering:
 def answer(
     model: Network,
     questions: Sequence[str],
-    asked: Asked,
+    asked: EncodedQuestions,
     *,
-    scoring: Scoring,
+    scoring: ScoringOptions,
     decoding: Decoding = Decoding(),
 ) -> list[Answer]:
     """The answers of a model to questions that are encoded already, with their passages."""
@@ -254,9 +254,9 @@ def answer(
     return answers
 
 
-def encode_questions(bundle: Bundle, examples: Sequence[QuestionExample], windows: Windows) -> Asked:
+def encode_questions(bundle: Bundle, examples: Sequence[QuestionExample], windows: WindowOptions) -> EncodedQuestions:
     """Questions in windows over their passages, answered or not."""
-    return ask(
+    return encode_passages(
         bundle.tokenizer,
         [(example.question, example.passage) for example in examples],
         limit=windows.limit,
@@ -270,7 +270,7 @@ def answer_questions(
     bundle: Bundle,
     pairs: Sequence[tuple[str, str]],
     *,
-    scoring: Scoring,
+    scoring: ScoringOptions,
     decoding: Decoding = Decoding(),
     length: int | None = None,
     overlap: int | None = None,
@@ -280,7 +280,7 @@ def answer_questions(
     for number, (question, passage) in enumerate(pairs, start=1):
         if not question.strip() or not passage.strip():
             raise DataError(f"question {number}: its {'passage' if question.strip() else 'text'} is empty; give one")
-    windows = Windows.of(bundle, length=length, truncate=truncate, overlap=overlap)
-    asked = ask(bundle.tokenizer, pairs, limit=windows.limit, overlap=overlap, truncate=truncate)
+    windows = WindowOptions.of(bundle, length=length, truncate=truncate, overlap=overlap)
+    asked = encode_passages(bundle.tokenizer, pairs, limit=windows.limit, overlap=overlap, truncate=truncate)
     questions = [question for question, _ in pairs]
     return answer(bundle.network, questions, asked, scoring=scoring, decoding=decoding)

@@ -25,10 +25,10 @@ from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.answers.answer import answerer_of, encode_questions
-from larvatus.tasks.answers.held_out import HeldOutQuestions
-from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain, plain_metrics, reading_of
+from larvatus.tasks.answers.validation import QuestionValidation
+from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, plain, plain_metrics, read_statistics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled
+from larvatus.tasks.evaluation.resampling import ResampledMetric
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,8 +62,8 @@ class AnswerEvaluation(Evaluation):
             best = ", ".join(f"{name} {each.score:.4f} at {each.threshold:.3f}" for name, each in self.best.items())
             yield f"threshold of no answer {self.threshold:.3f}; the best on these questions: {best}"
 
-    def paired(self, other: AnswerEvaluation) -> Paired:
-        return Paired(*paired_answers(self, other), (self.exact > 0, other.exact > 0))
+    def paired(self, other: AnswerEvaluation) -> PairedMetrics:
+        return PairedMetrics(*paired_answers(self, other), (self.exact > 0, other.exact > 0))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -91,7 +91,7 @@ def evaluate_answers(
     version: Version = "2.0" if config.null or any(example.impossible for example in data) else "1.1"
     asked = encode_questions(bundle, data.examples, options.windows(bundle))
     bundle.network.to(options.scoring.device)
-    held = HeldOutQuestions(asked, data.examples, config.null, "f1")
+    held = QuestionValidation(asked, data.examples, config.null, "f1")
     _, decoded = held.found(bundle.network, options.scoring)
     answers = held.texts(decoded, config, None)
     scores = [
@@ -106,7 +106,7 @@ def evaluate_answers(
         metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
         threshold=config.threshold if config.null else None,
         best={name: held.best(decoded, config, name) for name in ("f1", "exact-match")} if config.null else {},
-        reading=reading_of(asked.sequences),
+        reading=read_statistics(asked.sequences),
         exact=exact,
         f1=f1,
         answers=tuple(answers),
@@ -116,7 +116,7 @@ def evaluate_answers(
 
 def resampled_answers(
     exact_E: Doubles, f1_E: Doubles, impossible_E: npt.NDArray[np.bool_], version: Version
-) -> dict[str, Resampled]:
+) -> dict[str, ResampledMetric]:
     """Means over all questions and, in version 2, over those with and without an answer."""
     means = {"f1": _mean_of(f1_E), "exact-match": _mean_of(exact_E)}
     if version == "1.1":
@@ -129,9 +129,9 @@ def resampled_answers(
     return means
 
 
-def _mean_of(values_E: Doubles, mask_E: npt.NDArray[np.bool_] | None = None) -> Resampled:
+def _mean_of(values_E: Doubles, mask_E: npt.NDArray[np.bool_] | None = None) -> ResampledMetric:
     weights = np.ones_like(values_E) if mask_E is None else mask_E.astype(np.float64)
-    return Resampled(np.stack([values_E * weights, weights], axis=1), _mean)
+    return ResampledMetric(np.stack([values_E * weights, weights], axis=1), _mean)
 
 
 def _mean(sums: Doubles) -> Doubles:
@@ -142,7 +142,7 @@ def _mean(sums: Doubles) -> Doubles:
 
 def paired_answers(
     first: AnswerEvaluation, second: AnswerEvaluation
-) -> tuple[dict[str, Resampled], dict[str, Resampled]]:
+) -> tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]:
     """What two models add question by question; under the rules of version 2 where one of them has them."""
     version: Version = "2.0" if "2.0" in (first.version, second.version) else "1.1"
     impossible = np.array([example.impossible for example in first.data])

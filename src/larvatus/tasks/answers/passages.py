@@ -1,7 +1,7 @@
 """Questions and their passages as the model reads them, and where the answers stand in that.
 
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
-    data = with_answers(asked, examples, EmptyWindows())
+    data = label_questions(asked, examples, EmptyWindows())
 
 A sequence is a question and its passage, dressed as a pair (`data/text/template.py`). A passage that does not fit is
 read in
@@ -30,7 +30,7 @@ from larvatus.data.labelled.records import QuestionExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.encoding.sequences import Sequences
 
 SHORTEST = 16
 """Tokens of the shortest window."""
@@ -38,7 +38,7 @@ NO_WORDS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class EncodedQuestions:
     """Questions over their passages. `sequences.tokens` and `read` are of the passage alone."""
 
     sequences: Sequences
@@ -53,7 +53,7 @@ class Asked:
         return len(self.passages)
 
 
-def ask(
+def encode_passages(
     tokenizer: Tokenizer,
     pairs: Sequence[tuple[str, str]],
     *,
@@ -61,7 +61,7 @@ def ask(
     truncate: bool = False,
     overlap: int | None = None,
     places: Sequence[object] | None = None,
-) -> Asked:
+) -> EncodedQuestions:
     """Questions and passages in sequences of at most `limit` tokens; `places` name the questions in errors."""
     if limit < SHORTEST:
         raise UsageError(f"a sequence of {limit} tokens is too short for a question; give at least {SHORTEST}")
@@ -97,7 +97,7 @@ def ask(
     asked_, begins, sizes = table[:, 0], table[:, 1], table[:, 2] - table[:, 1]
     opening, between = len(template.gaps[0]), len(template.gaps[1])
     lengths = asked_ + sizes + template.special_count
-    return Asked(
+    return EncodedQuestions(
         sequences=Sequences(
             ids=np.concatenate(ids).astype(np.int64),
             segments=template.segments(asked_, sizes),
@@ -125,10 +125,10 @@ class EmptyWindows(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class AskedAndAnswered:
+class LabelledQuestions:
     """Training examples."""
 
-    asked: Asked
+    asked: EncodedQuestions
     starts: Ints  # [S] first token of the answer in each sequence, [CLS] where it is not there
     ends: Ints  # [S] its last
     weights: Floats  # [S]
@@ -166,9 +166,9 @@ def answer_tokens(passage: Alignment, example: QuestionExample) -> range:
     return passage.tokens_of_chars(start, start + len(text))
 
 
-def with_answers(
-    asked: Asked, examples: Sequence[QuestionExample], empty: EmptyWindows = EmptyWindows(), *, seed: int = 0
-) -> AskedAndAnswered:
+def label_questions(
+    asked: EncodedQuestions, examples: Sequence[QuestionExample], empty: EmptyWindows = EmptyWindows(), *, seed: int = 0
+) -> LabelledQuestions:
     """Where the answer stands in each sequence. One that a window holds in part is not there."""
     places = [answer_tokens(passage, example) for passage, example in zip(asked.passages, examples, strict=True)]
     owners = asked.sequences.owners
@@ -178,7 +178,7 @@ def with_answers(
     shift = asked.firsts - asked.begins
     counts = np.bincount(owners, weights=held, minlength=len(asked))
     answered = np.array([bool(example.answers) for example in examples], bool)
-    return AskedAndAnswered(
+    return LabelledQuestions(
         asked=asked,
         starts=np.where(held, first + shift, asked.nowhere),
         ends=np.where(held, after - 1 + shift, asked.nowhere),

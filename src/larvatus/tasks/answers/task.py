@@ -24,30 +24,30 @@ from larvatus.models.heads import QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
-from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions, metric_of_answers
 from larvatus.tasks.answers.options import AnswerOptions, answering_head
-from larvatus.tasks.answers.passages import AskedAndAnswered, with_answers
+from larvatus.tasks.answers.passages import LabelledQuestions, label_questions
+from larvatus.tasks.answers.validation import QuestionValidation, answer_metric, question_validation
+from larvatus.tasks.arguments import Defaults, TaskArguments
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.held_out import Scores
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
-from larvatus.tasks.job import TaskJob, Usual
-from larvatus.tasks.mixing import mixed
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Answer
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.validation import Scores
 
 
-class Answers(Task[QuestionExample, Answer, AnswerOptions]):
+class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
     name = "answer"
     title = "Answer questions from passages."
     models = "models that answer"
     Options = AnswerOptions
     Head = QuestionAnsweringConfig
     Reading = QuestionFiles
-    Inputs = TextOrPair
-    defaults = Usual(1e-4, 1.0, 1_500)
-    card = CardWords(
+    Inputs = TextOrPairInput
+    defaults = Defaults(1e-4, 1.0, 1_500)
+    card = CardTerms(
         "answers questions from passages",
         "question-answering",
         "AutoModelForQuestionAnswering",
@@ -70,29 +70,29 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return read_questions(source, problems=problems)
 
     def before(
-        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: TaskJob
+        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: TaskArguments
     ) -> tuple[Dataset[QuestionExample], Dataset[QuestionExample] | None]:
         for example in train:
             if not example.known:
                 raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
         return train, dev
 
-    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskJob) -> QuestionAnsweringConfig:
+    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskArguments) -> QuestionAnsweringConfig:
         asked = self.options(job)
-        options = mixed(asked, bundle, instead=bool(asked.layers or asked.lstm))
+        options = with_layer_mix(asked, bundle, instead=bool(asked.layers or asked.lstm))
         config = answering_head(train, options, natural=default_head_settings(bundle, "answering"))
         if not config.whole_words:
             job.say("answers may begin and end inside words, as those of the training examples do")
         return config
 
-    def _windows(self, bundle: Bundle, job: TaskJob) -> Windows:
+    def _windows(self, bundle: Bundle, job: TaskArguments) -> WindowOptions:
         return dataclasses.replace(job.windows(bundle), overlap=self.options(job).overlap)
 
     def learn(
-        self, bundle: Bundle, train: Dataset[QuestionExample], config: QuestionAnsweringConfig, job: TaskJob
-    ) -> AskedAndAnswered:
+        self, bundle: Bundle, train: Dataset[QuestionExample], config: QuestionAnsweringConfig, job: TaskArguments
+    ) -> LabelledQuestions:
         asked = encode_questions(bundle, train.examples, self._windows(bundle, job))
-        data = with_answers(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
+        data = label_questions(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
         job.say(_described(data))
         return data
 
@@ -101,15 +101,15 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         bundle: Bundle,
         dev: Dataset[QuestionExample],
         config: QuestionAnsweringConfig,
-        job: TaskJob,
+        job: TaskArguments,
         *,
         train: Any,
-    ) -> HeldOutQuestions:
-        metric = metric_of_answers(config, job.metric)
+    ) -> QuestionValidation:
+        metric = answer_metric(config, job.metric)
         windows, options = self._windows(bundle, job), self.options(job)
-        return hold_out_questions(bundle, dev, windows, options, null=config.null, metric=metric)
+        return question_validation(bundle, dev, windows, options, null=config.null, metric=metric)
 
-    def fitted(self, model: Network, held: HeldOutQuestions, job: TaskJob) -> Scores | None:
+    def fitted(self, model: Network, held: QuestionValidation, job: TaskArguments) -> Scores | None:
         """The threshold of no answer fitted, and the scores that it gives."""
         if not held.null:
             return None
@@ -129,7 +129,7 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return (TextExample(example.question, example.passage, None, example.place, example.id) for example in data)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Answer]:
         pairs = []
         for example in map(readable, examples):
@@ -157,7 +157,7 @@ def _holds_questions(name: str, format: TextFormat | None) -> bool:
     return name != "-" and (ending(name) in (".json", *TABLES) if format is None else format in ("jsonl", "parquet"))
 
 
-def _described(data: AskedAndAnswered) -> str:
+def _described(data: LabelledQuestions) -> str:
     sequences, with_answer = int(data.kept.sum()), int(((data.starts != data.asked.nowhere) & data.kept).sum())
     said = f"{len(data):,} questions in {sequences:,} windows, of which {with_answer:,} hold the answer"
     return f"{said}; {data.lost:,} answers are in no window" if data.lost else said

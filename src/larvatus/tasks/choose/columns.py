@@ -1,6 +1,6 @@
 """Which columns of a table hold context, endings and label of multiple choice: by their names, or as asked for.
 
-    shape_of(table, Columns(label="gold"))        # context = sent1, start = sent2, endings = ending0 … ending3
+    choice_columns(table, Columns(label="gold"))        # context = sent1, start = sent2, endings = ending0 … ending3
 
 | form | context | before every ending | endings | label |
 | --- | --- | --- | --- | --- |
@@ -35,7 +35,7 @@ SERIES = re.compile(r"(ending|choice|option|answer|candidate|alternative|solutio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ChoiceColumns:
     """The columns of one table, by name."""
 
     context: str
@@ -55,7 +55,7 @@ class Shape:
         return f"context = {self.context}, endings = {start}{endings}{label}"
 
 
-def shape_of(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool = True) -> Shape:
+def choice_columns(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool = True) -> ChoiceColumns:
     """The columns as asked for (`text`: the context, `pair`: what endings begin with), the rest by their names."""
     context, start, label = (
         None if name is None else named_column(table, name, role)
@@ -73,7 +73,9 @@ def shape_of(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool
     label = (label or first_named(RIGHT, free)) if labelled else None
     if labelled and label is None:
         raise DataError(f"{table.name}: no column says the right ending ({_names(table)}); name it: --label COLUMN")
-    return Shape(context=context, start=start, endings=endings, listed=listed, label=label, id=first_named(IDS, free))
+    return ChoiceColumns(
+        context=context, start=start, endings=endings, listed=listed, label=label, id=first_named(IDS, free)
+    )
 
 
 def _endings(table: LabelledTable, taken: set[str]) -> tuple[tuple[str, ...], bool]:

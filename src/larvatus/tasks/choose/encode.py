@@ -21,18 +21,18 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.multiple_choice import MultipleChoice
 from larvatus.models.network import Network
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.classify.classify import Merge, merged
-from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.classify.classify import Merge, merge_windows
+from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.results import Coverage
-from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 ABSENT = -1e30
 """The score of an ending that there is not: its probability is 0 at every temperature, and it is finite."""
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
+class EncodedChoices:
     """E examples of P endings in all."""
 
     sequences: Sequences
@@ -46,7 +46,7 @@ class Choices:
     def pairs_of(self, examples: Ints) -> Ints:
         """The pairs of some examples, in their order."""
         chosen = np.asarray(examples, np.int64)
-        return gathered(edges(self.endings)[:-1][chosen], self.endings[chosen])
+        return run_indices(edges(self.endings)[:-1][chosen], self.endings[chosen])
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         targets = self.targets(examples)
@@ -75,7 +75,7 @@ class Choices:
         ]
 
 
-def encode_choices(bundle: Bundle, examples: Sequence[ChoiceExample], windows: Windows) -> Choices:
+def encode_choices(bundle: Bundle, examples: Sequence[ChoiceExample], windows: WindowOptions) -> EncodedChoices:
     """Examples, labelled or not, as the model reads them."""
     sequences = text_sequences(
         bundle.tokenizer,
@@ -85,7 +85,7 @@ def encode_choices(bundle: Bundle, examples: Sequence[ChoiceExample], windows: W
         overlap=windows.overlap,
     )
     labels = [IGNORE if example.label is None else example.label for example in examples]
-    return Choices(
+    return EncodedChoices(
         sequences,
         endings=np.array([len(example.endings) for example in examples], np.int64),
         labels=np.array(labels, np.int64),
@@ -97,15 +97,15 @@ def chooser_of(model: Network, name: str = "the model") -> MultipleChoice:
     return head_as(model, MultipleChoice, "choose endings", name)
 
 
-def ending_scores(model: Network, data: Choices, scoring: Scoring, merge: Merge = "mean") -> Floats:
+def ending_scores(model: Network, data: EncodedChoices, scoring: ScoringOptions, merge: Merge = "mean") -> Floats:
     """Scores of the endings of each example, from its windows: [E, most endings]."""
-    return side_by_side(score_sequences(model, data.sequences, scoring), data, merge)
+    return scores_by_example(score_sequences(model, data.sequences, scoring), data, merge)
 
 
-def side_by_side(scores_S1: Floats, data: Choices, merge: Merge = "mean") -> Floats:
+def scores_by_example(scores_S1: Floats, data: EncodedChoices, merge: Merge = "mean") -> Floats:
     """From the scores of all windows to a row for each example, `ABSENT` where it has fewer endings than others."""
     rows = np.full((len(data), int(data.endings.max(initial=0))), ABSENT, np.float32)
-    rows[np.repeat(np.arange(len(data)), data.endings), ranges(data.endings)] = merged(
+    rows[np.repeat(np.arange(len(data)), data.endings), ranges(data.endings)] = merge_windows(
         scores_S1, data.sequences.parts, merge
     )[:, 0]
     return rows

@@ -19,15 +19,21 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of, softmax
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.evaluation.evaluated import Calibration, Evaluation, Paired, Reading, plain_metrics
+from larvatus.tasks.evaluation.evaluated import (
+    CalibrationReport,
+    Evaluation,
+    PairedMetrics,
+    ReadStatistics,
+    plain_metrics,
+)
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_words
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_words
 
 
 @dataclass(frozen=True)
-class OfSize:
+class EndingCountScore:
     """Of the examples with so many endings."""
 
     examples: int
@@ -40,9 +46,9 @@ class ChoiceEvaluation(Evaluation):
     """Of endings that are chosen."""
 
     data: Dataset[ChoiceExample]
-    by_endings: dict[int, OfSize]
+    by_endings: dict[int, EndingCountScore]
     """By the number of endings."""
-    calibration: Calibration
+    calibration: CalibrationReport
     gold: Ints
     """[E] the right endings; so are the `answers`."""
     answers: Ints
@@ -74,8 +80,8 @@ class ChoiceEvaluation(Evaluation):
         )
         yield from self.calibration.shown()
 
-    def paired(self, other: ChoiceEvaluation) -> Paired:
-        return Paired(_resampled(self.right), _resampled(other.right), (self.right, other.right))
+    def paired(self, other: ChoiceEvaluation) -> PairedMetrics:
+        return PairedMetrics(_resampled(self.right), _resampled(other.right), (self.right, other.right))
 
 
 def evaluate_choices(
@@ -95,10 +101,12 @@ def evaluate_choices(
             name: rows.interval(samples=options.samples, seed=options.seed) for name, rows in _resampled(right).items()
         },
         by_endings={
-            int(size): OfSize(int((of := encoded.endings == size).sum()), float(right[of].mean()), 1 / int(size))
+            int(size): EndingCountScore(
+                int((of := encoded.endings == size).sum()), float(right[of].mean()), 1 / int(size)
+            )
             for size in np.unique(encoded.endings)
         },
-        calibration=Calibration(
+        calibration=CalibrationReport(
             temperature=temperature,
             nll=negative_log_likelihood(logits / temperature, encoded.labels),
             brier=brier(probabilities, encoded.labels),
@@ -111,13 +119,13 @@ def evaluate_choices(
     )
 
 
-def _resampled(right: npt.NDArray[np.bool_]) -> dict[str, Resampled]:
+def _resampled(right: npt.NDArray[np.bool_]) -> dict[str, ResampledMetric]:
     return resampled_words(right, np.ones(len(right)))
 
 
-def _reading(data: Choices) -> Reading:
+def _reading(data: EncodedChoices) -> ReadStatistics:
     coverage = data.coverage
-    return Reading(
+    return ReadStatistics(
         examples=len(data),
         long=sum(
             example.windows > endings or example.read < example.tokens

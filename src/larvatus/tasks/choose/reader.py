@@ -22,7 +22,7 @@ from larvatus.data.labelled.records import Dataset, Place, Row, shorten
 from larvatus.data.labelled.tables import Format, LabelledTable, TableOptions, open_table
 from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
-from larvatus.tasks.choose.columns import Shape, shape_of
+from larvatus.tasks.choose.columns import ChoiceColumns, choice_columns
 from larvatus.tasks.choose.examples import ChoiceExample
 
 TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
@@ -44,7 +44,7 @@ def read_choices(
     names = []
     for path in path_strings(paths):
         table = open_table(path, options, problems)
-        shape = shape_of(table, columns)
+        shape = choice_columns(table, columns)
         examples += _rows(table, shape, problems)
         names.append(table.name)
         read_as[shape.describe()] = None
@@ -63,7 +63,7 @@ def read_unlabelled_choices(
     if format is not None and format not in TABLES:
         raise DataError(f"contexts with endings are read from csv, tsv, jsonl or parquet, not {format}")
     table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
-    shape = shape_of(table, columns, labelled=False)
+    shape = choice_columns(table, columns, labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
     yield from _rows(table, shape, None)
 
@@ -71,7 +71,7 @@ def read_unlabelled_choices(
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:
     """One example without a label, from a row that is in memory."""
     table = LabelledTable(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
-    (example,) = _rows(table, shape_of(table, labelled=False), None)
+    (example,) = _rows(table, choice_columns(table, labelled=False), None)
     return example
 
 
@@ -89,7 +89,7 @@ def choice_of(
     return ChoiceExample(context, tuple(endings), label, place, id)
 
 
-def _rows(table: LabelledTable, shape: Shape, problems: Problems | None) -> Iterator[ChoiceExample]:
+def _rows(table: LabelledTable, shape: ChoiceColumns, problems: Problems | None) -> Iterator[ChoiceExample]:
     for place, row in table.rows:
         try:
             yield _example(row, shape, place)
@@ -99,7 +99,7 @@ def _rows(table: LabelledTable, shape: Shape, problems: Problems | None) -> Iter
             fault(problems, "no right ending", place, str(bad))
 
 
-def _example(row: Row, shape: Shape, place: Place) -> ChoiceExample:
+def _example(row: Row, shape: ChoiceColumns, place: Place) -> ChoiceExample:
     context = cell_text(row, shape.context)
     bare, names = _endings(row, shape)
     start = "" if shape.start is None else cell_text(row, shape.start).rstrip() + " "
@@ -113,7 +113,7 @@ def _example(row: Row, shape: Shape, place: Place) -> ChoiceExample:
     return choice_of(context, list(example.endings), label, place, example.id)
 
 
-def _endings(row: Row, shape: Shape) -> tuple[list[str], list[str]]:
+def _endings(row: Row, shape: ChoiceColumns) -> tuple[list[str], list[str]]:
     """The endings, and the names that the row gives them, if any."""
     if not shape.listed:
         columns = list(shape.endings)

@@ -19,32 +19,32 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
+from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.choose.columns import has_endings
-from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
-from larvatus.tasks.choose.held_out import METRICS, HeldOutChoices
 from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
 from larvatus.tasks.choose.options import ChooseOptions, choosing_head
 from larvatus.tasks.choose.reader import choice_of, choice_of_row, read_choices, read_unlabelled_choices
 from larvatus.tasks.choose.results import Chosen
+from larvatus.tasks.choose.validation import METRICS, ChoiceValidation
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.held_out import known_metric
 from larvatus.tasks.inputs import PredictOptions
-from larvatus.tasks.job import TaskJob, Usual
-from larvatus.tasks.mixing import mixed
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.mixing import with_layer_mix
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.validation import check_metric
 
 
-class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
+class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
     name = "choose"
     title = "Choose the right of several endings."
     Options = ChooseOptions
     Head = MultipleChoiceConfig
-    defaults = Usual(5e-5, 1.0, 1_500)
-    card = CardWords(
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms(
         "chooses the right of several endings",
         "multiple-choice",
         "AutoModelForMultipleChoice",
@@ -71,23 +71,31 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return has_endings(columns, sample)
 
-    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> MultipleChoiceConfig:
-        config = choosing_head(mixed(self.options(job), bundle), natural=default_head_settings(bundle, "choosing"))
+    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskArguments) -> MultipleChoiceConfig:
+        config = choosing_head(
+            with_layer_mix(self.options(job), bundle), natural=default_head_settings(bundle, "choosing")
+        )
         return msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool))
 
     def is_linear(self, config: MultipleChoiceConfig) -> bool:
         return config.dense == "none" and not config.mix
 
     def learn(
-        self, bundle: Bundle, train: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskJob
-    ) -> Choices:
+        self, bundle: Bundle, train: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskArguments
+    ) -> EncodedChoices:
         return encode_choices(bundle, train.examples, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutChoices:
-        metric = METRICS[0] if job.metric is None else known_metric(job.metric, METRICS)
-        return HeldOutChoices(encode_choices(bundle, dev.examples, job.windows(bundle)), metric)
+        self,
+        bundle: Bundle,
+        dev: Dataset[ChoiceExample],
+        config: MultipleChoiceConfig,
+        job: TaskArguments,
+        *,
+        train: Any,
+    ) -> ChoiceValidation:
+        metric = METRICS[0] if job.metric is None else check_metric(job.metric, METRICS)
+        return ChoiceValidation(encode_choices(bundle, dev.examples, job.windows(bundle)), metric)
 
     def example(self, given: Any, place: Place) -> ChoiceExample:
         """``(context, [ending, …])``, a row with `context` and `endings`, or such a row as JSON."""
@@ -110,9 +118,9 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         return read_unlabelled_choices(name, columns, format, say)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[ChoiceExample], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[ChoiceExample], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Chosen]:
-        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
         data = encode_choices(bundle, examples, windows)
         config = chooser_of(bundle.network).config
         logits = ending_scores(bundle.network, data, scoring, options.merge)

@@ -24,11 +24,11 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Classification, ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences
-from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences
+from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.results import Classified, Coverage
-from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 VALUES = Range(-1e15, 1e15)
 """Of a regression: their squares must be finite too."""
@@ -45,7 +45,7 @@ class LabelledTexts:
 
     sequences: Sequences
     labels: npt.NDArray[np.generic]  # [E] classes or numbers, [E, K] yes and no; IGNORE of a class that is unknown
-    unknown: Unknown = field(default_factory=Unknown)
+    unknown: UnknownLabels = field(default_factory=UnknownLabels)
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -85,10 +85,10 @@ def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -
     return rows
 
 
-def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig) -> Unknown:
+def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig) -> UnknownLabels:
     """The labels of the examples that are none of the model's."""
     if config.kind == "regression":
-        return Unknown()
+        return UnknownLabels()
     ids = set(config.labels)
     unknown = [
         (number, label) for number, example in enumerate(examples) for label in _labels(example) if label not in ids
@@ -99,7 +99,7 @@ def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig)
         first = f"{examples[number].place} is labelled {label!r}, which the model does not know"
         first += did_you_mean(label, ids)
     total = len(examples) if config.kind == "multi-class" else sum(len(_labels(example)) for example in examples)
-    return Unknown.of(unknown, total=total, first=first)
+    return UnknownLabels.of(unknown, total=total, first=first)
 
 
 def _labels(example: TextExample) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
 
 
 def encode_texts(
-    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: Windows
+    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: WindowOptions
 ) -> Sequences:
     """Texts and pairs as a model with this head reads them, labelled or not."""
     return text_sequences(
@@ -152,14 +152,14 @@ def encode_texts(
 
 
 def labelled_texts(
-    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: Windows
+    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: WindowOptions
 ) -> LabelledTexts:
     """The same with what a model of these classes is to say of each."""
     labels = label_array(examples, config)
     return LabelledTexts(encode_texts(bundle, examples, config, windows), labels, unknown_texts(examples, config))
 
 
-def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
+def merge_windows(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
     """Scores of examples from those of their windows: [S, K] → [E, K]."""
     starts = edges(parts)[:-1]
     if merge == "max":
@@ -168,9 +168,9 @@ def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
     return np.asarray(sums / parts[:, None], dtype=np.float32)
 
 
-def class_scores(model: Network, sequences: Sequences, scoring: Scoring, merge: Merge = "mean") -> Floats:
+def class_scores(model: Network, sequences: Sequences, scoring: ScoringOptions, merge: Merge = "mean") -> Floats:
     """Scores of every class for every example: [E, K]."""
-    return merged(score_sequences(model, sequences, scoring), sequences.parts, merge)
+    return merge_windows(score_sequences(model, sequences, scoring), sequences.parts, merge)
 
 
 def probabilities(head: Classification, scores_EK: Floats) -> Floats:
@@ -184,16 +184,16 @@ def classify(
     texts: Sequence[TextOrPair],
     sequences: Sequences,
     *,
-    scoring: Scoring,
+    scoring: ScoringOptions,
     merge: Merge = "mean",
 ) -> list[Classified]:
     """The answers of a model for texts that are encoded already."""
     head = classifier_of(model)
     rows = probabilities(head, class_scores(model, sequences, scoring, merge))
-    return answered(head.config, texts, sequences, rows)
+    return predictions(head.config, texts, sequences, rows)
 
 
-def answered(
+def predictions(
     config: ClassificationConfig, texts: Sequence[TextOrPair], sequences: Sequences, rows: Floats
 ) -> list[Classified]:
     """The answers that probabilities [E, K] come to."""

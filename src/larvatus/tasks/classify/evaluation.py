@@ -3,8 +3,8 @@
     found = evaluate_texts(bundle, read_texts("test.tsv"))
     found.metrics["accuracy"].value, found.metrics["accuracy"].low, found.by_class["yes"].f1
 
-Labels that the model does not know count as wrong (`tasks/read/unknown.py`). Calibration is that of the probabilities
-which `predict` gives, scores divided by the model's temperature, over the texts whose label it knows.
+Labels that the model does not know count as wrong (`tasks/encoding/unknown.py`). Calibration is measured on the
+probabilities that `predict` gives (scores divided by the model's temperature), over the texts whose label it knows.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from larvatus.tasks.classify.classify import (
     probabilities,
 )
 from larvatus.tasks.evaluation.evaluated import (
-    Calibration,
+    CalibrationReport,
     Evaluation,
-    Paired,
+    PairedMetrics,
     class_rows,
     most_confused,
     plain_metrics,
-    reading_of,
+    read_statistics,
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes
-from larvatus.tasks.evaluation.shown import classes, confusion_rows
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_classes
+from larvatus.tasks.evaluation.tables import class_table, confusion_table
 
-Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
+Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class TextEvaluation(Evaluation):
     """Nothing of a number."""
     confusion: Ints | None
     """[K, K] gold by answer, where each text has one class."""
-    calibration: Calibration | None
+    calibration: CalibrationReport | None
     """None of a number."""
     gold: npt.NDArray[np.generic]
     """[E] classes or numbers, [E, K] truths; so are the answers `found`."""
@@ -90,9 +90,9 @@ class TextEvaluation(Evaluation):
 
     def shown(self) -> Iterator[ReportPart]:
         if self.by_class:
-            yield from classes("class", self.by_class)
+            yield from class_table("class", self.by_class)
         if self.confusion is not None:
-            yield from confusion_rows(self.confusion, self.labels, most_confused(self.confusion, self.labels))
+            yield from confusion_table(self.confusion, self.labels, most_confused(self.confusion, self.labels))
         if self.calibration is not None:
             yield from self.calibration.shown()
         yield from (f"\n{line}" for line in self.notes)
@@ -101,10 +101,10 @@ class TextEvaluation(Evaluation):
     def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
         return None if self.confusion is None else (self.confusion, self.labels)
 
-    def paired(self, other: TextEvaluation) -> Paired:
+    def paired(self, other: TextEvaluation) -> PairedMetrics:
         rows = _rows_of_texts(self, other)
         right = None if self.kind == "regression" else (right_answers(self), right_answers(other))
-        return Paired(*rows, right)
+        return PairedMetrics(*rows, right)
 
 
 def evaluate_texts(
@@ -116,10 +116,10 @@ def evaluate_texts(
     encoded.unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
     scores = class_scores(bundle.network, encoded.sequences, options.scoring, options.merge)
-    return judged_texts(bundle, data, encoded, scores, options)
+    return evaluate_scores(bundle, data, encoded, scores, options)
 
 
-def judged_texts(
+def evaluate_scores(
     bundle: Bundle, data: Dataset[TextExample], encoded: LabelledTexts, scores: Floats, options: EvaluationOptions
 ) -> TextEvaluation:
     """What scores [E, K] of the model's labels are worth."""
@@ -143,7 +143,7 @@ def judged_texts(
         by_class={label: counts.of(number) for number, label in enumerate(names)} if counts else {},
         confusion=table,
         calibration=_calibration_of_texts(head, encoded.labels[known], scores[known]),
-        reading=reading_of(encoded.sequences),
+        reading=read_statistics(encoded.sequences),
         gold=gold,
         found=answers,
         probabilities=probabilities(head, scores),
@@ -158,23 +158,25 @@ def answers_of(scores_EK: Floats, config: ClassificationConfig) -> npt.NDArray[n
 
 
 def _counts(
-    gold: npt.NDArray[np.generic], answers: npt.NDArray[np.generic], config: ClassificationConfig, classes: int
+    gold: npt.NDArray[np.generic], answers: npt.NDArray[np.generic], config: ClassificationConfig, class_table: int
 ) -> tuple[ClassCounts | None, Ints | None]:
     if config.kind == "regression":
         return None, None
     if config.kind == "multi-label":
         return multi_label(gold, answers).counts, None
-    table = confusion(gold, answers, classes=classes)
+    table = confusion(gold, answers, classes=class_table)
     return f1_by_class(table), table
 
 
-def _calibration_of_texts(head: Classification, gold: npt.NDArray[np.generic], scores_EK: Floats) -> Calibration | None:
+def _calibration_of_texts(
+    head: Classification, gold: npt.NDArray[np.generic], scores_EK: Floats
+) -> CalibrationReport | None:
     config = head.config
     if config.kind == "regression" or not len(gold):
         return None
     kind: Literal["softmax", "sigmoid"] = "softmax" if config.kind == "multi-class" else "sigmoid"
     p_EK = probabilities(head, scores_EK)
-    return Calibration(
+    return CalibrationReport(
         temperature=config.temperature,
         nll=negative_log_likelihood(scores_EK / config.temperature, gold, kind=kind),
         brier=brier(p_EK, gold, kind=kind),

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import SUMMARIES
-from larvatus.tasks.job import What
+from larvatus.tasks.arguments import Trainable
 
 Pool = Literal["cls", "last", "mean", "max"]
 SAID: dict[Pool, str] = {
@@ -41,7 +41,7 @@ def pooling_of(
     bundle: Bundle,
     *,
     labels: Sequence[str],
-    trained: What,
+    trained: Trainable,
     family: Pool,
     head: ClassificationConfig | None = None,
     asked: Pool | None = None,

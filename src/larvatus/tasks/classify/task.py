@@ -17,6 +17,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     classifier_of,
@@ -26,31 +27,30 @@ from larvatus.tasks.classify.classify import (
     texts_of,
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_texts
-from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.classify.orders import SAID, reads_both_orders
 from larvatus.tasks.classify.pooling import Pooling, pooling_of
+from larvatus.tasks.classify.validation import TextValidation, text_metric
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
-from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
-from larvatus.tasks.mixing import mixed
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Classified
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task
 
 
-class Classify(Task[TextExample, Classified, ClassifyOptions]):
+class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
     name = "classify"
     title = "Classify texts or pairs."
     models = "classifiers"
     Options = ClassifyOptions
     Head = ClassificationConfig
     Reading = TextFiles
-    Inputs = TextOrPair
+    Inputs = TextOrPairInput
     of_glue = True
-    defaults = Usual(5e-5, 1.0, 1_500)
-    card = CardWords("classifies texts", "text-classification", "AutoModelForSequenceClassification")
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms("classifies texts", "text-classification", "AutoModelForSequenceClassification")
     shows = frozenset({"top", "probabilities"})
     as_tuples = (("text", "label"), ("text", "pair", "label"))
 
@@ -72,15 +72,15 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
             problems=problems,
         )
 
-    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> ClassificationConfig:
+    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskArguments) -> ClassificationConfig:
         if self.options(job).lstm and job.what == "head":
             raise UsageError("a BiLSTM over the tokens of a text learns with the encoder, not over frozen vectors")
         options, present = self.options(job), self.head_in(bundle)
-        options = mixed(options, bundle, instead=bool(options.layers or options.lstm or options.pool == "max"))
+        options = with_layer_mix(options, bundle, instead=bool(options.layers or options.lstm or options.pool == "max"))
         config, pooling = pooled_head(bundle, train, job, options, present=present)
         both = reads_both_orders(bundle, train, config, present=present, asked=options.both_orders)
         config = msgspec.structs.replace(config, both_orders=both or msgspec.UNSET)
-        job.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
+        job.say(label_balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
         job.say(pooling.describe())
         if both:
             job.say(SAID)
@@ -90,27 +90,27 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         return config.dense == "none" and not config.mix and not config.lstm
 
     def learn(
-        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: TaskJob
+        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: TaskArguments
     ) -> LabelledTexts:
         return labelled_texts(bundle, train.examples, config, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutTexts:
+        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: TaskArguments, *, train: Any
+    ) -> TextValidation:
         counts = [train.labels()[label] for label in config.labels]
-        metric = metric_of_texts(config, counts, job.metric)
+        metric = text_metric(config, counts, job.metric)
         data = labelled_texts(bundle, dev.examples, config, job.windows(bundle))
-        tell_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
-        return HeldOutTexts(data, config, metric, self.options(job).merge)
+        report_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
+        return TextValidation(data, config, metric, self.options(job).merge)
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Classified]:
         texts = [readable(example) for example in examples]
-        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
         sequences = encode_texts(bundle, texts, classifier_of(bundle.network).config, windows)
         nothing = np.flatnonzero(sequences.tokens == 0)
         if len(nothing):
@@ -133,7 +133,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
 def pooled_head(
     bundle: Bundle,
     train: Dataset[TextExample],
-    job: TaskJob,
+    job: TaskArguments,
     options: ClassifyOptions,
     *,
     present: ClassificationConfig | None,

@@ -19,10 +19,10 @@ from msgspec import Struct
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.fit.finetune import Job, Tuned
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
-from larvatus.tasks.predict import PredictOptions, Predictor
+from larvatus.tasks.predict import PredictOptions, TaskPredictor
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.settings import Runtime
 
 
@@ -60,7 +60,7 @@ else:
             pass
 
 
-class FineTuned(_Estimator):
+class FineTunedEstimator(_Estimator):
     """What classifier and tagger share: settings as a job, and the fitted model."""
 
     model: str | Path | Bundle
@@ -78,17 +78,19 @@ class FineTuned(_Estimator):
     def _base(self) -> Bundle:
         return self.model if isinstance(self.model, Bundle) else load_bundle(self.model)
 
-    def _job(self, options: Struct) -> Job:
-        config = FineTuneConfig(
+    def _job(self, options: Struct) -> FineTuneArguments:
+        config = TrainConfig(
             epochs=self.epochs,
             batch=self.batch,
             rate=self.rate,
             length=self.length,
             truncate=self.truncate,
-            trained=TrainedConfig.read(self.trained),
+            trained=TrainableConfig.read(self.trained),
         )
         runtime = Runtime.here(device=self.device, compile=False)
-        return Job(config=config, options=options, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out)
+        return FineTuneArguments(
+            config=config, options=options, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out
+        )
 
     def _groups(self, examples: Sequence[Any], groups: Sequence[Any] | None) -> dict[Place, str]:
         if groups is None:
@@ -99,17 +101,17 @@ class FineTuned(_Estimator):
             raise DataError(f"{len(examples)} examples, but groups of {len(groups)}; give the group of each")
         return {example.place: str(group) for example, group in zip(examples, groups, strict=True)}
 
-    def _keep(self, tuned: Tuned) -> None:
+    def _keep(self, tuned: FineTuneResult) -> None:
         """What stays of a run: the model, and its score on what was held out, if anything was."""
         self.bundle_ = tuned.bundle
         self.held_out_score_ = tuned.scores.main if tuned.scores is not None else None
 
-    def _predictor(self) -> Predictor:
+    def _predictor(self) -> TaskPredictor:
         if not hasattr(self, "bundle_"):
             raise _not_fitted(f"this {type(self).__name__} is not fitted yet; call fit with examples first")
         options = PredictOptions(length=self.length, truncate=self.truncate)
         device = next(self.bundle_.network.parameters()).device
-        return Predictor(self.bundle_, options, device)
+        return TaskPredictor(self.bundle_, options, device)
 
 
 def _not_fitted(message: str) -> Exception:

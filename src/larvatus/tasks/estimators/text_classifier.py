@@ -21,13 +21,13 @@ from larvatus.core.text_inputs import as_string, checked_inputs, is_table
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.estimators.base import Classifier, FineTuned
-from larvatus.tasks.fit.finetune import finetune
-from larvatus.tasks.predict import Given, Input
+from larvatus.tasks.estimators.base import Classifier, FineTunedEstimator
+from larvatus.tasks.predict import Input, InputPlace
 from larvatus.tasks.results import Classified
+from larvatus.tasks.trainer.finetune import finetune
 
 
-class TextClassifier(Classifier, FineTuned):
+class TextClassifier(Classifier, FineTunedEstimator):
     """Classify texts or pairs. After `fit`: `classes_`, `bundle_`, `held_out_score_`.
 
     Args:
@@ -99,7 +99,7 @@ class TextClassifier(Classifier, FineTuned):
         if len(set(names.values())) < len(names):
             raise DataError(f"two classes of {classes.tolist()} are written alike; rename one")
         examples = tuple(
-            TextExample(*_parts(text), names[label], Given("text", number))
+            TextExample(*_parts(text), names[label], InputPlace("text", number))
             for number, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         )
         kind: Kind = "multi-class"

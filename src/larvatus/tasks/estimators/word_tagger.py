@@ -19,18 +19,18 @@ from larvatus.core.text_inputs import checked_texts_or_words
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.estimators.base import FineTuned
-from larvatus.tasks.fit.finetune import finetune
-from larvatus.tasks.predict import Given
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.estimators.base import FineTunedEstimator
+from larvatus.tasks.predict import InputPlace
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.options import TagOptions
-from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
 from larvatus.tasks.tag.tag import encode_words, tag_probabilities, tagger_of, words_read
+from larvatus.tasks.trainer.finetune import finetune
 
 
-class WordTagger(FineTuned):
+class WordTagger(FineTunedEstimator):
     """Tag words. After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`.
 
     Args:
@@ -120,9 +120,9 @@ class WordTagger(FineTuned):
         model = self.bundle_.network
         head = tagger_of(model)
         examples = [
-            TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(_sentences(X), start=1)
+            TaggedExample(tuple(words), None, InputPlace("text", n)) for n, words in enumerate(_sentences(X), start=1)
         ]
-        windows = Windows.of(self.bundle_, length=self.length, truncate=self.truncate)
+        windows = WindowOptions.of(self.bundle_, length=self.length, truncate=self.truncate)
         sequences = encode_words(self.bundle_, examples, head.config, windows).sequences
         counts = words_read(sequences)
         scores = score_sequences(model, sequences, predictor.scoring)
@@ -136,7 +136,7 @@ class WordTagger(FineTuned):
             y: Lists of their tags.
         """
         scheme = tagger_of(self._predictor().bundle.network).config.scheme
-        gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
+        gold = convert_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
         tags, predicted = [example.tags or () for example in gold], self.predict(X)
         if scheme != "none":
             return tag_f1(tags, predicted, scheme, reading="lenient").micro.f1
@@ -149,7 +149,7 @@ def _tagged(X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Dataset[T
     if len(sentences) != len(tags):
         raise DataError(f"{len(sentences)} sentences, but tags of {len(tags)}; give the tags of each")
     examples = (
-        TaggedExample(tuple(words), tuple(map(str, of_words)), Given("text", number))
+        TaggedExample(tuple(words), tuple(map(str, of_words)), InputPlace("text", number))
         for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True), start=1)
     )
     return Dataset(tuple(examples), "X")

@@ -26,8 +26,8 @@ from larvatus.core.tables import ReportPart, Table, render_text
 from larvatus.core.tabular import Tabular
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain
-from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import number
+from larvatus.tasks.evaluation.resampling import ResampledMetric
+from larvatus.tasks.evaluation.tables import format_score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,10 @@ class ModelComparison(Tabular):
         rows = []
         for name, each in self.metrics.items():
             signed = f"{each.difference:+.4f}" if not math.isnan(each.difference) else "–"
-            interval = f"{number(each.low)} to {number(each.high)}"
-            rows.append((name, number(each.first), number(each.second), signed, interval, number(each.p)))
+            interval = f"{format_score(each.low)} to {format_score(each.high)}"
+            rows.append(
+                (name, format_score(each.first), format_score(each.second), signed, interval, format_score(each.p))
+            )
         yield Table(("metric", "other", "this", "difference", "95% interval", "p"), tuple(rows))
         yield "p by approximate randomisation; interval by the paired bootstrap"
         if (pair := self.mcnemar) is not None:
@@ -119,7 +121,7 @@ def compare_evaluations(
     return ModelComparison(first=first.model, second=second.model, metrics=metrics, mcnemar=outcomes)
 
 
-def _paired(first: Resampled, second: Resampled, *, samples: int, seed: int) -> PairedScore:
+def _paired(first: ResampledMetric, second: ResampledMetric, *, samples: int, seed: int) -> PairedScore:
     a, b = first.rows, second.rows
     interval = paired_bootstrap(a, b, first.score, of=first.of, samples=samples, seed=seed)
     chance = randomisation(a, b, first.score, of=first.of, samples=samples, seed=seed)

@@ -31,7 +31,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window
 
-    table, names = shown(table, labels)
+    table, names = displayed_classes(table, labels)
     count = len(names)
     shares = divide(table, table.sum(1, keepdims=True))
     cell = 0.62 if count <= COUNTED else 0.24
@@ -65,7 +65,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
         figure.savefig(aside, format="png")
 
 
-def shown(table: Ints, labels: Sequence[str]) -> tuple[Ints, list[str]]:
+def displayed_classes(table: Ints, labels: Sequence[str]) -> tuple[Ints, list[str]]:
     """The classes that occur, in their order; of very many, the most frequent and the rest together.
 
     >>> shown(np.array([[2, 0, 1], [0, 0, 0], [0, 0, 3]]), ["a", "b", "c"])[1]

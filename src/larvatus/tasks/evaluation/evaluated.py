@@ -22,13 +22,13 @@ from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.models.bundle.claims import Claim
-from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import number, reliability_rows
-from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.encoding.sequences import Sequences
+from larvatus.tasks.evaluation.resampling import ResampledMetric
+from larvatus.tasks.evaluation.tables import format_score, reliability_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadStatistics:
     """How much of the examples the model has read."""
 
     examples: int
@@ -63,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration:
+class CalibrationReport:
     """Whether probabilities mean what they say; of answers to texts, or to single words."""
 
     temperature: float
@@ -82,7 +82,7 @@ class Calibration:
             f"\ncalibration: ECE {self.ece:.4f} · NLL {self.nll:.4f} · Brier {self.brier:.4f} "
             f"(temperature {self.temperature:.3g})"
         )
-        yield reliability_rows(self.reliability)
+        yield reliability_table(self.reliability)
 
     def to_dict(self) -> dict[str, Any]:
         table = self.reliability
@@ -105,7 +105,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Confused:
+class ConfusedPair:
     gold: str
     found: str
     count: int
@@ -113,11 +113,11 @@ class Confused:
     """Of the words with this gold tag."""
 
 
-class Paired(NamedTuple):
+class PairedMetrics(NamedTuple):
     """What two models add, example by example."""
 
-    first: dict[str, Resampled]
-    second: dict[str, Resampled]
+    first: dict[str, ResampledMetric]
+    second: dict[str, ResampledMetric]
     """By metric, the same of both."""
     right: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None = None
     """[E] whether each example is answered rightly, by either; None where examples are not right or wrong."""
@@ -130,7 +130,7 @@ class Evaluation(Tabular, ABC):
     model: str
     data: Dataset[Any]
     metrics: dict[str, Interval]
-    reading: Reading
+    reading: ReadStatistics
     notes: tuple[str, ...] = ()
     """What was done about examples that the model cannot answer rightly, for people."""
     claims: tuple[Claim, ...] = ()
@@ -150,8 +150,10 @@ class Evaluation(Tabular, ABC):
     def parts(self) -> Iterator[ReportPart]:
         """All that `print` and `larvatus evaluate` show."""
         yield f"{self.model} on {self.data.describe()}"
-        rows = ((name, each.value, each.low, each.high) for name, each in self.metrics.items())
-        cells = tuple((name, number(value), f"{number(low)} to {number(high)}") for name, value, low, high in rows)
+        cells = tuple(
+            (name, format_score(each.value), f"{format_score(each.low)} to {format_score(each.high)}")
+            for name, each in self.metrics.items()
+        )
         yield Table(("metric", "score", "95% interval"), cells)
         yield from self.shown()
         yield f"\n{self.reading}"
@@ -169,7 +171,7 @@ class Evaluation(Tabular, ABC):
         """For people: what stands between the table of metrics and the line on what was read."""
 
     @abstractmethod
-    def paired(self, other: Any) -> Paired:
+    def paired(self, other: Any) -> PairedMetrics:
         """What this and another model of the same task add, for tests of their difference."""
 
     @property
@@ -197,13 +199,13 @@ def class_rows(scores: dict[str, F1]) -> list[dict[str, Any]]:
     return [{"label": label, **dataclasses.asdict(score)} for label, score in scores.items()]
 
 
-def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:
+def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[ConfusedPair, ...]:
     """Pairs of gold and answer that differ, the most frequent first."""
     wrong = table - np.diag(np.diagonal(table))
     rows, columns = np.nonzero(wrong)
     order = np.argsort(-wrong[rows, columns], kind="stable")
     return tuple(
-        Confused(
+        ConfusedPair(
             gold=labels[rows[at]],
             found=labels[columns[at]],
             count=int(wrong[rows[at], columns[at]]),
@@ -213,8 +215,8 @@ def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:
     )
 
 
-def reading_of(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> Reading:
-    return Reading(
+def read_statistics(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> ReadStatistics:
+    return ReadStatistics(
         examples=len(sequences),
         long=int(((sequences.parts > 1) | (sequences.read < sequences.tokens)).sum()),
         windows=int(sequences.parts.sum()),

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.scoring import ScoringOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    scoring: Scoring = field(default_factory=Scoring)
+    scoring: ScoringOptions = field(default_factory=ScoringOptions)
     merge: Merge = "mean"
     """How the windows of a long text answer together."""
     length: int | None = None
@@ -32,6 +32,6 @@ class EvaluationOptions:
     """Of the bootstrap."""
     seed: int = 0
 
-    def windows(self, bundle: Bundle) -> Windows:
+    def windows(self, bundle: Bundle) -> WindowOptions:
         """How the model reads long texts."""
-        return Windows.of(bundle, length=self.length, truncate=self.truncate)
+        return WindowOptions.of(bundle, length=self.length, truncate=self.truncate)

@@ -1,6 +1,6 @@
 """Methods side by side on one test set, each with the same draws of few examples.
 
-    experiment(few_shot, FewSettings(k=16, draws=5, methods=("zero", "tune", "pet")), train=train, test=test)
+    run_experiment(few_shot, FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet")), train=train, test=test)
 
 E test examples, K labels.
 """
@@ -18,25 +18,25 @@ from larvatus.data.labelled.records import Dataset, TextExample, in_order
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.classify.classify import class_scores, classifier_of, encode_texts, label_array, unknown_texts
-from larvatus.tasks.evaluation.resampled import resampled_classes
-from larvatus.tasks.few_shot.draws import check_classes, draw, others
-from larvatus.tasks.few_shot.pet import distilled, ensemble
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.evaluation.resampling import resampled_classes
+from larvatus.tasks.few_shot.pet import distil, train_ensemble
 from larvatus.tasks.few_shot.results import PromptRow, PromptTable
-from larvatus.tasks.few_shot.settings import FewSettings
+from larvatus.tasks.few_shot.sampling import check_classes, sample_examples, unlabelled_rest
+from larvatus.tasks.few_shot.settings import FewShotSettings
 from larvatus.tasks.few_shot.training import FewShot
-from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
-from larvatus.tasks.prompt.zero_shot import ask, with_demonstrations
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.prompt.zero_shot import score_prompt, with_demonstrations
+from larvatus.tasks.trainer.trainer import scoring_options
 
 METRIC = "accuracy"
 SAMPLES = 1_000
 """Of the bootstrap."""
 
 
-def experiment(
+def run_experiment(
     few_shot: FewShot,
-    few: FewSettings,
+    few: FewShotSettings,
     *,
     test: Dataset[TextExample],
     train: Dataset[TextExample] | None = None,
@@ -45,7 +45,7 @@ def experiment(
 ) -> PromptTable:
     """The table; `say` is told each row as it comes. Unlabelled texts of PET are those of `train` that are not drawn,
     where none are given."""
-    trial = _Trial(few_shot, few, test, train, unlabelled)
+    trial = _Experiment(few_shot, few, test, train, unlabelled)
     rows = []
     for row in trial.rows():
         method, score, interval, pattern = row.cells
@@ -66,9 +66,9 @@ def experiment(
 
 
 @dataclass
-class _Trial:
+class _Experiment:
     few_shot: FewShot
-    few: FewSettings
+    few: FewShotSettings
     test: Dataset[TextExample]
     train: Dataset[TextExample] | None
     unlabelled: Dataset[TextExample] | None
@@ -82,7 +82,7 @@ class _Trial:
         config = next(iter(self.configs.values()))
         unknown_texts(self.test.examples, config).check(strict=True)
         self.gold: Ints = np.asarray(label_array(self.test.examples, config), np.int64)
-        self.scoring = scoring_of(self.few_shot.runtime)
+        self.scoring = scoring_options(self.few_shot.runtime)
         if self.few_shot.training.mlm_share and "pet" not in self.few.chosen:
             raise UsageError("--mlm-weight is of PET's patterns: give --method pet, or leave it out")
         trains = {"tune", "pet"} & set(self.few.chosen)
@@ -125,12 +125,12 @@ class _Trial:
         few = self.few
         if self.train is None or not few.k:
             return []
-        return [draw(self.train, few.k, seed=few.seed, number=n, total=few.total) for n in range(few.draws)]
+        return [sample_examples(self.train, few.k, seed=few.seed, number=n, total=few.total) for n in range(few.draws)]
 
     # ---- scores of the test examples, [E, K], by each method
 
     def _asked(self, config: VerbaliserConfig, *, calibrate: bool = False) -> Floats:
-        asked = ask(
+        asked = score_prompt(
             self.few_shot.bundle,
             config,
             self.test.examples,
@@ -148,7 +148,7 @@ class _Trial:
 
     def _tuned(self, pattern: str, few: Dataset[TextExample], number: int) -> Floats:
         tuned = self.few_shot.tune(pattern, few, seed=self.few.seed + number).bundle
-        limit = Windows.of(tuned, length=self.few_shot.training.length).limit
+        limit = WindowOptions.of(tuned, length=self.few_shot.training.length).limit
         return prompt_scores(tuned, self.test.examples, limit=limit, scoring=self.scoring)
 
     def _pet(self, few: Dataset[TextExample], number: int) -> Floats:
@@ -156,18 +156,18 @@ class _Trial:
         seed, training = self.few.seed + number, self.few_shot.training
         texts = self.unlabelled
         if texts is None:
-            texts = others(self.train, few, training.unlabelled_most, seed=self.few.seed, number=number)
+            texts = unlabelled_rest(self.train, few, training.unlabelled_most, seed=self.few.seed, number=number)
         if not len(texts):
             raise UsageError("pet wants unlabelled texts, and all examples are drawn; give --unlabelled FILE")
-        soft = ensemble(self.few_shot, few, texts, seed=seed).labels(training.temperature)
+        soft = train_ensemble(self.few_shot, few, texts, seed=seed).labels(training.temperature)
         job = self.few_shot.job(len(texts), seed, options=None, steps=training.distil_steps)
-        return self._classified(distilled(self.few_shot, few, texts, soft, job).bundle)
+        return self._classified(distil(self.few_shot, few, texts, soft, job).bundle)
 
     def _finetuned(self, few: Dataset[TextExample], number: int) -> Floats:
         return self._classified(self.few_shot.finetune(few, seed=self.few.seed + number).bundle)
 
     def _classified(self, bundle: Bundle) -> Floats:
-        windows = Windows.of(bundle, length=self.few_shot.training.length)
+        windows = WindowOptions.of(bundle, length=self.few_shot.training.length)
         sequences = encode_texts(bundle, self.test.examples, classifier_of(bundle.network).config, windows)
         return class_scores(bundle.network, sequences, self.scoring)
 

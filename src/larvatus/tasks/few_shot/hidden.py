@@ -2,7 +2,7 @@
 
     L = (1 − α) L_CE + α L_MLM        α = 1e-4 as published
 
-    beside = HiddenPrompts.of(bundle, config, unlabelled, share=1e-4, texts=48, limit=128)
+    beside = MaskedPrompts.of(bundle, config, unlabelled, share=1e-4, texts=48, limit=128)
 
 Few examples would make the model forget its language. So each step also reads unlabelled texts in the pattern, its
 blank as it is, and predicts what was hidden of them: 15% of the tokens, as BERT hides them (80% masked, 10% replaced,
@@ -29,8 +29,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.models.network import Network
 from larvatus.models.objectives import Loss
+from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.prompt.encode import encode_prompts
-from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.scoring import head_as
 
 TEXTS_PER_EXAMPLE = 3
@@ -39,7 +39,7 @@ HIDING = MaskingConfig(replacement="uniform")
 
 
 @dataclass(frozen=True, eq=False)
-class HiddenPrompts:
+class MaskedPrompts:
     """Unlabelled texts in a pattern, some of which are read, and partly hidden, at each step."""
 
     sequences: Sequences
@@ -58,7 +58,7 @@ class HiddenPrompts:
         share: float,
         texts: int,
         limit: int,
-    ) -> HiddenPrompts:
+    ) -> MaskedPrompts:
         """`limit` tokens of a sequence at most."""
         tokenizer = bundle.tokenizer
         vocabulary = MaskVocabulary(

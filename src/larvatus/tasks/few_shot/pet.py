@@ -3,8 +3,8 @@ from that.
 
     s(l | x) = 1/Z Σ_p w(p) s_p(l | x)        q = softmax(s / T), T = 2        w(p): accuracy of p before training
 
-    soft = ensemble(few_shot, few, unlabelled, seed=0)
-    tuned = distilled(few_shot, few, unlabelled, soft.labels(2.0), job)
+    soft = train_ensemble(few_shot, few, unlabelled, seed=0)
+    tuned = distil(few_shot, few, unlabelled, soft.labels(2.0), job)
 
 The classifier has an ordinary head on [CLS]: what is saved classifies as any fine-tuned model does. U unlabelled texts,
 K labels, P patterns.
@@ -22,19 +22,19 @@ from larvatus.core.arrays import Floats
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import softmax
 from larvatus.tasks.classify.classify import LabelledTexts, encode_texts, label_array
-from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.few_shot.training import FewShot
-from larvatus.tasks.fit.finetune import Job, Tuned, tuned_with_head
-from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores
-from larvatus.tasks.prompt.zero_shot import ask
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.prompt.zero_shot import score_prompt
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, train_seeds
+from larvatus.tasks.trainer.trainer import scoring_options
 
-CLASSIFY = Classify()
+CLASSIFY = ClassifyTask()
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class PatternScores:
     """What one pattern says of the unlabelled texts after training."""
 
     pattern: str
@@ -44,8 +44,8 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
-    members: tuple[Member, ...]
+class PatternEnsemble:
+    members: tuple[PatternScores, ...]
 
     @property
     def scores(self) -> Floats:
@@ -60,31 +60,31 @@ class Ensemble:
         return np.asarray(softmax(self.scores / temperature), np.float32)
 
 
-def ensemble(
+def train_ensemble(
     few_shot: FewShot,
     few: Dataset[TextExample],
     unlabelled: Dataset[TextExample],
     *,
     seed: int,
-    done: Sequence[Member] = (),
-    keep: Callable[[Member], None] = lambda member: None,
-) -> Ensemble:
+    done: Sequence[PatternScores] = (),
+    keep: Callable[[PatternScores], None] = lambda member: None,
+) -> PatternEnsemble:
     """Every pattern, trained on the few examples and asked of the others; those that are `done` are taken."""
     members = list(done)
     for pattern in few_shot.patterns[len(members) :]:
         members.append(_member(few_shot, pattern, few, unlabelled, seed))
         keep(members[-1])
-    return Ensemble(tuple(members))
+    return PatternEnsemble(tuple(members))
 
 
 def _member(
     few_shot: FewShot, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample], seed: int
-) -> Member:
+) -> PatternScores:
     weight = accuracy_before(few_shot, pattern, few)
     tuned = few_shot.tune(pattern, few, seed=seed, unlabelled=unlabelled).bundle
-    scoring = scoring_of(few_shot.runtime)
-    limit = Windows.of(tuned, length=few_shot.training.length).limit
-    return Member(pattern, weight, prompt_scores(tuned, unlabelled.examples, limit=limit, scoring=scoring))
+    scoring = scoring_options(few_shot.runtime)
+    limit = WindowOptions.of(tuned, length=few_shot.training.length).limit
+    return PatternScores(pattern, weight, prompt_scores(tuned, unlabelled.examples, limit=limit, scoring=scoring))
 
 
 def accuracy_before(few_shot: FewShot, pattern: str, few: Dataset[TextExample]) -> float:
@@ -92,14 +92,14 @@ def accuracy_before(few_shot: FewShot, pattern: str, few: Dataset[TextExample]) 
     labels = few.label_names()
     pair = few.examples[0].pair is not None
     config = prompt_config(few_shot.bundle, pattern=pattern, words=few_shot.words, labels=labels, pair=pair)
-    length, scoring = few_shot.training.length, scoring_of(few_shot.runtime)
-    asked = ask(few_shot.bundle, config, few.examples, length=length, scoring=scoring)
+    length, scoring = few_shot.training.length, scoring_options(few_shot.runtime)
+    asked = score_prompt(few_shot.bundle, config, few.examples, length=length, scoring=scoring)
     return float((asked.scores.argmax(1) == label_array(few.examples, config)).mean())
 
 
-def distilled(
-    few_shot: FewShot, few: Dataset[TextExample], unlabelled: Dataset[TextExample], soft: Floats, job: Job
-) -> Tuned:
+def distil(
+    few_shot: FewShot, few: Dataset[TextExample], unlabelled: Dataset[TextExample], soft: Floats, job: FineTuneArguments
+) -> FineTuneResult:
     """One classifier, trained on soft labels [U, K]; its labels are those of the few examples."""
     bundle = few_shot.bundle
     config = CLASSIFY.head(bundle, few, job)
@@ -109,4 +109,4 @@ def distilled(
     names = np.array(config.labels)[soft.argmax(1)].tolist()
     labelled = [dataclasses.replace(each, label=name) for each, name in zip(unlabelled.examples, names, strict=True)]
     train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")
-    return tuned_with_head(bundle, config, data, job, held=None, train=train, dev=None)
+    return train_seeds(bundle, config, data, job, held=None, train=train, dev=None)

@@ -1,6 +1,6 @@
 """PET as a run with a directory of its own: locked, resumable, saved as an ordinary classifier.
 
-    run(PetOrder(task="classify", bundle=bundle, name="runs/mine", train=few, dev=None, out=out, unlabelled=texts,
+    run(PetRun(task="classify", bundle=bundle, name="runs/mine", train=few, dev=None, out=out, unlabelled=texts,
                  few_shot=few_shot, seed=0), job)
 
 What each pattern said of the unlabelled texts is kept beside the checkpoints: a run that was stopped while the patterns
@@ -24,13 +24,13 @@ from larvatus.core.errors import ArtefactError, Preempted
 from larvatus.core.ranges import Seed
 from larvatus.core.regular_files import is_there
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.tasks.few_shot.pet import Ensemble, Member, distilled, ensemble
-from larvatus.tasks.few_shot.settings import FewTraining
+from larvatus.tasks.few_shot.pet import PatternEnsemble, PatternScores, distil, train_ensemble
+from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
-from larvatus.tasks.fit.checkpoint import refuse_another
-from larvatus.tasks.fit.finetune import Job, Tuned
-from larvatus.tasks.fit.run import ENSEMBLE, Order
-from larvatus.tasks.fit.save import contents_hash
+from larvatus.tasks.trainer.checkpoint import check_same_run
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.run import ENSEMBLE, FineTuneRun
+from larvatus.tasks.trainer.save import contents_hash
 from larvatus.training.engine.checkpoint import FOLDER, NEW_RUN
 
 
@@ -39,14 +39,14 @@ class PetIdentity(Struct, frozen=True, kw_only=True):
 
     patterns: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
-    training: FewTraining
+    training: FewShotTraining
     unlabelled: str
     """Hash of what they say."""
     seed: Seed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PetOrder(Order):
+class PetRun(FineTuneRun):
     ranked = False
 
     few_shot: FewShot
@@ -62,29 +62,29 @@ class PetOrder(Order):
             seed=self.seed,
         )
 
-    def job(self) -> Job:
+    def job(self) -> FineTuneArguments:
         steps = self.few_shot.training.distil_steps
         return self.few_shot.job(len(self.unlabelled), self.seed, options=self.identity(), steps=steps)
 
-    def finetune(self, train: Dataset[TextExample], job: Job) -> Tuned:
+    def finetune(self, train: Dataset[TextExample], job: FineTuneArguments) -> FineTuneResult:
         few_shot = dataclasses.replace(self.few_shot, stop=job.watch.stop)
         soft = self._ensemble(few_shot, train, job)
         for member in soft.members:
             job.say(f"{member.pattern}: {member.weight:.1%} of the few examples right before training")
         plain = dataclasses.replace(job, options=None)
-        return distilled(few_shot, train, self.unlabelled, soft.labels(few_shot.training.temperature), plain)
+        return distil(few_shot, train, self.unlabelled, soft.labels(few_shot.training.temperature), plain)
 
-    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], job: Job) -> Ensemble:
+    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], job: FineTuneArguments) -> PatternEnsemble:
         path = self.out / FOLDER / ENSEMBLE
         identity = _plain(self.identity())
         done = _members(path, self.out, identity) if self.resume and is_there(path) else []
 
-        def keep(member: Member) -> None:
+        def keep(member: PatternScores) -> None:
             done.append(member)
             write_checksummed(path, {"identity": identity, "members": [_record(each) for each in done]})
 
         try:
-            return ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
+            return train_ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
         except Preempted as fault:
             again = "the same command with --resume trains this pattern anew, and what comes after"
             raise Preempted(f"{fault}; {again}") from fault
@@ -95,16 +95,16 @@ def _plain(identity: PetIdentity) -> dict[str, Any]:
     return plain
 
 
-def _record(member: Member) -> dict[str, Any]:
+def _record(member: PatternScores) -> dict[str, Any]:
     return {"pattern": member.pattern, "weight": member.weight, "scores": member.scores.tolist()}
 
 
-def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[Member]:
+def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[PatternScores]:
     held = read_checksummed(path, way=NEW_RUN)
     try:
-        refuse_another(out, held["identity"], identity)
+        check_same_run(out, held["identity"], identity)
         return [
-            Member(record["pattern"], float(record["weight"]), np.array(record["scores"], np.float32))
+            PatternScores(record["pattern"], float(record["weight"]), np.array(record["scores"], np.float32))
             for record in held["members"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as fault:

@@ -1,6 +1,6 @@
 """What may be set of prompting with few examples: the same struct for Python and for the command.
 
-FewSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
+FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METHODS = ("zero", "calibrated", "context", "tune", "pet")
 DRAWS = whole(1, 10_000)
 
 
-class FewSettings(Settings):
+class FewShotSettings(Settings):
     """With how many examples, how often drawn, and by which methods."""
 
     k: CountOrNone = 16
@@ -65,7 +65,7 @@ class FewSettings(Settings):
         return tuple(method for method in METHODS if method in (self.methods or usual))
 
 
-class FewTraining(Settings):
+class FewShotTraining(Settings):
     """How prompts, and the classifier beside them, learn of few examples."""
 
     steps: Count = 250

@@ -18,14 +18,14 @@ from larvatus.core.signals import Stop
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.few_shot.hidden import TEXTS_PER_EXAMPLE, HiddenPrompts
-from larvatus.tasks.few_shot.settings import FewTraining
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.few_shot.hidden import TEXTS_PER_EXAMPLE, MaskedPrompts
+from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.prompt.options import PromptOptions
 from larvatus.tasks.prompt.prompted import prompt_config
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult, finetune
+from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.settings import Runtime
 
 
@@ -36,13 +36,13 @@ class FewShot:
     bundle: Bundle
     words: Mapping[str, tuple[str, ...]]
     patterns: tuple[str, ...]
-    training: FewTraining
+    training: FewShotTraining
     runtime: Runtime
     stop: Stop = field(default_factory=Stop)
 
     def tune(
         self, pattern: str, few: Dataset[TextExample], *, seed: int, unlabelled: Dataset[TextExample] | None = None
-    ) -> Tuned:
+    ) -> FineTuneResult:
         """Through a pattern; beside it, where that is asked for, the masked language model of unlabelled texts."""
         options = PromptOptions(pattern=pattern, verbaliser=self.words)
         job = self.job(len(few), seed, options=options)
@@ -50,33 +50,35 @@ class FewShot:
             job = dataclasses.replace(job, beside=self._beside(pattern, few, unlabelled))
         return finetune("prompt", self.bundle, few, None, job)
 
-    def _beside(self, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample]) -> HiddenPrompts:
+    def _beside(self, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample]) -> MaskedPrompts:
         training, pair = self.training, few.examples[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=self.words, labels=few.label_names(), pair=pair)
-        return HiddenPrompts.of(
+        return MaskedPrompts.of(
             self.bundle,
             config,
             unlabelled.examples,
             share=training.mlm_share,
             texts=TEXTS_PER_EXAMPLE * min(training.batch, len(few)),
-            limit=Windows.of(self.bundle, length=training.length).limit,
+            limit=WindowOptions.of(self.bundle, length=training.length).limit,
         )
 
-    def finetune(self, few: Dataset[TextExample], *, seed: int) -> Tuned:
+    def finetune(self, few: Dataset[TextExample], *, seed: int) -> FineTuneResult:
         """Plainly."""
         return finetune("classify", self.bundle, few, None, self.job(len(few), seed, options=ClassifyOptions()))
 
-    def job(self, examples: int, seed: int, *, options: Struct | None, steps: int | None = None) -> Job:
+    def job(self, examples: int, seed: int, *, options: Struct | None, steps: int | None = None) -> FineTuneArguments:
         """So many steps over so many examples."""
         training = self.training
         each = -(-examples // training.batch)
-        config = FineTuneConfig(
+        config = TrainConfig(
             epochs=max(1, round((steps or training.steps) / each)),
             batch=training.batch,
             rate=training.rate,
             length=training.length,
             evaluations=1,
-            trained=TrainedConfig.read(training.trained),
+            trained=TrainableConfig.read(training.trained),
         )
-        watch = dataclasses.replace(Watch(), stop=self.stop)
-        return Job(config=config, options=options, runtime=self.runtime, seeds=(seed,), hold_out=False, watch=watch)
+        watch = dataclasses.replace(Callbacks(), stop=self.stop)
+        return FineTuneArguments(
+            config=config, options=options, runtime=self.runtime, seeds=(seed,), hold_out=False, watch=watch
+        )

@@ -1,6 +1,6 @@
 """Prompts of models that write: a label is as likely as its word is where the blank stands (GPT, T5).
 
-    scores = continued(bundle, config, examples, limit=128)        # [E, K] log P(word and what follows | what precedes)
+    prompts, scores = continuation_prompt_scores(bundle, config, examples, limit=128)
 
 A left-to-right model reads what stands before the blank, and is asked how likely the word and the rest of the pattern
 are after it; so the text may stand on either side (after the blank it is the channel model of Min et al. 2022). An
@@ -22,8 +22,15 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.heads.verbaliser import VerbaliserConfig
-from larvatus.tasks.prompt.encode import EncodedPattern, Prompts, demonstrations, fitting, kept, pattern_of
-from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.encoding.sequences import Sequences
+from larvatus.tasks.prompt.encode import (
+    PatternTokens,
+    Prompts,
+    demonstrations,
+    demonstrations_that_fit,
+    pattern_of,
+    truncated_lengths,
+)
 
 WRITES = ("causal-lm", "denoising")
 """Objectives that teach a model to write."""
@@ -31,16 +38,16 @@ SENTINELS = ("<extra_id_0>", "<extra_id_1>")
 """Of T5: what stands for a hidden stretch, and what ends its text."""
 
 
-def writes(bundle: Bundle) -> bool:
+def is_generative(bundle: Bundle) -> bool:
     """Whether a model continues texts."""
     return any(name in bundle.network.objectives for name in WRITES)
 
 
-def continued(
+def continuation_prompt_scores(
     bundle: Bundle, config: VerbaliserConfig, examples: Sequence[TextExample], *, limit: int
 ) -> tuple[Prompts, Floats]:
     """How the examples are read, and scores of their labels [E, K]."""
-    asking = _Asking.of(bundle, config, pair=bool(examples) and examples[0].pair is not None, limit=limit)
+    asking = _ContinuationEncoder.of(bundle, config, pair=bool(examples) and examples[0].pair is not None, limit=limit)
     prompts, asked, continuations = asking.pairs(bundle.tokenizer, examples)
     scores = continuation_scores(bundle.network, asked, continuations)
     scores_EW = np.array(scores, np.float64).reshape(len(examples), -1)
@@ -50,19 +57,19 @@ def continued(
     return prompts, scores_EK.astype(np.float32)
 
 
-class _Asking:
+class _ContinuationEncoder:
     """A pattern for one model: what is read before the blank, and what is asked for there."""
 
-    def __init__(self, config: VerbaliserConfig, template: EncodedPattern, shots: list[Ints], room: int) -> None:
+    def __init__(self, config: VerbaliserConfig, template: PatternTokens, shots: list[Ints], room: int) -> None:
         self.config, self.template, self.shots, self.room = config, template, shots, room
         self.sentinels: tuple[int, ...] = ()
         self.opening: Ints = np.empty(0, np.int64)
         self.closing: Ints = np.empty(0, np.int64)
 
     @classmethod
-    def of(cls, bundle: Bundle, config: VerbaliserConfig, *, pair: bool, limit: int) -> _Asking:
+    def of(cls, bundle: Bundle, config: VerbaliserConfig, *, pair: bool, limit: int) -> _ContinuationEncoder:
         tokenizer, encoder = bundle.tokenizer, bundle.network.encoder
-        template = EncodedPattern.of(tokenizer, pattern_of(config, pair=pair))
+        template = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
         closed = bool(getattr(encoder, "closes_prompts", False))
         gaps = [np.array(gap, np.int64) for gap in tokenizer.template.single.gaps]
         room = limit - len(gaps[0]) - (len(gaps[-1]) if closed else 0)
@@ -86,9 +93,9 @@ class _Asking:
         continuations: list[Ints] = []
         tokens, read, shown = [], [], []
         for texts in self.template.text_ids(tokenizer, examples):
-            sizes = kept([len(text) for text in texts], self.room - before)
+            sizes = truncated_lengths([len(text) for text in texts], self.room - before)
             cut = [text[:size] for text, size in zip(texts, sizes, strict=True)]
-            shots = fitting(self.shots, self.room - before - sum(sizes))
+            shots = demonstrations_that_fit(self.shots, self.room - before - sum(sizes))
             for word in self.config.tokens():
                 prompt, continuation = self._split(cut, np.array(word, np.int64))
                 asked.append(np.concatenate([self.opening, *shots, prompt, self.closing]).astype(np.int64))

@@ -22,8 +22,8 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Place, TextExample
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig
+from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.prompt.pattern import Pattern
-from larvatus.tasks.read.sequences import Sequences
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Prompts:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedPattern:
+class PatternTokens:
     """A pattern in the tokens of a vocabulary."""
 
     pattern: Pattern
@@ -55,7 +55,7 @@ class EncodedPattern:
     """Of each piece; empty of slots."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, pattern: Pattern) -> EncodedPattern:
+    def of(cls, tokenizer: Tokenizer, pattern: Pattern) -> PatternTokens:
         return cls(pattern, tuple(tokenizer.encode_fast([piece.literal for piece in pattern.pieces])))
 
     @property
@@ -105,7 +105,7 @@ def encode_prompts(
 ) -> Prompts:
     """`limit` tokens of a sequence at most; `blanks` of each, as many as the longest word has where nothing is said."""
     pair = bool(examples) and examples[0].pair is not None
-    pattern = EncodedPattern.of(tokenizer, pattern_of(config, pair=pair))
+    pattern = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
     template = tokenizer.template.single
     hidden = np.full(config.blanks if blanks is None else blanks, config.mask, np.int64)
     room = template.text_length(limit)
@@ -117,9 +117,9 @@ def encode_prompts(
     shots = demonstrations(tokenizer, config, pattern)
     bodies, tokens, read, shown = [], [], [], []
     for texts in pattern.text_ids(tokenizer, examples):
-        sizes = kept([len(text) for text in texts], room - before)
+        sizes = truncated_lengths([len(text) for text in texts], room - before)
         asked = pattern.ids([text[:size] for text, size in zip(texts, sizes, strict=True)], hidden)
-        chosen = fitting(shots, room - len(asked))
+        chosen = demonstrations_that_fit(shots, room - len(asked))
         bodies.append(template.ids(np.concatenate([*chosen, asked])))
         shown.append(len(chosen))
         tokens.append(before + sum(map(len, texts)))
@@ -136,7 +136,7 @@ def encode_prompts(
     return Prompts(sequences, np.array(shown, np.int64), len(shots))
 
 
-def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: EncodedPattern) -> list[Ints]:
+def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: PatternTokens) -> list[Ints]:
     """Labelled texts in the pattern, the first word of their label in the blank."""
     words, spelt = config.owners, config.tokens()
     place = Place("demonstrations", 1)
@@ -148,7 +148,7 @@ def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: Enc
     ]
 
 
-def fitting(shots: Sequence[Ints], room: int) -> list[Ints]:
+def demonstrations_that_fit(shots: Sequence[Ints], room: int) -> list[Ints]:
     """Those that still fit, whole, in their order."""
     chosen = []
     for shot in shots:
@@ -158,7 +158,7 @@ def fitting(shots: Sequence[Ints], room: int) -> list[Ints]:
     return chosen
 
 
-def kept(lengths: Sequence[int], room: int) -> list[int]:
+def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
     """How many tokens of one or two texts stay: the longer is cut first.
 
     >>> kept([9], 4), kept([9, 2], 8), kept([9, 7], 8), kept([3, 2], 8)

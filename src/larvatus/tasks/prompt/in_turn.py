@@ -24,14 +24,14 @@ from larvatus.models.heads.verbaliser import Verbaliser
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
+from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.prompt.encode import encode_prompts
-from larvatus.tasks.read.sequences import Sequences
-from larvatus.tasks.scoring import Scoring, by_length, head_as
+from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as
 
 
 @torch.inference_mode()
-def scores_in_turn(
-    model: Network, tokenizer: Tokenizer, examples: Sequence[TextExample], *, limit: int, scoring: Scoring
+def multi_mask_scores(
+    model: Network, tokenizer: Tokenizer, examples: Sequence[TextExample], *, limit: int, scoring: ScoringOptions
 ) -> Floats:
     """[E, K] scores of the labels."""
     model.eval()
@@ -49,7 +49,7 @@ def scores_in_turn(
 
 
 def _word(
-    predictor: MaskedPredictor, sequences: Sequences, word: Ints, *, mask: int, scoring: Scoring
+    predictor: MaskedPredictor, sequences: Sequences, word: Ints, *, mask: int, scoring: ScoringOptions
 ) -> npt.NDArray[np.float64]:
     """[E] of one word."""
     count, size = len(sequences), len(word)
@@ -69,13 +69,13 @@ def _word(
 
 
 def _log_probabilities(
-    predictor: MaskedPredictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: Scoring
+    predictor: MaskedPredictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: ScoringOptions
 ) -> npt.NDArray[np.float64]:
     """[E, n] of each token of the word at its blank, as the text stands."""
     firsts = np.cumsum(sequences.lengths) - sequences.lengths
     within_En = places_En - firsts[:, None]
     result = np.zeros(places_En.shape)
-    for chosen in by_length(sequences, scoring.budget):
+    for chosen in batches_by_length(sequences, scoring.budget):
         tokens = sequences.batch(chosen)
         starts = np.cumsum(tokens.lengths) - tokens.lengths
         at = torch.from_numpy((starts[:, None] + within_En[chosen]).ravel()).to(scoring.device)

@@ -11,7 +11,7 @@ from typing import Annotated
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
 from larvatus.tasks.prompt.pattern import NULL
-from larvatus.tasks.prompt.words import words_given
+from larvatus.tasks.prompt.words import parse_verbaliser
 
 
 class PromptOptions(Settings):
@@ -21,6 +21,6 @@ class PromptOptions(Settings):
     """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
     text and a blank alone."""
     verbaliser: Annotated[
-        Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
+        Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""

@@ -27,7 +27,7 @@ NULL_OF_TEXT, NULL_OF_PAIR = "{text} {blank}", "{first} {second} {blank}"
 
 
 @dataclass(frozen=True)
-class Piece:
+class PatternPart:
     """Literal text, or a slot."""
 
     slot: Slot | None
@@ -40,7 +40,7 @@ class Piece:
 class Pattern:
     source: str
     """As it was written."""
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PatternPart, ...]
 
     @classmethod
     def read(cls, source: str, *, pair: bool = False) -> Pattern:
@@ -83,7 +83,7 @@ class Pattern:
         )
 
 
-def _pieces(source: str) -> Iterator[Piece]:
+def _pieces(source: str) -> Iterator[PatternPart]:
     """Literal text and slots; white space before a slot goes to the slot, as one space."""
     known = ("text", "first", "second", "blank")
     try:
@@ -93,12 +93,12 @@ def _pieces(source: str) -> Iterator[Piece]:
     for literal, field, form, conversion in parsed:
         if field is None:
             if literal:
-                yield Piece(None, literal)
+                yield PatternPart(None, literal)
             continue
         if field not in known or form or conversion:
             asked = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
             raise UsageError(f"the pattern has no slot {{{asked}}}{did_you_mean(field, known)}; write one {WORKS}")
         stripped = literal.rstrip()
         if stripped:
-            yield Piece(None, stripped)
-        yield Piece(field, spaced=stripped != literal)  # type: ignore[arg-type]
+            yield PatternPart(None, stripped)
+        yield PatternPart(field, spaced=stripped != literal)  # type: ignore[arg-type]

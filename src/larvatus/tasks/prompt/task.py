@@ -20,43 +20,43 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
-    answered,
     label_array,
+    predictions,
     probabilities,
     texts_of,
     unknown_texts,
 )
-from larvatus.tasks.classify.evaluation import TextEvaluation, judged_texts
-from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
-from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_scores
+from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.classify.validation import TextValidation, text_metric
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
-from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
 from larvatus.tasks.prompt.options import PromptOptions
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
-from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task
 
-_CLASSIFY = Classify()
+_CLASSIFY = ClassifyTask()
 
 
-class Prompt(Task[TextExample, Classified, PromptOptions]):
+class PromptTask(Task[TextExample, Classified, PromptOptions]):
     name = "prompt"
     title = "Classify texts or pairs through a pattern with a blank (PET)."
     models = "prompted classifiers"
     Options = PromptOptions
     Head = VerbaliserConfig
     Reading = TextFiles
-    Inputs = TextOrPair
-    defaults = Usual(5e-5, 1.0, 1_500)
-    card = CardWords("classifies texts through a pattern with a blank", "text-classification", None)
+    Inputs = TextOrPairInput
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms("classifies texts through a pattern with a blank", "text-classification", None)
     shows = frozenset({"top", "probabilities"})
-    as_tuples = Classify.as_tuples
+    as_tuples = ClassifyTask.as_tuples
 
     def read(
         self,
@@ -68,7 +68,7 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
     ) -> Dataset[TextExample]:
         return _CLASSIFY.read(source, columns, kind=kind, problems=problems)
 
-    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> VerbaliserConfig:
+    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskArguments) -> VerbaliserConfig:
         if train.kind not in (None, "multi-class"):
             raise UsageError(f"a word at a blank tells classes apart, but this is {train.kind}; use finetune classify")
         check_trains(bundle)
@@ -82,11 +82,11 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
                 "frozen vectors are kept of one blank, but a word has several tokens; train all, bias or lora, or give "
                 "words of one token"
             )
-        job.say(balance(train.labels(), "classes", of=len(train)))
+        job.say(label_balance(train.labels(), "classes", of=len(train)))
         return msgspec.structs.replace(config, in_turn=False)
 
     def learn(
-        self, bundle: Bundle, train: Dataset[TextExample], config: VerbaliserConfig, job: TaskJob
+        self, bundle: Bundle, train: Dataset[TextExample], config: VerbaliserConfig, job: TaskArguments
     ) -> LabelledTexts:
         prompts, data = labelled_prompts(bundle, train.examples, config, job.windows(bundle))
         if line := prompts.describe():
@@ -94,25 +94,25 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
         return data
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[TextExample], config: VerbaliserConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutTexts:
+        self, bundle: Bundle, dev: Dataset[TextExample], config: VerbaliserConfig, job: TaskArguments, *, train: Any
+    ) -> TextValidation:
         counts = [train.labels()[label] for label in config.labels]
         _, data = labelled_prompts(bundle, dev.examples, config, job.windows(bundle))
-        tell_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
-        return HeldOutTexts(data, config, metric_of_texts(config, counts, job.metric))
+        report_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
+        return TextValidation(data, config, text_metric(config, counts, job.metric))
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Classified]:
         texts = [readable(example) for example in examples]
-        limit = Windows.of(bundle, length=options.length).limit
+        limit = WindowOptions.of(bundle, length=options.length).limit
         head = prompt_of(bundle)
         prompts = encode_prompts(bundle.tokenizer, head.config, texts, limit=limit)
         scores = prompt_scores(bundle, texts, limit=limit, scoring=scoring)
-        return answered(head.config, texts_of(texts), prompts.sequences, probabilities(head, scores))
+        return predictions(head.config, texts_of(texts), prompts.sequences, probabilities(head, scores))
 
     def evaluate(
         self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
@@ -123,7 +123,7 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
         encoded.unknown.check(strict=options.strict)
         bundle.network.to(options.scoring.device)
         scores = prompt_scores(bundle, data.examples, limit=windows.limit, scoring=options.scoring)
-        return judged_texts(bundle, data, encoded, scores, options)
+        return evaluate_scores(bundle, data, encoded, scores, options)
 
     def label_kind(self, config: VerbaliserConfig) -> Kind | None:
         return "multi-class"
@@ -133,7 +133,7 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
 
 
 def labelled_prompts(
-    bundle: Bundle, examples: Sequence[TextExample], config: VerbaliserConfig, windows: Windows
+    bundle: Bundle, examples: Sequence[TextExample], config: VerbaliserConfig, windows: WindowOptions
 ) -> tuple[Prompts, LabelledTexts]:
     """Texts in their pattern, and what the model is to say of each."""
     prompts = encode_prompts(bundle.tokenizer, config, examples, limit=windows.limit)

@@ -17,11 +17,11 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.prompt.pattern import Pattern
 
-Words = Mapping[str, str | Sequence[str]]
+LabelWords = Mapping[str, str | Sequence[str]]
 """Label → its word, or several."""
 
 
-def words_given(words: Sequence[str]) -> dict[str, Any]:
+def parse_verbaliser(words: Sequence[str]) -> dict[str, Any]:
     """Of the command line: ``pos=great``, several times; of one label too."""
     by_label: dict[str, tuple[str, ...]] = {}
     for given in words:
@@ -33,7 +33,7 @@ def words_given(words: Sequence[str]) -> dict[str, Any]:
     return {"verbaliser": by_label}
 
 
-def listed(words: Words) -> dict[str, tuple[str, ...]]:
+def words_by_label(words: LabelWords) -> dict[str, tuple[str, ...]]:
     """The words of each label."""
     if not isinstance(words, Mapping):
         raise UsageError(f'the words of labels are a mapping, such as {{"pos": "great"}}, not {type(words).__name__}')
@@ -45,14 +45,14 @@ def listed(words: Words) -> dict[str, tuple[str, ...]]:
 
 
 def verbaliser(
-    tokenizer: Tokenizer, pattern: Pattern, *, labels: Sequence[str], words: Words, mask: int | None = None
+    tokenizer: Tokenizer, pattern: Pattern, *, labels: Sequence[str], words: LabelWords, mask: int | None = None
 ) -> VerbaliserConfig:
     """The head's settings. `mask` is the token of a blank; None: the vocabulary's own."""
-    chosen = listed(words)
+    chosen = words_by_label(words)
     _check_labels(labels, chosen)
     spaced = next(piece.spaced for piece in pattern.pieces if piece.slot == "blank")
     spelt = [
-        (word, label, spell(tokenizer, word, spaced=spaced))
+        (word, label, word_tokens(tokenizer, word, spaced=spaced))
         for label, name in enumerate(labels)
         for word in chosen[name]
     ]
@@ -76,7 +76,7 @@ def verbaliser(
     )
 
 
-def spell(tokenizer: Tokenizer, word: str, *, spaced: bool) -> tuple[int, ...]:
+def word_tokens(tokenizer: Tokenizer, word: str, *, spaced: bool) -> tuple[int, ...]:
     """The tokens of a word at a blank; refused where the vocabulary does not know it."""
     refuse_surrogates(word, "a word of the verbaliser")
     ids = tuple(tokenizer.encode_fast([f" {word}" if spaced else word])[0].tolist())

@@ -1,6 +1,6 @@
 """What a pretrained model says through a prompt, without training: as it is, calibrated, with examples in the context.
 
-    asked = ask(bundle, config, examples, neutral=("N/A", ""), scoring=Scoring())
+    asked = ask(bundle, config, examples, neutral=("N/A", ""), scoring=ScoringOptions())
     asked.scores, asked.prompts.describe()
 
 Calibration (Zhao et al. 2021) asks the prompt about neutral texts. What it says of them is its bias p_cf, and answers
@@ -22,13 +22,13 @@ from larvatus.data.labelled.records import Place, TextExample
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import Demonstration, VerbaliserConfig
-from larvatus.tasks.classify.classify import answered, texts_of
-from larvatus.tasks.prompt.continuations import continued, writes
+from larvatus.tasks.classify.classify import predictions, texts_of
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.prompt.continuations import continuation_prompt_scores, is_generative
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
-from larvatus.tasks.prompt.prompted import prompt_scores, prompted
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.prompt.prompted import prompt_scores, with_prompt_head
 from larvatus.tasks.results import Classified
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 
 NEUTRAL_TEXTS = ("N/A", "")
 """Two of the three of Zhao et al.; their third, a mask token, would be a second blank here."""
@@ -36,7 +36,7 @@ _PLACE = Place("a neutral text", 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PromptScores:
     """What a prompt said of some examples."""
 
     config: VerbaliserConfig
@@ -46,7 +46,7 @@ class Asked:
 
     def answers(self, examples: Sequence[TextExample]) -> list[Classified]:
         rows = np.asarray(softmax(self.scores), np.float32)
-        return answered(self.config, texts_of(examples), self.prompts.sequences, rows)
+        return predictions(self.config, texts_of(examples), self.prompts.sequences, rows)
 
 
 def with_demonstrations(config: VerbaliserConfig, shown: Sequence[Demonstration]) -> VerbaliserConfig:
@@ -58,33 +58,33 @@ def with_demonstrations(config: VerbaliserConfig, shown: Sequence[Demonstration]
     return msgspec.structs.replace(config, demonstrations=tuple(shown))
 
 
-def ask(
+def score_prompt(
     bundle: Bundle,
     config: VerbaliserConfig,
     examples: Sequence[TextExample],
     *,
     neutral: Sequence[str] = (),
     length: int | None = None,
-    scoring: Scoring,
-) -> Asked:
+    scoring: ScoringOptions,
+) -> PromptScores:
     """Scores of the labels; calibrated where neutral texts are given."""
-    limit = Windows.of(bundle, length=length).limit
-    ready = bundle if writes(bundle) else prompted(bundle, config)
+    limit = WindowOptions.of(bundle, length=length).limit
+    ready = bundle if is_generative(bundle) else with_prompt_head(bundle, config)
     ready.network.to(scoring.device)
     prompts, scores = _scores(ready, config, examples, limit, scoring)
     if not neutral:
-        return Asked(config, prompts, scores)
+        return PromptScores(config, prompts, scores)
     pair = bool(examples) and examples[0].pair is not None
     empty = [TextExample(text, text if pair else None, None, _PLACE) for text in neutral]
     offsets = neutral_offsets(_scores(ready, config, empty, limit, scoring)[1])
-    return Asked(msgspec.structs.replace(config, offsets=offsets), prompts, calibrated(scores, offsets))
+    return PromptScores(msgspec.structs.replace(config, offsets=offsets), prompts, subtract_offsets(scores, offsets))
 
 
 def _scores(
-    ready: Bundle, config: VerbaliserConfig, examples: Sequence[TextExample], limit: int, scoring: Scoring
+    ready: Bundle, config: VerbaliserConfig, examples: Sequence[TextExample], limit: int, scoring: ScoringOptions
 ) -> tuple[Prompts, Floats]:
-    if writes(ready):
-        return continued(ready, config, examples, limit=limit)
+    if is_generative(ready):
+        return continuation_prompt_scores(ready, config, examples, limit=limit)
     prompts = encode_prompts(ready.tokenizer, config, examples, limit=limit)
     return prompts, prompt_scores(ready, examples, limit=limit, scoring=scoring)
 
@@ -98,6 +98,6 @@ def neutral_offsets(scores_NK: Floats | Doubles) -> tuple[float, ...]:
     return tuple(np.log(softmax(scores_NK.astype(np.float64)).mean(0)).tolist())
 
 
-def calibrated(scores_EK: Floats, offsets: Sequence[float]) -> Floats:
+def subtract_offsets(scores_EK: Floats, offsets: Sequence[float]) -> Floats:
     """Scores whose softmax is p / p_cf, set to sum to 1."""
     return np.asarray(scores_EK - np.asarray(offsets), np.float32)

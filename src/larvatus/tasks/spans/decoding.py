@@ -32,7 +32,7 @@ FLOOR = THRESHOLDS[0]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class SpanCandidates:
     """Spans of one text that may be something, each with its best type."""
 
     first: Ints
@@ -47,7 +47,7 @@ class Candidates:
     """What relations between them are scored from, a row for each; nothing where none are looked for."""
 
     @classmethod
-    def join(cls, parts: Sequence[Candidates]) -> Candidates:
+    def join(cls, parts: Sequence[SpanCandidates]) -> SpanCandidates:
         """End to end, without numbers."""
         whole, nothing = np.empty(0, np.int64), np.empty(0)
         return cls(
@@ -58,8 +58,8 @@ class Candidates:
             vectors=np.concatenate([part.vectors for part in parts]) if parts else np.empty((0, 0), np.float32),
         )
 
-    def take(self, chosen: Ints) -> Candidates:
-        return Candidates(
+    def take(self, chosen: Ints) -> SpanCandidates:
+        return SpanCandidates(
             self.first[chosen],
             self.end[chosen],
             self.types[chosen],
@@ -81,12 +81,14 @@ class Candidates:
         )
 
 
-def candidates(first_M: Ints, end_M: Ints, scores_MK: Floats, *, temperature: float, floor: float) -> Candidates:
+def find_candidates(
+    first_M: Ints, end_M: Ints, scores_MK: Floats, *, temperature: float, floor: float
+) -> SpanCandidates:
     """Spans whose best type is at least as sure as `floor`, from scores of NULL and the types [M, 1 + K]."""
     types = scores_MK[:, NULL + 1 :].argmax(1)
     margins = scores_MK[np.arange(len(types)), types + 1].astype(np.float64) - scores_MK[:, NULL]
     kept = np.flatnonzero(margins / temperature >= log_odds(floor))
-    return Candidates(first_M[kept], end_M[kept], types[kept], margins[kept] / temperature, kept)
+    return SpanCandidates(first_M[kept], end_M[kept], types[kept], margins[kept] / temperature, kept)
 
 
 def log_odds(share: float) -> float:
@@ -95,7 +97,7 @@ def log_odds(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def decode_spans(spans: Candidates, decoding: Decoding, threshold: float) -> Ints:
+def decode_spans(spans: SpanCandidates, decoding: Decoding, threshold: float) -> Ints:
     """Numbers of the candidates that are kept, in the order of the text, outer spans first."""
     line = log_odds(threshold)
     sure = np.flatnonzero(spans.margins >= line)
@@ -106,7 +108,7 @@ def decode_spans(spans: Candidates, decoding: Decoding, threshold: float) -> Int
     return sure[np.lexsort((-spans.end[sure], spans.first[sure]))]
 
 
-def _not_crossing(spans: Candidates, sure: Ints) -> Ints:
+def _not_crossing(spans: SpanCandidates, sure: Ints) -> Ints:
     """Best first, of equals the earlier and longer; each is kept unless it crosses one that is."""
     order = sure[np.lexsort((-spans.end[sure], spans.first[sure], -spans.margins[sure]))]
     ends: dict[int, list[int]] = defaultdict(list)  # of kept spans, by their first words
@@ -124,7 +126,7 @@ def _not_crossing(spans: Candidates, sure: Ints) -> Ints:
     return np.array(kept, dtype=np.int64)
 
 
-def _not_overlapping(spans: Candidates, sure: Ints, weights: npt.NDArray[np.float64]) -> Ints:
+def _not_overlapping(spans: SpanCandidates, sure: Ints, weights: npt.NDArray[np.float64]) -> Ints:
     """The set without a shared word whose weights sum to most (Kleinberg & Tardos 2005, §6.1)."""
     order = sure[np.lexsort((spans.first[sure], spans.end[sure]))]
     ends = spans.end[order]
@@ -162,7 +164,11 @@ class Threshold:
 
 
 def calibrate_threshold(
-    texts: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, *, precision: float | None = None
+    texts: Sequence[SpanCandidates],
+    gold: Sequence[set[SpanTuple]],
+    decoding: Decoding,
+    *,
+    precision: float | None = None,
 ) -> Threshold:
     """The threshold with the best F1; or the lowest that reaches a wished precision. Of equals the nearest to 0.5."""
     if precision is not None and not 0 < precision <= 1:
@@ -181,7 +187,7 @@ def calibrate_threshold(
 
 
 def _worth(
-    texts: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, threshold: float
+    texts: Sequence[SpanCandidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, threshold: float
 ) -> Threshold:
     right = predicted = 0
     for spans, wanted in zip(texts, gold, strict=True):

@@ -31,13 +31,13 @@ from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import depths, span_f1
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.spans import Decoding
-from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, class_rows, plain_metrics, reading_of
+from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, class_rows, plain_metrics, read_statistics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities
-from larvatus.tasks.evaluation.shown import classes, entity_errors
-from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_entities
+from larvatus.tasks.evaluation.tables import class_table, entity_error_line
 from larvatus.tasks.spans.sequences import SpanSequences
-from larvatus.tasks.spans.spans import spanned_texts, spans_head
+from larvatus.tasks.spans.spans import label_spans, spans_head
+from larvatus.tasks.spans.validation import SpanValidation
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,14 +62,14 @@ class SpanEvaluation(Evaluation):
     found_spans: list[set[tuple[int, int, str]]]
 
     def shown(self) -> Iterator[ReportPart]:
-        yield from classes("type", self.by_type)
-        yield from classes("depth", {str(depth): score for depth, score in self.by_depth.items()})
-        yield from entity_errors("spans", self.errors)
+        yield from class_table("type", self.by_type)
+        yield from class_table("depth", {str(depth): score for depth, score in self.by_depth.items()})
+        yield from entity_error_line("spans", self.errors)
         yield f"{self.decoding} decoding, threshold {self.threshold:g}, spans of up to {self.longest:,} words"
         yield from self.notes
 
-    def paired(self, other: SpanEvaluation) -> Paired:
-        return Paired(*paired_spans(self, other))
+    def paired(self, other: SpanEvaluation) -> PairedMetrics:
+        return PairedMetrics(*paired_spans(self, other))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -100,10 +100,10 @@ def evaluate_spans(
     one_type = config.labels == (BINARY,)
     scored = binary(data) if one_type else data
     windows = options.windows(bundle)
-    texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=windows.limit, truncate=windows.truncate)
+    texts = label_spans(bundle.tokenizer, scored.examples, config, limit=windows.limit, truncate=windows.truncate)
     texts.unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
-    gold, answers = HeldOutSpans(texts, config).both(bundle.network, options.scoring)
+    gold, answers = SpanValidation(texts, config).both(bundle.network, options.scoring)
     score, rows = span_f1(gold, answers), resampled_spans(gold, answers)
     words = sum(len(example.words) for example in scored)
     return SpanEvaluation(
@@ -127,7 +127,7 @@ def evaluate_spans(
             if line
         ),
         unknown=texts.unknown.names,
-        reading=reading_of(texts.sequences, words=words, words_read=_words_read(texts.encoded)),
+        reading=read_statistics(texts.sequences, words=words, words_read=_words_read(texts.encoded)),
         gold_spans=gold,
         found_spans=answers,
     )
@@ -139,15 +139,15 @@ def _words_read(encoded: SpanSequences) -> int:
     return int((encoded.begins + encoded.counts)[last].sum())
 
 
-def resampled_spans(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, Resampled]:
+def resampled_spans(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, ResampledMetric]:
     """Of the spans of each text."""
     plain = resampled_entities(gold, answers)
     rows = _depth_rows(gold, answers)
     return {
         "span-f1": plain["entity-f1"],
         **{name: plain[name] for name in ("precision", "recall", "macro-f1")},
-        "outer-f1": Resampled(rows, lambda sums: _f1_by_depth(sums)[..., 0]),
-        "inner-f1": Resampled(rows, _inner_f1),
+        "outer-f1": ResampledMetric(rows, lambda sums: _f1_by_depth(sums)[..., 0]),
+        "inner-f1": ResampledMetric(rows, _inner_f1),
     }
 
 
@@ -178,7 +178,9 @@ def _inner_f1(sums: Doubles) -> Doubles:
     return divide((_f1_by_depth(sums)[..., 1:] * support).sum(-1), support.sum(-1))
 
 
-def paired_spans(first: SpanEvaluation, second: SpanEvaluation) -> tuple[dict[str, Resampled], dict[str, Resampled]]:
+def paired_spans(
+    first: SpanEvaluation, second: SpanEvaluation
+) -> tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]:
     """What two models add text by text, counted in one go, so that both have the same types and depths."""
     if first.gold_spans != second.gold_spans:
         raise UsageError(f"{first.model} and {second.model} do not find the same types; compare two that do")

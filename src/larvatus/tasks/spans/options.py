@@ -1,6 +1,6 @@
 """What may be chosen where spans are found, and the head that the training texts then ask for.
 
-config = spans_config(train, SpanOptions(longest=8))
+config = spans_config(train, SpansOptions(longest=8))
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from larvatus.models.heads.pooling import WordPool
 from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.heads.spans import Decoding
 from larvatus.models.nn.span_scorer import Representation
-from larvatus.tasks.read.words import check_word_pool
+from larvatus.tasks.encoding.words import check_word_pool
 
 COVERED = 0.995
 LONGEST = 32
 """Where nothing is said, the longest span is as long as this share of the training ones, at most so many words."""
 
 
-class SpanOptions(Settings):
+class SpansOptions(Settings):
     """What may be chosen of a head of spans."""
 
     longest: Size | None = None
@@ -60,7 +60,7 @@ class SpanOptions(Settings):
     """Read a learned mix of all layers; default: with ELMo."""
 
 
-def spans_config(train: Dataset[SpannedWords], options: SpanOptions) -> SpansConfig:
+def spans_config(train: Dataset[SpannedWords], options: SpansOptions) -> SpansConfig:
     """The types of the training set, and what was chosen."""
     check_word_pool(options.pool)
     if not train.labels():
@@ -81,7 +81,7 @@ def spans_config(train: Dataset[SpannedWords], options: SpanOptions) -> SpansCon
     )
 
 
-def relations_config(train: Dataset[SpannedWords], options: SpanOptions) -> RelationsConfig | None:
+def relations_config(train: Dataset[SpannedWords], options: SpansOptions) -> RelationsConfig | None:
     """The relations of the training set, where they are to be learnt."""
     labels = train.relation_names()
     if options.relations and not labels:

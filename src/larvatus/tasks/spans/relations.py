@@ -1,6 +1,6 @@
 """Relations between the spans that a text keeps: what is learnt of them, and what is found.
 
-    found = related(head, kept)                       # pairs that may be related, with their best label
+    found = predict_relations(head, kept)                       # pairs that may be related, with their best label
     found.first, found.end, found.types               # numbers of head and tail among the kept spans; label
 
 Spans are paired wherever they stand in their text, in windows of their own too, as far apart as the head's reach.
@@ -21,18 +21,18 @@ from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import Spans, SpansConfig
 from larvatus.models.nn.relation_scorer import distances, gaps
 from larvatus.models.nn.span_scorer import BUDGET
-from larvatus.tasks.read.sequences import gathered
-from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, log_odds
+from larvatus.tasks.encoding.sequences import run_indices
+from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.spans.decoding import SpanCandidates, SpanTuple, find_candidates, log_odds
 
 RelationTuple = tuple[SpanTuple, SpanTuple, int]
 """Head, tail, label."""
 
 
-def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> Unknown:
+def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> UnknownLabels:
     """Relations that are none of the model's; nothing where the head does not look for any."""
     if config.relations is None:
-        return Unknown()
+        return UnknownLabels()
     ids = set(config.relations.labels)
     unknown = [
         (n, label) for n, example in enumerate(examples) for _, _, label in example.relations if label not in ids
@@ -42,7 +42,7 @@ def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> 
         number, label = unknown[0]
         first = f"{examples[number].place}: the relation {label!r} is one that the model does not know"
         first += did_you_mean(label, ids)
-    return Unknown.of(unknown, total=sum(len(example.relations) for example in examples), first=first)
+    return UnknownLabels.of(unknown, total=sum(len(example.relations) for example in examples), first=first)
 
 
 def gold_relations(
@@ -86,7 +86,7 @@ def learnt_relations(
 
 
 @torch.inference_mode()
-def related(head: Spans, spans: Candidates, *, floor: float | None = None) -> Candidates:
+def predict_relations(head: Spans, spans: SpanCandidates, *, floor: float | None = None) -> SpanCandidates:
     """Pairs of a text's spans, as sure of a relation as `floor` (the head's own threshold, where none is given).
 
     `first` and `end` of what is found are the numbers of head and tail among the spans.
@@ -107,9 +107,11 @@ def related(head: Spans, spans: Candidates, *, floor: float | None = None) -> Ca
         heads_P, tails_P = heads_P[near_P], tails_P[near_P]
         scores = scorer(sides_nH, heads_P, tails_P, distances(gaps_P[near_P])).float().cpu().numpy()
         parts.append(
-            candidates(order[heads_P.cpu().numpy()], order[tails_P.cpu().numpy()], scores, temperature=1.0, floor=least)
+            find_candidates(
+                order[heads_P.cpu().numpy()], order[tails_P.cpu().numpy()], scores, temperature=1.0, floor=least
+            )
         )
-    return Candidates.join(parts)
+    return SpanCandidates.join(parts)
 
 
 def _portion(sides_nH: torch.Tensor) -> int:
@@ -125,15 +127,15 @@ def _portions(first: Ints, end: Ints, reach: int, size: int) -> Iterator[tuple[I
     for start, stop in runs(counts, size):
         yield (
             np.repeat(np.arange(start, stop), counts[start:stop]),
-            gathered(low[start:stop], counts[start:stop]),
+            run_indices(low[start:stop], counts[start:stop]),
         )
 
 
-def kept_relations(head: Spans, spans: Candidates) -> list[tuple[int, int, int, float]]:
+def kept_relations(head: Spans, spans: SpanCandidates) -> list[tuple[int, int, int, float]]:
     """Head and tail by their numbers among the spans, label, and how sure it is rather than none; in their order."""
     if head.config.relations is None or len(spans) < 2:
         return []
-    pairs = related(head, spans)
+    pairs = predict_relations(head, spans)
     sure = np.flatnonzero(pairs.margins >= log_odds(head.config.relations.threshold))
     rows = zip(*(column[sure].tolist() for column in (pairs.first, pairs.end, pairs.types, pairs.scores)), strict=True)
     return sorted(rows)

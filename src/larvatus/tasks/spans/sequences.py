@@ -22,7 +22,7 @@ from larvatus.core.targets import WordSpans
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.tasks.read.sequences import Sequences, Words, gathered, word_sequences
+from larvatus.tasks.encoding.sequences import Sequences, SequenceWords, run_indices, word_sequences
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class SpanSequences:
     begins: Ints  # [S] number of each sequence's first word, counted from the first of its example
 
     @property
-    def words(self) -> Words:
+    def words(self) -> SequenceWords:
         assert self.sequences.words is not None
         return self.sequences.words
 
@@ -60,12 +60,12 @@ class SpanSequences:
     def word_spans(self, chosen: Ints, gold: GoldSpans) -> WordSpans[Ints]:
         """The gold spans of some sequences."""
         counts, golds = self.counts[chosen], gold.counts[chosen]
-        places = gathered(edges(gold.counts)[:-1][chosen], golds)
+        places = run_indices(edges(gold.counts)[:-1][chosen], golds)
         words_before = edges(counts)[:-1]
         borders = np.searchsorted(gold.related[:, 0], edges(gold.counts))
         links = np.diff(borders)[chosen]
         moved = np.repeat(edges(golds)[:-1] - edges(gold.counts)[:-1][chosen], links)
-        related = gold.related[gathered(borders[:-1][chosen], links)]
+        related = gold.related[run_indices(borders[:-1][chosen], links)]
         return WordSpans(
             counts=counts,
             first=gold.first[places] + np.repeat(words_before, golds),
@@ -103,7 +103,7 @@ def span_sequences(
                     last += 1
             tokens = np.clip(text.word_tokens[low:last], start, end)
             sizes = tokens[:, 1] - tokens[:, 0]
-            rows.append(gathered(tokens[:, 0], sizes) - start + template.opening)
+            rows.append(run_indices(tokens[:, 0], sizes) - start + template.opening)
             words.append(np.repeat(np.arange(last - low), sizes))
             begins.append(low)
             counts.append(last - low)
@@ -111,7 +111,7 @@ def span_sequences(
             low, number = high, number + 1
             if truncate:
                 break
-    wide = Words(
+    wide = SequenceWords(
         counts=np.array(counts, np.int64),
         starts=starts,
         pairs=np.array(pairs, np.int64),

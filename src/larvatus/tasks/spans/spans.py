@@ -1,8 +1,8 @@
 """Spans of words and what they are (chapter §11.5.2): training examples, scores, answers.
 
-    data = spanned_texts(tokenizer, examples, config, limit=512)
-    found = span_candidates(model, data.encoded, Scoring())          # spans that may be something, by text
-    answers = spans(model, alignments, encoded, scoring=Scoring())   # `Spanned`, with nested entities
+    data = label_spans(tokenizer, examples, config, limit=512)
+    found = span_candidates(model, data.encoded, ScoringOptions())          # spans that may be something, by text
+    answers = spans(model, alignments, encoded, scoring=ScoringOptions())   # `Spanned`, with nested entities
 
 E examples, S sequences, W words, M spans, G gold spans.
 """
@@ -30,12 +30,12 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.relation_scorer import RelationScorer
 from larvatus.models.nn.span_scorer import SpanIndex
-from larvatus.tasks.read.sequences import Sequences
-from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.words import Words, align_examples
+from larvatus.tasks.encoding.sequences import Sequences
+from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.encoding.words import WordExample, align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
-from larvatus.tasks.scoring import Scoring, by_length, head_as
-from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
+from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as
+from larvatus.tasks.spans.decoding import SpanCandidates, SpanTuple, decode_spans, find_candidates
 from larvatus.tasks.spans.relations import (
     RelationTuple,
     gold_relations,
@@ -65,9 +65,9 @@ class SpannedTexts:
     """All gold relations of each example, where the head looks for them."""
     unrelated: int
     """Gold relations that are not learnt."""
-    unknown: Unknown
+    unknown: UnknownLabels
     """Gold spans of types that the model does not know."""
-    unknown_relations: Unknown
+    unknown_relations: UnknownLabels
 
     def __len__(self) -> int:
         return len(self.encoded.sequences)
@@ -112,7 +112,7 @@ class AlignedSpans:
 
 
 def encode_words(
-    tokenizer: Tokenizer, examples: Sequence[Words], config: SpansConfig, *, limit: int, truncate: bool = False
+    tokenizer: Tokenizer, examples: Sequence[WordExample], config: SpansConfig, *, limit: int, truncate: bool = False
 ) -> AlignedSpans:
     """Texts, or words already cut, with spans or without: a space parts words with a common token (`words.py`)."""
     texts = align_examples(tokenizer, examples, spacing="apart")
@@ -120,7 +120,7 @@ def encode_words(
     return AlignedSpans(texts, encoded)
 
 
-def spanned_texts(
+def label_spans(
     tokenizer: Tokenizer,
     examples: Sequence[SpannedWords],
     config: SpansConfig,
@@ -167,7 +167,7 @@ def spanned_texts(
     return SpannedTexts(encoded, learnt, gold, longer, cut, doubled, relations, unrelated, unknown, foreign)
 
 
-def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Unknown:
+def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> UnknownLabels:
     """Spans of types that are none of the model's."""
     ids = set(labels)
     unknown: list[tuple[int, str]] = []
@@ -181,7 +181,7 @@ def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Un
                     f"{example.place}: {words!r} is of the type {label!r}, which the model does not know"
                     f"{did_you_mean(label, ids)}"
                 )
-    return Unknown.of(unknown, total=sum(len(each.spans or ()) for each in examples), first=first)
+    return UnknownLabels.of(unknown, total=sum(len(each.spans or ()) for each in examples), first=first)
 
 
 def spans_head(model: Network, name: str = "the model") -> Spans:
@@ -203,21 +203,25 @@ class ScoredSpans:
     loss: Callable[[], tuple[float, float]]
     """Sum of the losses of these spans, and of relations between the gold ones, and what it is to be divided by."""
 
-    def with_sides(self, spans: Candidates) -> Candidates:
+    def with_sides(self, predict_spans: SpanCandidates) -> SpanCandidates:
         """Some of the spans, ready to be related."""
-        return spans if self.sides is None else replace(spans, vectors=self.sides(spans.numbers, spans.types))
+        return (
+            predict_spans
+            if self.sides is None
+            else replace(predict_spans, vectors=self.sides(predict_spans.numbers, predict_spans.types))
+        )
 
 
 @torch.inference_mode()
 def scored_spans(
-    model: Network, encoded: SpanSequences, scoring: Scoring, gold: GoldSpans | None = None
+    model: Network, encoded: SpanSequences, scoring: ScoringOptions, gold: GoldSpans | None = None
 ) -> Iterator[ScoredSpans]:
     """Scores of NULL and the types for all spans, batch by batch, sequences of a length together."""
     head = spans_head(model)
     model.eval()
     sequences = encoded.sequences
     owner_S = sequences.owners
-    for chosen in by_length(sequences, scoring.budget):
+    for chosen in batches_by_length(sequences, scoring.budget):
         given = encoded.batch(chosen, gold)
         batch = on_device(given, scoring.device)
         with scoring.autocast():
@@ -262,28 +266,28 @@ def _sides(scorer: RelationScorer, z_WD: torch.Tensor, first: Ints, last: Ints, 
 
 
 def span_candidates(
-    model: Network, encoded: SpanSequences, scoring: Scoring, *, floor: float | None = None
-) -> list[Candidates]:
+    model: Network, encoded: SpanSequences, scoring: ScoringOptions, *, floor: float | None = None
+) -> list[SpanCandidates]:
     """Spans of each example that are at least as sure as `floor` (the head's own threshold, where none is given)."""
     config = spans_head(model).config
     parts = []
     for batch in scored_spans(model, encoded, scoring):
-        spans = sure_spans(batch, config, floor)
-        parts.append((batch.owners[spans.numbers], spans))
-    return by_text(parts, len(encoded.sequences))
+        predict_spans = spans_with_probabilities(batch, config, floor)
+        parts.append((batch.owners[predict_spans.numbers], predict_spans))
+    return split_by_text(parts, len(encoded.sequences))
 
 
-def sure_spans(batch: ScoredSpans, config: SpansConfig, floor: float | None = None) -> Candidates:
+def spans_with_probabilities(batch: ScoredSpans, config: SpansConfig, floor: float | None = None) -> SpanCandidates:
     """Those at least as sure as `floor`; at the head's own threshold they are ready to be related, too."""
     least = config.threshold if floor is None else floor
-    spans = candidates(batch.first, batch.end, batch.scores, temperature=config.temperature, floor=least)
-    return batch.with_sides(spans) if floor is None else spans
+    predict_spans = find_candidates(batch.first, batch.end, batch.scores, temperature=config.temperature, floor=least)
+    return batch.with_sides(predict_spans) if floor is None else predict_spans
 
 
-def by_text(parts: Sequence[tuple[Ints, Candidates]], texts: int) -> list[Candidates]:
+def split_by_text(parts: Sequence[tuple[Ints, SpanCandidates]], texts: int) -> list[SpanCandidates]:
     """Spans of several batches, each with the numbers of their texts, text by text."""
     owners = np.concatenate([numbers for numbers, _ in parts]) if parts else np.empty(0, np.int64)
-    joined = Candidates.join([spans for _, spans in parts])
+    joined = SpanCandidates.join([predict_spans for _, predict_spans in parts])
     order = np.argsort(owners, kind="stable")
     borders = np.searchsorted(owners[order], np.arange(texts + 1)).tolist()
     return [joined.take(order[low:high]) for low, high in pairwise(borders)]
@@ -293,7 +297,7 @@ def given_spans(
     model: Network,
     encoded: SpanSequences,
     given: Sequence[Sequence[tuple[int, int]]],
-    scoring: Scoring,
+    scoring: ScoringOptions,
 ) -> list[list[dict[str, float] | None]]:
     """Probabilities of the types for spans whose words are known, [first, end) of each example: classification.
 
@@ -319,7 +323,9 @@ def given_spans(
     return answers
 
 
-def spans(model: Network, texts: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
+def predict_spans(
+    model: Network, texts: Sequence[Alignment], encoded: SpanSequences, *, scoring: ScoringOptions
+) -> list[Spanned]:
     """The answers of a model for texts that are aligned and encoded already."""
     head, sequences = spans_head(model), encoded.sequences
     config = head.config

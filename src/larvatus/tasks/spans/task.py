@@ -21,30 +21,30 @@ from larvatus.data.labelled.spanned import binary, read_spanned
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.network import Network
+from larvatus.tasks.arguments import Defaults, TaskArguments, report_unknown
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
-from larvatus.tasks.job import TaskJob, Usual, tell_unknown
-from larvatus.tasks.mixing import mixed
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Spanned
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.spans.evaluation import SpanEvaluation, evaluate_spans
-from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
-from larvatus.tasks.spans.options import SpanOptions, conflicts, spans_config
-from larvatus.tasks.spans.spans import SpannedTexts, encode_words, spanned_texts, spans, spans_head
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.spans.options import SpansOptions, conflicts, spans_config
+from larvatus.tasks.spans.spans import SpannedTexts, encode_words, label_spans, predict_spans, spans_head
+from larvatus.tasks.spans.validation import SpanValidation, span_metric
+from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.validation import Scores
 
 
-class Spans(Task[SpannedWords, Spanned, SpanOptions]):
+class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
     name = "spans"
     title = "Find spans, nested ones too."
     models = "models that find spans"
-    Options = SpanOptions
+    Options = SpansOptions
     Head = SpansConfig
     Reading = WordFiles
-    defaults = Usual(1e-4, 5.0, 4_000)
-    card = CardWords("finds spans of words, nested ones too", "token-classification", None)
+    defaults = Defaults(1e-4, 5.0, 4_000)
+    card = CardTerms("finds spans of words, nested ones too", "token-classification", None)
     reads_words = True
     as_tuples = (("text", "spans"),)
 
@@ -66,28 +66,30 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         )
 
     def before(
-        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: TaskJob
+        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: TaskArguments
     ) -> tuple[Dataset[SpannedWords], Dataset[SpannedWords] | None]:
         if not self.options(job).binary:
             return train, dev
         return binary(train), binary(dev) if dev else None
 
-    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: TaskJob) -> SpansConfig:
-        options = mixed(self.options(job), bundle, instead=self.options(job).pool == "max")
+    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: TaskArguments) -> SpansConfig:
+        options = with_layer_mix(self.options(job), bundle, instead=self.options(job).pool == "max")
         config = spans_config(train, options)
         for line in conflicts(train, config.decoding):
             job.say(line)
         return config
 
-    def learn(self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: TaskJob) -> SpannedTexts:
+    def learn(
+        self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments
+    ) -> SpannedTexts:
         return encode_spans(bundle, train, config, job)
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutSpans:
-        return HeldOutSpans(encode_spans(bundle, dev, config, job), config, metric_of_spans(config, job.metric))
+        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments, *, train: Any
+    ) -> SpanValidation:
+        return SpanValidation(encode_spans(bundle, dev, config, job), config, span_metric(config, job.metric))
 
-    def fitted(self, model: Network, held: HeldOutSpans, job: TaskJob) -> Scores:
+    def fitted(self, model: Network, held: SpanValidation, job: TaskArguments) -> Scores:
         """The threshold fitted, and the scores that it gives."""
         threshold = held.threshold(model, job.scoring, precision=self.options(job).least_precision)
         head = spans_head(model).replaced(threshold=threshold.threshold)
@@ -103,12 +105,12 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         return text_or_words(given, place)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Spanned]:
         config = spans_head(bundle.network).config
-        windows = Windows.of(bundle, length=options.length, truncate=options.truncate)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate)
         encoded = encode_words(bundle.tokenizer, examples, config, limit=windows.limit, truncate=windows.truncate)
-        return spans(bundle.network, encoded.texts, encoded.encoded, scoring=scoring)
+        return predict_spans(bundle.network, encoded.texts, encoded.encoded, scoring=scoring)
 
     def evaluate(
         self, bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
@@ -116,14 +118,14 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         return evaluate_spans(bundle, data, options)
 
 
-def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: TaskJob) -> SpannedTexts:
+def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments) -> SpannedTexts:
     """Examples to learn from or to be scored on; what of them cannot be learnt is said."""
     windows = job.windows(bundle)
-    texts = spanned_texts(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
+    texts = label_spans(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
     for line in texts.notes(config.longest):
         job.say(f"{data.source}: {line}")
-    tell_unknown(job, data.source, texts.unknown, ("spans", "of types"), "count as missed")
-    tell_unknown(job, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
+    report_unknown(job, data.source, texts.unknown, ("spans", "of types"), "count as missed")
+    report_unknown(job, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
     return texts
 
 

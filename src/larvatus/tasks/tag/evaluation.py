@@ -4,7 +4,7 @@
     found.metrics["entity-f1"].value, found.errors.boundary, found.confused[0]
 
 Where long texts are cut, words that were not read count as wrong and their entities as missed. So do tags that the
-model does not know (`tasks/read/unknown.py`).
+model does not know (`tasks/encoding/unknown.py`).
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from larvatus.metrics.entities import EntityErrors, entity_f1
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.tasks.evaluation.evaluated import (
-    Calibration,
-    Confused,
+    CalibrationReport,
+    ConfusedPair,
     Evaluation,
-    Paired,
+    PairedMetrics,
     class_rows,
     most_confused,
     plain_metrics,
-    reading_of,
+    read_statistics,
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_tags, resampled_words
-from larvatus.tasks.evaluation.shown import classes, confusion_rows, entity_errors
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_tags, resampled_words
+from larvatus.tasks.evaluation.tables import class_table, confusion_table, entity_error_line
 from larvatus.tasks.scoring import score_sequences
-from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
 from larvatus.tasks.tag.tag import decode, tag_probabilities, tagged_words, tagger_of, words_read
 
-Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
+Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,9 +75,9 @@ class TagEvaluation(Evaluation):
     """Of the words that were read."""
     confusion: Ints
     """[K, K] words read: gold tag by answer."""
-    confused: tuple[Confused, ...]
+    confused: tuple[ConfusedPair, ...]
     """The most frequent first."""
-    calibration: Calibration | None
+    calibration: CalibrationReport | None
     """Of words; None where none was read."""
     right: Ints
     """[E] words of each sentence that are tagged rightly, of `words` [E]."""
@@ -111,15 +111,15 @@ class TagEvaluation(Evaluation):
 
     def shown(self) -> Iterator[ReportPart]:
         if self.errors is not None:
-            yield from classes("type", self.by_type)
-            yield from entity_errors("entities", self.errors)
+            yield from class_table("type", self.by_type)
+            yield from entity_error_line("entities", self.errors)
             yield (
                 "entities are read leniently, as by conlleval and predict; entity-f1-strict counts none that "
                 f"{self.scheme} forbids"
             )
         else:
-            yield from classes("tag", self.by_tag)
-        yield from confusion_rows(self.confusion, self.labels, self.confused, pairs=True)
+            yield from class_table("tag", self.by_tag)
+        yield from confusion_table(self.confusion, self.labels, self.confused, pairs=True)
         if self.calibration is not None:
             yield from self.calibration.shown()
         yield from (f"\n{line}" for line in self.notes)
@@ -132,9 +132,9 @@ class TagEvaluation(Evaluation):
     def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
         return self.confusion, self.labels
 
-    def paired(self, other: TagEvaluation) -> Paired:
+    def paired(self, other: TagEvaluation) -> PairedMetrics:
         """Words are no independent examples, so that none is right or wrong by itself."""
-        return Paired(*_rows_of_tags(self, other))
+        return PairedMetrics(*_rows_of_tags(self, other))
 
 
 def evaluate_tags(
@@ -143,8 +143,8 @@ def evaluate_tags(
     """A model that tags words."""
     head = tagger_of(bundle.network, str(bundle.path))
     config = head.config
-    scheme = spelling_of(config, data)
-    spelt = as_spelt(data, scheme, repair=options.repair)
+    scheme = model_scheme(config, data)
+    spelt = gold_in_scheme(data, scheme, repair=options.repair)
     encoded = tagged_words(bundle, spelt.examples, config, options.windows(bundle))
     unknown = encoded.unknown
     unknown.check(strict=options.strict)
@@ -155,7 +155,7 @@ def evaluate_tags(
     counts = words_read(encoded.sequences)
     answers = decode(head, scores, counts)
     table = confusion(gold, answers, classes=len(names))
-    answered, words_E = cut_up(answers, counts, config), [len(example.words) for example in spelt]
+    answered, words_E = tags_by_sentence(answers, counts, config), [len(example.words) for example in spelt]
     written = [example.tags or () for example in spelt]
     gold_entities, found_entities = ([read_leniently(tags, scheme) for tags in both] for both in (written, answered))
     gold_strict, found_strict = ([read_entities(tags, scheme) for tags in both] for both in (written, answered))
@@ -182,7 +182,7 @@ def evaluate_tags(
         calibration=_calibration_of_tags(
             head, gold[known], answers[known], tag_probabilities(head, scores, counts)[known]
         ),
-        reading=reading_of(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
+        reading=read_statistics(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
         right=right,
         words=np.asarray(words_E, np.int64),
         gold_entities=gold_entities,
@@ -193,7 +193,7 @@ def evaluate_tags(
     )
 
 
-def spelling_of(config: TaggingConfig, data: Dataset[TaggedExample]) -> Scheme:
+def model_scheme(config: TaggingConfig, data: Dataset[TaggedExample]) -> Scheme:
     """How the model's tags spell entities. Models of others do not say: by the letters of their tags, and where those
     are of BIO and IOB1 alike, as the file has it."""
     if config.scheme != "none":
@@ -205,7 +205,7 @@ def spelling_of(config: TaggingConfig, data: Dataset[TaggedExample]) -> Scheme:
     return written if written in alike else "BIO"
 
 
-def as_spelt(data: Dataset[TaggedExample], scheme: Scheme, *, repair: bool) -> Dataset[TaggedExample]:
+def gold_in_scheme(data: Dataset[TaggedExample], scheme: Scheme, *, repair: bool) -> Dataset[TaggedExample]:
     """Gold tags in the scheme that the model has; a file that is legal in it is not taken for another."""
     bare = next((example for example in data if example.tags is None), None)
     if bare is not None:
@@ -215,7 +215,7 @@ def as_spelt(data: Dataset[TaggedExample], scheme: Scheme, *, repair: bool) -> D
         return data  # tags that the model does not know are named when they are numbered
     if written != scheme and not _has_illegal(data, scheme):
         written = scheme
-    return in_scheme(data, scheme, source=written, repair=repair)
+    return convert_scheme(data, scheme, source=written, repair=repair)
 
 
 def _has_illegal(data: Dataset[TaggedExample], scheme: Scheme) -> bool:
@@ -225,17 +225,17 @@ def _has_illegal(data: Dataset[TaggedExample], scheme: Scheme) -> bool:
         return True
 
 
-def cut_up(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[str]]:
+def tags_by_sentence(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[str]]:
     """The tags of each sentence by name."""
     names = np.array(config.labels)[tags_W].tolist()
     return [names[first:last] for first, last in pairwise(edges(counts_E).tolist())]
 
 
-def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Floats) -> Calibration | None:
+def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Floats) -> CalibrationReport | None:
     if not len(gold_W):
         return None
     sure = np.minimum(p_WK[np.arange(len(found_W)), found_W], 1.0)
-    return Calibration(
+    return CalibrationReport(
         temperature=head.config.temperature,
         nll=negative_log_likelihood(np.log(np.maximum(p_WK, np.finfo(np.float32).tiny)), gold_W),
         brier=brier(p_WK, gold_W),
@@ -245,8 +245,8 @@ def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Float
 
 def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
     """Accuracy where both write tags alike, entities where both spell any."""
-    of_first: dict[str, Resampled] = {}
-    of_second: dict[str, Resampled] = {}
+    of_first: dict[str, ResampledMetric] = {}
+    of_second: dict[str, ResampledMetric] = {}
     if first.scheme == second.scheme:
         of_first, of_second = resampled_words(first.right, first.words), resampled_words(second.right, second.words)
     if "none" not in (first.scheme, second.scheme):  # counted in one go, so that both have the same types

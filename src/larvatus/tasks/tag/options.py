@@ -15,7 +15,7 @@ from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.text.tag_schemes import Scheme
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.heads.pooling import WordPool
-from larvatus.tasks.read.words import check_word_pool, spacing_of
+from larvatus.tasks.encoding.words import check_word_pool, spacing_of
 from larvatus.tasks.tag.schemes import all_tags
 
 

@@ -1,6 +1,6 @@
 """The tags of a data set brought into the scheme that the model learns: read, checked, converted.
 
-    train = in_scheme(train, "BIO")            # IOB1 becomes BIO; I-PER after O is refused, with file and line
+    train = convert_scheme(train, "BIO")            # IOB1 becomes BIO; I-PER after O is refused, with file and line
 
 A sequence that its scheme forbids is a fault of the data, refused unless `repair` reads it as `conlleval` does: an
 I-PER that nothing begins, begins.
@@ -22,7 +22,7 @@ def scheme_of(data: Dataset[TaggedExample]) -> Scheme:
     return detect_scheme([example.tags or () for example in data])
 
 
-def in_scheme(
+def convert_scheme(
     data: Dataset[TaggedExample], target: Scheme, *, source: Scheme | None = None, repair: bool = False
 ) -> Dataset[TaggedExample]:
     """The same entities in the scheme `target`; tags that spell none stay as they are."""

@@ -26,12 +26,12 @@ from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
 from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.tasks.read.sequences import Sequences, word_sequences
-from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.read.words import Words, align_examples
+from larvatus.tasks.encoding.sequences import Sequences, word_sequences
+from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.words import WordExample, align_examples
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
-from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class TaggedWords:
 
     sequences: Sequences
     tags: Ints  # [W] of all words of all sequences; IGNORE of a tag that is unknown
-    unknown: Unknown = field(default_factory=Unknown)
+    unknown: UnknownLabels = field(default_factory=UnknownLabels)
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -65,7 +65,7 @@ def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: S
     return np.array(tags, dtype=np.int64)
 
 
-def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Unknown:
+def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> UnknownLabels:
     """The tags of words that are read which are none of the model's."""
     ids = set(labels)
     unknown: list[tuple[int, str]] = []
@@ -79,7 +79,7 @@ def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels
                     f"does not know{did_you_mean(tag, ids)}"
                 )
         before += count
-    return Unknown.of(unknown, total=before, first=first)
+    return UnknownLabels.of(unknown, total=before, first=first)
 
 
 def tagger_of(model: Network, name: str = "the model") -> Tagging:
@@ -102,7 +102,9 @@ class AlignedWords:
     sequences: Sequences
 
 
-def encode_words(bundle: Bundle, examples: Sequence[Words], config: TaggingConfig, windows: Windows) -> AlignedWords:
+def encode_words(
+    bundle: Bundle, examples: Sequence[WordExample], config: TaggingConfig, windows: WindowOptions
+) -> AlignedWords:
     """Texts, or words already cut, tagged or not: all are aligned as the model's training data were (`words.py`)."""
     texts = align_examples(bundle.tokenizer, examples, spacing=config.spacing)
     sequences = word_sequences(
@@ -112,7 +114,7 @@ def encode_words(bundle: Bundle, examples: Sequence[Words], config: TaggingConfi
 
 
 def tagged_words(
-    bundle: Bundle, examples: Sequence[TaggedExample], config: TaggingConfig, windows: Windows
+    bundle: Bundle, examples: Sequence[TaggedExample], config: TaggingConfig, windows: WindowOptions
 ) -> TaggedWords:
     """The same with the tags of the words that are read."""
     sequences = encode_words(bundle, examples, config, windows).sequences
@@ -147,7 +149,7 @@ def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Float
     return marginals
 
 
-def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
+def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, scoring: ScoringOptions) -> list[Tagged]:
     """The answers of a model for texts that are aligned and encoded already."""
     head = tagger_of(model)
     scores = score_sequences(model, sequences, scoring)

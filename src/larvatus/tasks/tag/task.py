@@ -14,30 +14,30 @@ from larvatus.data.text.tag_schemes import Scheme, read_entities
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import TaggingConfig
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
-from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
-from larvatus.tasks.mixing import mixed
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Tagged
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
-from larvatus.tasks.tag.held_out import HeldOutTags, metric_of_tags
 from larvatus.tasks.tag.options import TagOptions, tagging_head
-from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
 from larvatus.tasks.tag.tag import TaggedWords, encode_words, tag, tagged_words, tagger_of
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.tag.validation import TagValidation, tag_metric
+from larvatus.tasks.task import CardTerms, Task
 
 
-class Tag(Task[TaggedExample, Tagged, TagOptions]):
+class TagTask(Task[TaggedExample, Tagged, TagOptions]):
     name = "tag"
     title = "Tag words."
     models = "taggers"
     Options = TagOptions
     Head = TaggingConfig
     Reading = WordFiles
-    defaults = Usual(1e-4, 10.0, 4_000)
-    card = CardWords("tags words", "token-classification", "AutoModelForTokenClassification")
+    defaults = Defaults(1e-4, 10.0, 4_000)
+    card = CardTerms("tags words", "token-classification", "AutoModelForTokenClassification")
     reads_words = True
     as_tuples = (("tokens", "tags"),)
 
@@ -53,40 +53,42 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
         return read_tagged(source, word=files.word, tag=files.tag, problems=problems)
 
     def spelt(
-        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: TaskJob
+        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: TaskArguments
     ) -> tuple[Dataset[TaggedExample], Dataset[TaggedExample] | None]:
         """All tags in the scheme that is learnt."""
         written, repair = scheme_of(train), self.options(job).repair
         scheme: Scheme = self.options(job).scheme or ("BIO" if written == "IOB1" else written)
-        train = in_scheme(train, scheme, source=written, repair=repair)
-        return train, in_scheme(dev, scheme, source=written, repair=repair) if dev else None
+        train = convert_scheme(train, scheme, source=written, repair=repair)
+        return train, convert_scheme(dev, scheme, source=written, repair=repair) if dev else None
 
-    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: TaskJob) -> TaggingConfig:
+    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: TaskArguments) -> TaggingConfig:
         written, options = scheme_of(train), self.options(job)
         scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
-        options = mixed(options, bundle, instead=bool(options.layers or options.pool == "max"))
+        options = with_layer_mix(options, bundle, instead=bool(options.layers or options.pool == "max"))
         config = tagging_head(train, options, scheme=scheme, natural=default_head_settings(bundle, "tagging"))
         job.say(_balance(train, scheme))
         return config
 
-    def learn(self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: TaskJob) -> TaggedWords:
+    def learn(
+        self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: TaskArguments
+    ) -> TaggedWords:
         return tagged_words(bundle, train.examples, config, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutTags:
-        metric = metric_of_tags(config, job.metric)
+        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: TaskArguments, *, train: Any
+    ) -> TagValidation:
+        metric = tag_metric(config, job.metric)
         data = tagged_words(bundle, dev.examples, config, job.windows(bundle))
-        tell_unknown(job, dev.source, data.unknown, ("words", "tagged with tags"))
-        return HeldOutTags(data, config, metric)
+        report_unknown(job, dev.source, data.unknown, ("words", "tagged with tags"))
+        return TagValidation(data, config, metric)
 
     def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
         return text_or_words(given, place)
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Tagged]:
-        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
         encoded = encode_words(bundle, examples, tagger_of(bundle.network).config, windows)
         return tag(bundle.network, encoded.texts, encoded.sequences, scoring=scoring)
 
@@ -106,4 +108,4 @@ def _balance(train: Dataset[TaggedExample], scheme: Scheme) -> str:
     else:
         name = "entities"
         counts = Counter(entity.label for example in train for entity in read_entities(example.tags or (), scheme))
-    return balance(counts, name, of=counts.total()) or f"{len(train):,} examples, no {name}"
+    return label_balance(counts, name, of=counts.total()) or f"{len(train):,} examples, no {name}"

@@ -1,6 +1,6 @@
 """Which column is the text, which its pair, which what is to be written: asked for, known by name, or guessed.
 
-    shape_of(open_table("summaries.csv"), WritingFiles())     # text = document, target = summary
+    writing_columns(open_table("summaries.csv"), WritingFiles())     # text = document, target = summary
 
 Names come first: source and target, input and output, document and summary, and those of labelled texts. Of two columns
 without such names the first is the text; what else there is, is guessed as for classification
@@ -46,7 +46,7 @@ class WritingFiles(FileOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class WritingColumns:
     """The columns of one table."""
 
     text: str
@@ -68,7 +68,9 @@ class Shape:
         return ", ".join(f"{role} = {before}{name}" for role, name in roles.items() if name is not None)
 
 
-def shape_of(table: LabelledTable, asked: WritingFiles = WritingFiles(), *, labelled: bool = True) -> Shape:
+def writing_columns(
+    table: LabelledTable, asked: WritingFiles = WritingFiles(), *, labelled: bool = True
+) -> WritingColumns:
     """The columns as asked for, the rest as guessed. Without `labelled` no target is wanted."""
     text, pair, target = (
         None if name is None else named_column(table, name, role)
@@ -87,7 +89,7 @@ def shape_of(table: LabelledTable, asked: WritingFiles = WritingFiles(), *, labe
             f"{table.name}: no column looks like what is to be written (it has {', '.join(table.columns)}); name it: "
             "--target COLUMN"
         )
-    return Shape(text=text, pair=pair, target=target if labelled else None, id=identifier, named=table.header)
+    return WritingColumns(text=text, pair=pair, target=target if labelled else None, id=identifier, named=table.header)
 
 
 def _target(table: LabelledTable, free: tuple[str, ...], *, text: str | None) -> str | None:

@@ -25,13 +25,13 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.prompts import end_ids
 from larvatus.models.heads.writing import TextToTextConfig
-from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.write.examples import WritingExample
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class EncodedPairs:
     """E texts with what is to be written for them."""
 
     sequences: Sequences
@@ -44,7 +44,7 @@ class Pairs:
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         chosen = np.asarray(examples, np.int64)
         lengths = self.lengths[chosen]
-        ids = self.ids[gathered(edges(self.lengths)[:-1][chosen], lengths)]
+        ids = self.ids[run_indices(edges(self.lengths)[:-1][chosen], lengths)]
         targets = DenoisedText(ids=ids, lengths=lengths)
         return TrainingBatch(tokens=self.sequences.batch(chosen), targets={DenoisedText: targets})
 
@@ -54,8 +54,8 @@ class Pairs:
         return int((self.sequences.read < self.sequences.tokens).sum())
 
 
-def encode_texts(
-    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: Windows
+def encode_sources(
+    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: WindowOptions
 ) -> Sequences:
     """What the encoder reads, a sequence for each example."""
     for example in examples:
@@ -87,13 +87,13 @@ def _check(example: WritingExample, config: TextToTextConfig) -> None:
 
 
 def encode_pairs(
-    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: Windows
-) -> Pairs:
+    bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: WindowOptions
+) -> EncodedPairs:
     """Texts with the first of their targets."""
     for example in examples:
         if not example.targets:
             raise DataError(f"{example.place} has no target: it is not said what is to be written; give one")
-    sequences = encode_texts(bundle, examples, config, windows)
+    sequences = encode_sources(bundle, examples, config, windows)
     end = end_of(bundle.tokenizer)
     rows = [
         np.append(ids, end).astype(np.int64)
@@ -107,7 +107,7 @@ def encode_pairs(
                 f"or drop it (it begins {shorten(example.targets[0])})"
             )
     lengths = np.array([len(row) for row in rows], np.int64)
-    return Pairs(sequences, np.concatenate([*rows, np.empty(0, np.int64)]), lengths)
+    return EncodedPairs(sequences, np.concatenate([*rows, np.empty(0, np.int64)]), lengths)
 
 
 def end_of(tokenizer: Tokenizer) -> int:
@@ -118,6 +118,6 @@ def end_of(tokenizer: Tokenizer) -> int:
     return end
 
 
-def written_back(tokenizer: Tokenizer, text: str) -> str:
+def decode_targets(tokenizer: Tokenizer, text: str) -> str:
     """A text as the vocabulary writes it: unknown characters, spaces and capitals may be lost."""
     return tokenizer.decode(tokenizer.encode_fast([text])[0].tolist(), skip_special_tokens=True).strip()

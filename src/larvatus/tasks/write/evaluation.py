@@ -1,6 +1,6 @@
 """What a model that writes is worth on examples: accuracy and macro F1 of classes, or F1 and exact match of texts.
 
-    evaluation = evaluate_texts(bundle, read_pairs("test.tsv"))
+    evaluation = evaluate_writing(bundle, read_pairs("test.tsv"))
     evaluation.metrics["f1"].value, evaluation.answers[0]
 
 Examples are drawn by the bootstrap.
@@ -19,12 +19,12 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.writing import TextToText, TextToTextConfig
-from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain_metrics, reading_of
+from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, plain_metrics, read_statistics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.scoring import head_as
-from larvatus.tasks.write.encode import encode_texts
+from larvatus.tasks.write.encode import encode_sources
 from larvatus.tasks.write.examples import WritingExample
 from larvatus.tasks.write.generating import write_texts
 from larvatus.tasks.write.scores import Golds, is_right, resampled_texts
@@ -78,12 +78,12 @@ class WritingEvaluation(Evaluation):
             rows = tuple((str(self.data.examples[n].place), self.golds[n][0][:60], self.answers[n][:60]) for n in wrong)
             yield Table(("place", "right", "written"), rows, blank_before=True)
 
-    def paired(self, other: WritingEvaluation) -> Paired:
+    def paired(self, other: WritingEvaluation) -> PairedMetrics:
         first, second = (_rows(evaluation, self.classes) for evaluation in (self, other))
-        return Paired(first, second, (self.right, other.right))
+        return PairedMetrics(first, second, (self.right, other.right))
 
 
-def _rows(evaluation: WritingEvaluation, classes: tuple[str, ...]) -> dict[str, Resampled]:
+def _rows(evaluation: WritingEvaluation, classes: tuple[str, ...]) -> dict[str, ResampledMetric]:
     return resampled_texts(evaluation.golds, evaluation.answers, classes=classes)
 
 
@@ -92,33 +92,33 @@ def writer_of(bundle: Bundle) -> TextToTextConfig:
     return head_as(bundle.network, TextToText, "write texts", str(bundle.path)).config
 
 
-def golds_of(examples: Dataset[WritingExample], config: TextToTextConfig) -> tuple[tuple[str, ...], ...]:
+def gold_targets(examples: Dataset[WritingExample], config: TextToTextConfig) -> tuple[tuple[str, ...], ...]:
     """The right texts of each example, labels as their words."""
     return tuple(tuple(map(config.word, example.targets)) for example in examples)
 
 
-def unknown_classes(data: Dataset[WritingExample], golds: Golds, config: TextToTextConfig) -> Unknown:
+def unknown_classes(data: Dataset[WritingExample], golds: Golds, config: TextToTextConfig) -> UnknownLabels:
     """Labels that no training example had, where labels are what is written."""
     if not config.classes:
-        return Unknown(total=len(data))
+        return UnknownLabels(total=len(data))
     unknown = [(number, right[0]) for number, right in enumerate(golds) if right[0] not in config.classes]
     first = ""
     if unknown:
         number, name = unknown[0]
         known = ", ".join(config.classes)
         first = f"{data.examples[number].place}: the model does not write {name!r} (it knows {known})"
-    return Unknown.of(unknown, total=len(data), first=first)
+    return UnknownLabels.of(unknown, total=len(data), first=first)
 
 
-def evaluate_texts(
+def evaluate_writing(
     bundle: Bundle, data: Dataset[WritingExample], options: EvaluationOptions = EvaluationOptions()
 ) -> WritingEvaluation:
     """A model that was fine-tuned from text to text."""
     config = writer_of(bundle)
-    golds = golds_of(data, config)
+    golds = gold_targets(data, config)
     unknown = unknown_classes(data, golds, config)
     unknown.check(strict=options.strict)
-    sequences = encode_texts(bundle, data.examples, config, options.windows(bundle))
+    sequences = encode_sources(bundle, data.examples, config, options.windows(bundle))
     bundle.network.to(options.scoring.device)
     written = write_texts(
         bundle.network,
@@ -135,7 +135,7 @@ def evaluate_texts(
         model=str(bundle.path),
         data=data,
         metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
-        reading=reading_of(sequences),
+        reading=read_statistics(sequences),
         notes=(note,) if note else (),
         classes=config.classes,
         golds=golds,

@@ -1,6 +1,6 @@
 """What a model writes for texts: many at a time, in batches of nearly equal length, greedily or by beam search.
 
-    for answer in write_texts(network, tokenizer, sequences, most=20, beams=4, scoring=Scoring()):
+    for answer in write_texts(network, tokenizer, sequences, most=20, beams=4, scoring=ScoringOptions()):
         answer.text, answer.ended
 
 What is written for a text does not depend on what else is in the batch.
@@ -23,12 +23,12 @@ from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import end_ids
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.read.sequences import Sequences
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.encoding.sequences import Sequences
+from larvatus.tasks.scoring import ScoringOptions
 
 
 @dataclass(frozen=True)
-class Answered:
+class GeneratedAnswers:
     """What was written for one text."""
 
     text: str
@@ -39,14 +39,14 @@ class Answered:
 
 @torch.inference_mode()
 def write_texts(
-    network: Network, tokenizer: Tokenizer, sequences: Sequences, *, most: int, beams: int = 1, scoring: Scoring
-) -> list[Answered]:
+    network: Network, tokenizer: Tokenizer, sequences: Sequences, *, most: int, beams: int = 1, scoring: ScoringOptions
+) -> list[GeneratedAnswers]:
     """One text for each sequence, of at most so many tokens."""
     generator = require_generator(network)
     network.eval()
     stopping = Stopping(end_ids(tokenizer))
     order = np.argsort(sequences.lengths, kind="stable")
-    answers: dict[int, Answered] = {}
+    answers: dict[int, GeneratedAnswers] = {}
     for first, last in runs(beams * (sequences.lengths[order] + most), max(scoring.budget, most)):
         chosen = order[first:last]
         for number, unrolled in zip(
@@ -67,8 +67,8 @@ def _written(
     return [ranked[0] for ranked in beam_search(under_way, BeamSettings(beams), most=rooms, stopping=stopping)]
 
 
-def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stopping) -> Answered:
+def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stopping) -> GeneratedAnswers:
     ids = unrolled.ids
     text = tokenizer.decode(ids[:-1] if ids and ids[-1] in stopping.ends else ids, skip_special_tokens=True).strip()
     ended: Literal["end", "length"] = "end" if unrolled.reason == "end" else "length"
-    return Answered(text, ids, unrolled.log_probability, ended)
+    return GeneratedAnswers(text, ids, unrolled.log_probability, ended)

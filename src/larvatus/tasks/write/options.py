@@ -15,7 +15,7 @@ from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 
 
-def words_given(words: Sequence[str]) -> dict[str, Any]:
+def parse_label_words(words: Sequence[str]) -> dict[str, Any]:
     """Of the command line: ``0=negative``, once for each label."""
     by_label: dict[str, str] = {}
     for given in words:
@@ -34,7 +34,7 @@ class WriteOptions(Settings):
 
     prefix: Annotated[str, Flag(metavar="TEXT")] = ""
     """What stands before every text, such as "sst2 sentence:"; it tells the model what to do."""
-    label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=words_given)] = {}
+    label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=parse_label_words)] = {}
     """What is written for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
     max_tokens: Count | None = None
     """Tokens to write at most; default: one and a half times the longest target in training."""

@@ -23,7 +23,7 @@ from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
 from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
-from larvatus.tasks.write.columns import Shape, WritingFiles, shape_of
+from larvatus.tasks.write.columns import WritingColumns, WritingFiles, writing_columns
 from larvatus.tasks.write.examples import WritingExample
 
 MOST_CLASSES = 50
@@ -48,7 +48,7 @@ def read_pairs(
             read_as["questions about passages, target = answer"] = None
             continue
         table = open_table(name, files.table, problems)
-        shape = shape_of(table, files)
+        shape = writing_columns(table, files)
         examples += _rows(table, shape, problems)
         read_as[shape.describe()] = None
     source = ", ".join(names)
@@ -68,7 +68,7 @@ def read_unlabelled_pairs(
     """Texts of a table, one at a time; targets that it holds are not read."""
     table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
     text, pair = (None if column is None else str(column) for column in (columns.text, columns.pair))
-    shape = shape_of(table, WritingFiles(text=text, pair=pair), labelled=False)
+    shape = writing_columns(table, WritingFiles(text=text, pair=pair), labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
     yield from _rows(table, shape, None)
 
@@ -78,7 +78,7 @@ def is_table(name: str, format: TextFormat | None) -> bool:
     return ending(name) in ENDINGS if format is None else format in TABLES
 
 
-def _rows(table: LabelledTable, shape: Shape, problems: Problems | None) -> Iterator[WritingExample]:
+def _rows(table: LabelledTable, shape: WritingColumns, problems: Problems | None) -> Iterator[WritingExample]:
     for place, row in table.rows:
         try:
             text = cell_text(row, shape.text)

@@ -16,8 +16,8 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.metrics.squad import question_scores
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_words
-from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_classes, resampled_words
+from larvatus.tasks.validation import check_metric
 
 OF_CLASSES = ("accuracy", "macro-f1")
 OF_TEXTS = ("f1", "exact-match", "squad-exact")
@@ -25,13 +25,13 @@ Golds = Sequence[tuple[str, ...]]
 """The right texts of each example."""
 
 
-def metric_of(classes: Sequence[str], asked: str | None) -> str:
+def writing_metric(classes: Sequence[str], asked: str | None) -> str:
     """By which the best weights are chosen."""
     known = OF_CLASSES if classes else OF_TEXTS
-    return known[0] if asked is None else known_metric(asked, known)
+    return known[0] if asked is None else check_metric(asked, known)
 
 
-def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[str]) -> dict[str, Resampled]:
+def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[str]) -> dict[str, ResampledMetric]:
     """What each example adds to the scores."""
     if classes:
         gold, given, count = as_numbers(golds, answers, classes)
@@ -43,7 +43,7 @@ def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[s
     return {"f1": _mean_of(squad[:, 1]), "exact-match": _mean_of(same), "squad-exact": _mean_of(squad[:, 0])}
 
 
-def values_of(rows: dict[str, Resampled]) -> dict[str, float]:
+def writing_scores(rows: dict[str, ResampledMetric]) -> dict[str, float]:
     """The scores of all examples."""
     return {name: float(metric.score(metric.rows.sum(0))) for name, metric in rows.items()}
 
@@ -69,5 +69,5 @@ def _spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def _mean_of(values_E: Doubles) -> Resampled:
+def _mean_of(values_E: Doubles) -> ResampledMetric:
     return resampled_words(values_E, np.ones(len(values_E)))["accuracy"]

@@ -23,37 +23,43 @@ from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.generator import CanGenerate
 from larvatus.models.heads.writing import TextToTextConfig
+from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, text_or_pair
-from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
-from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
 from larvatus.tasks.results import Coverage
-from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task
 from larvatus.tasks.write.columns import WritingFiles
-from larvatus.tasks.write.encode import Pairs, encode_pairs, encode_texts, written_back
-from larvatus.tasks.write.evaluation import WritingEvaluation, evaluate_texts, golds_of, unknown_classes, writer_of
+from larvatus.tasks.write.encode import EncodedPairs, decode_targets, encode_pairs, encode_sources
+from larvatus.tasks.write.evaluation import (
+    WritingEvaluation,
+    evaluate_writing,
+    gold_targets,
+    unknown_classes,
+    writer_of,
+)
 from larvatus.tasks.write.examples import WritingExample
 from larvatus.tasks.write.generating import write_texts
-from larvatus.tasks.write.held_out import NO_HEAD, HeldOutTexts
 from larvatus.tasks.write.options import WriteOptions
 from larvatus.tasks.write.reader import is_table, read_pairs, read_unlabelled_pairs
 from larvatus.tasks.write.results import Written
-from larvatus.tasks.write.scores import metric_of
+from larvatus.tasks.write.scores import writing_metric
+from larvatus.tasks.write.validation import NO_HEAD, WritingValidation
 
 PARTS = ("sentence1", "sentence2")
 """What the texts of a pair are called where the file does not say it."""
 
 
-class Write(Task[WritingExample, Written, WriteOptions]):
+class WriteTask(Task[WritingExample, Written, WriteOptions]):
     name = "write"
     title = "Write a text for a text: any task, with an encoder-decoder (T5)."
     Options = WriteOptions
     Head = TextToTextConfig
-    defaults = Usual(3e-4, 1.0, 2_000)
-    card = CardWords("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
+    defaults = Defaults(3e-4, 1.0, 2_000)
+    card = CardTerms("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
     Reading = WritingFiles
-    Inputs = TextOrPair
+    Inputs = TextOrPairInput
     models = "models that write"
     shows = frozenset({"beams"})
     as_tuples = (("text", "target"), ("sentence1", "sentence2", "target"))
@@ -68,7 +74,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
     ) -> Dataset[WritingExample]:
         return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
 
-    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskJob) -> TextToTextConfig:
+    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskArguments) -> TextToTextConfig:
         check_writes(bundle)
         if job.what == "head":
             raise UsageError(NO_HEAD)
@@ -83,16 +89,18 @@ class Write(Task[WritingExample, Written, WriteOptions]):
         )
         longest = int(encode_pairs(bundle, train.examples, config, job.windows(bundle)).lengths.max())
         most = _most(options.max_tokens, longest, bundle.model.max_positions)
-        if line := balance(train.labels(), "classes", of=len(train)):
+        if line := label_balance(train.labels(), "classes", of=len(train)):
             job.say(line)
         return msgspec.structs.replace(config, most=most)
 
-    def learn(self, bundle: Bundle, train: Dataset[WritingExample], config: TextToTextConfig, job: TaskJob) -> Pairs:
+    def learn(
+        self, bundle: Bundle, train: Dataset[WritingExample], config: TextToTextConfig, job: TaskArguments
+    ) -> EncodedPairs:
         pairs = encode_pairs(bundle, train.examples, config, job.windows(bundle))
         job.say(f"reads {in_quotes(config, train.examples[0])}, writes up to {config.most:,} tokens")
         if pairs.cut:
             job.say(f"{pairs.cut:,} of {len(pairs):,} texts are cut where the model's reach ends")
-        other = [e for e in train if " ".join(e.targets[0].split()) != written_back(bundle.tokenizer, e.targets[0])]
+        other = [e for e in train if " ".join(e.targets[0].split()) != decode_targets(bundle.tokenizer, e.targets[0])]
         if other and not config.classes:
             job.say(
                 f"{len(other):,} of {len(train):,} targets cannot be written as they stand, "
@@ -101,15 +109,15 @@ class Write(Task[WritingExample, Written, WriteOptions]):
         return pairs
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[WritingExample], config: TextToTextConfig, job: TaskJob, *, train: Any
-    ) -> HeldOutTexts:
-        golds = golds_of(dev, config)
-        tell_unknown(job, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
+        self, bundle: Bundle, dev: Dataset[WritingExample], config: TextToTextConfig, job: TaskArguments, *, train: Any
+    ) -> WritingValidation:
+        golds = gold_targets(dev, config)
+        report_unknown(job, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
         pairs = encode_pairs(bundle, dev.examples, config, job.windows(bundle))
         long = int((pairs.lengths > config.most).sum())
         if long:
             job.say(f"{dev.source}: {long:,} targets are longer than the {config.most:,} tokens that are written")
-        return HeldOutTexts(pairs, golds, bundle.tokenizer, config, metric_of(config.classes, job.metric))
+        return WritingValidation(pairs, golds, bundle.tokenizer, config, writing_metric(config.classes, job.metric))
 
     def example(self, given: Input, place: Place) -> WritingExample:
         return _unlabelled(text_or_pair(given, place))
@@ -122,11 +130,11 @@ class Write(Task[WritingExample, Written, WriteOptions]):
         return map(_unlabelled, super().read_plain(name, columns, format, say))
 
     def predict(
-        self, bundle: Bundle, examples: Sequence[WritingExample], options: PredictOptions, scoring: Scoring
+        self, bundle: Bundle, examples: Sequence[WritingExample], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Written]:
         config = writer_of(bundle)
-        windows = Windows.of(bundle, length=options.length, truncate=options.truncate)
-        sequences = encode_texts(bundle, examples, config, windows)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate)
+        sequences = encode_sources(bundle, examples, config, windows)
         answers = write_texts(
             bundle.network,
             bundle.tokenizer,
@@ -150,7 +158,7 @@ class Write(Task[WritingExample, Written, WriteOptions]):
     def evaluate(
         self, bundle: Bundle, data: Dataset[WritingExample], options: EvaluationOptions = EvaluationOptions()
     ) -> WritingEvaluation:
-        return evaluate_texts(bundle, data, options)
+        return evaluate_writing(bundle, data, options)
 
 
 def check_writes(bundle: Bundle) -> None:
@@ -196,7 +204,7 @@ def _classes(bundle: Bundle, train: Dataset[WritingExample], options: WriteOptio
             raise UsageError(f"the label {missing[0]} has no word; give it one: --label-word {missing[0]}=WORD")
     classes = tuple(dict.fromkeys(words.get(label, label) for label in labels))
     for name in classes:
-        if (back := written_back(bundle.tokenizer, name)) != name:
+        if (back := decode_targets(bundle.tokenizer, name)) != name:
             raise UsageError(
                 f"the vocabulary writes the label {name!r} as {back!r}; give it a word that it can write: --label-word "
                 f"{name}=WORD"

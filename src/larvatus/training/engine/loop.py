@@ -3,7 +3,7 @@
     done = run_loop(training, stop=stop)      # False: asked to stop; `training` stands whole between two steps
 
 What is trained is given as a `Training`; pretraining (`training/pretraining/loop.py`) and fine-tuning
-(`tasks/fit/loop.py`) are
+(`tasks/trainer/trainer.py`) are
 two. A step is never left in the middle. An evaluation is, where a signal comes: all is then as it was before it.
 """
 

@@ -25,7 +25,7 @@ from larvatus.interfaces.cli.options import EXAMPLES, Encoding
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.model_names import find_model
 from larvatus.tasks.examples import task_of_file
-from larvatus.tasks.registry import TASKS, TaskName, reading_of
+from larvatus.tasks.registry import TASKS, TaskName, parse_file_options
 
 app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
 LOOKED_FOR = "What is looked for"
@@ -90,7 +90,7 @@ def check_data(
 
 def _read(asked: Checked, columns: Mapping[str, Any], problems: Problems) -> tuple[Examples, Examples | None]:
     task = TASKS[asked.task or task_of_file(asked.paths[0])]
-    reading = reading_of(task.name, columns)
+    reading = parse_file_options(task.name, columns)
     train = task.read(asked.paths, reading, problems=problems)
     return train, task.read(asked.dev, reading, kind=train.kind, problems=problems) if asked.dev else None
 

@@ -58,7 +58,7 @@ from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
 from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.registry import is_tuned, task_of
+from larvatus.tasks.registry import is_finetuned, task_of
 from larvatus.tasks.scoring import head_of
 
 TASK = "A fine-tuned model"
@@ -160,7 +160,7 @@ def evaluate(
         raise UsageError("held-out text is read by one model at a time; name one directory")
     (model,) = asked.models
     bundle = machine.bundle(model)
-    if not (text.corpus or text.languages) and is_tuned(bundle):
+    if not (text.corpus or text.languages) and is_finetuned(bundle):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
     if columns.keys() - {"text"} or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
         flags = "columns, --truncate, --repair, --strict and --length"

@@ -35,13 +35,19 @@ from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.fit.finetune import Job, Spread, Tuned, spread_of
-from larvatus.tasks.fit.progress import Show
-from larvatus.tasks.fit.run import Order, is_begun, is_done, refuse_what_is_there, run
-from larvatus.tasks.fit.save import read_history
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.summary import result_parts
-from larvatus.tasks.registry import TASKS, AnyTask, choices, options_of, task_of
+from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options, task_of
+from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, Spread, seed_spread
+from larvatus.tasks.trainer.progress import FineTuneProgress
+from larvatus.tasks.trainer.run import (
+    FineTuneRun,
+    check_run_directory,
+    has_finished_run,
+    has_unfinished_run,
+    run_finetuning,
+)
+from larvatus.tasks.trainer.save import read_history
+from larvatus.tasks.trainer.summary import result_parts
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
 
@@ -63,7 +69,7 @@ class FinetuneRequest:
     files: ExampleSettings
     reading: FileOptions
     run: RunSettings
-    job: Job
+    job: FineTuneArguments
 
     def check(self) -> None:
         files = self.files
@@ -72,7 +78,7 @@ class FinetuneRequest:
         if files.group is not None and (files.dev or files.no_dev):
             raise UsageError("--group says what is held out together, so it goes with none of --dev and --no-dev")
 
-    def order(self, model: Bundle | str, train: Any, dev: Any, out: Path) -> tuple[Order, Job]:
+    def order(self, model: Bundle | str, train: Any, dev: Any, out: Path) -> tuple[FineTuneRun, FineTuneArguments]:
         request = RunRequest(
             columns=msgspec.structs.asdict(self.reading),
             errors=self.files.errors,
@@ -91,7 +97,7 @@ def command_of(task: AnyTask) -> Callable[..., None]:
     def finetune(
         files: Annotated[ExampleSettings, Panel(EXAMPLES, first=FIRST)],
         options: Struct,
-        training: Annotated[FineTuneConfig, Panel(TRAINING, first=("epochs",), without=("clip", "trained"))],
+        training: Annotated[TrainConfig, Panel(TRAINING, first=("epochs",), without=("clip", "trained"))],
         chosen: Annotated[RunSettings, Panel(RUN, first=("seeds",))],
         reading: FileOptions,
         glue: GlueSettings,
@@ -123,20 +129,20 @@ def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) ->
     files = request.files
     read = [files.model_name, *files.train, *files.dev]
     if launch().main:  # the others would find what it has begun
-        refuse_what_is_there(files.out, resume=request.run.resume, overwrite=request.run.overwrite, inputs=read)
+        check_run_directory(files.out, resume=request.run.resume, overwrite=request.run.overwrite, inputs=read)
     if not files.train or glue.glue is not None:
         other = ", or a task of GLUE with --task NAME --glue DIR" if request.task.of_glue else ""
         raise UsageError(f"name labelled examples with --train FILE{other}")
     _carry_out(*request.order(files.model_name, files.train, files.dev or None, files.out), console)
 
 
-def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
+def _carry_out(order: FineTuneRun, job: FineTuneArguments, console: Console) -> FineTuneResult:
     reporter = Reporter(Console(highlight=False, quiet=is_quiet() or not launch().main))
-    with Show(reporter, order.out) as show:
+    with FineTuneProgress(reporter, order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
-        tuned = run(order, dataclasses.replace(job, watch=show.watch), show.point)
+        tuned = run_finetuning(order, dataclasses.replace(job, watch=show.watch), show.point)
     show_result(console, tuned, order.out)
     return tuned
 
@@ -157,9 +163,9 @@ def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> 
     for task in tasks:
         place = files.out if len(tasks) == 1 else files.out / task.name
         console.print(f"[bold]{task.title}[/]")
-        if request.run.resume and len(tasks) > 1 and is_done(place) and not is_begun(place):
+        if request.run.resume and len(tasks) > 1 and has_finished_run(place) and not has_unfinished_run(place):
             console.print(f"{place} is done already", markup=False, soft_wrap=True)
-            done.append((task, spread_of(read_history(place))))
+            done.append((task, seed_spread(read_history(place))))
             continue
         data = read_glue(task.name, glue.glue)
         order, job = request.order(bundle, data.train, next(iter(data.dev.values())), place)
@@ -179,7 +185,7 @@ def _published(done: Sequence[tuple[GlueTask, Spread]], console: Console) -> Non
 
 def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:
     """Options as flags gave them, with those that are set by name."""
-    return options_of(task, _merged(_changed(options), by_name(words))) if words else options
+    return parse_options(task, _merged(_changed(options), by_name(words))) if words else options
 
 
 def by_name(words: Sequence[str]) -> dict[str, Any]:
@@ -256,7 +262,7 @@ def _refuse_choice(name: str, parameter: Any, given: Sequence[str]) -> None:
     """A word that an option of the task cannot be, in the words of Python."""
     hint = get_type_hints(TASKS[name].Options).get(parameter.name)
     if hint is not None and choices(hint):
-        options_of(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
+        parse_options(name, {parameter.name: next(filter(None, (_value(option, given) for option in parameter.opts)))})
 
 
 def _settings(task: AnyTask) -> Iterator[tuple[type[Struct], Setting]]:
@@ -273,7 +279,7 @@ def _value(option: str, given: Sequence[str]) -> str:
     return ""
 
 
-def show_result(console: Console, tuned: Tuned, out: Path) -> None:
+def show_result(console: Console, tuned: FineTuneResult, out: Path) -> None:
     """What was reached, and what to do next."""
     for part in result_parts(tuned):
         show_part(console, part)

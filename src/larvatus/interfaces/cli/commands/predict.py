@@ -49,9 +49,17 @@ from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
-from larvatus.tasks.bulk import Answering, write_answers
+from larvatus.tasks.bulk import BulkPredictor, write_prediction_lines
 from larvatus.tasks.inputs import PlainTexts
-from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
+from larvatus.tasks.predict import (
+    ExamplePrediction,
+    Input,
+    InputPlace,
+    PredictionBlock,
+    ReadTotals,
+    TaskPredictor,
+    blocks,
+)
 from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best
 
@@ -146,19 +154,19 @@ def predict(
         if beside and beside.keys() <= set(kind.__struct_fields__):
             _inputs(kind, beside, wanted)
     loaded = machine.load(wanted.model)
-    predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
+    predictor = TaskPredictor(loaded.bundle, chosen.options, loaded.device)
     task, labels = predictor.task, predictor.head.config.labels
     _refuse_foreign(task, wanted, beside, chosen)
     if wanted.test is not None and wanted.out is not None:
         if bulk.errors is not None:
             raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
-        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
         (file,) = wanted.file
         write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
         return
     inputs = _inputs(task.Inputs, beside, wanted)
     examples = chain(
-        (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
+        (task.example(given, InputPlace("text", number)) for number, given in enumerate(inputs, start=1)),
         chain.from_iterable(
             task.read_plain(name, wanted.columns, wanted.format, _say) for name in expand_patterns(wanted.names)
         ),
@@ -170,12 +178,12 @@ def predict(
             f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
-    answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+    answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
     with errors_to(bulk.errors):
         if wanted.out is not None and wanted.resume:
             totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)
         else:
-            totals = Totals()
+            totals = ReadTotals()
             with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
@@ -185,7 +193,7 @@ def predict(
     _summary(totals, time.monotonic() - begun, wanted.out)
 
 
-def _noting(answered: Iterator[PredictedBlock]) -> Iterator[Predicted]:
+def _noting(answered: Iterator[PredictionBlock]) -> Iterator[ExamplePrediction]:
     """All answers; examples that failed in their block are noted."""
     for block in answered:
         yield from block.answers
@@ -196,12 +204,12 @@ def _noting(answered: Iterator[PredictedBlock]) -> Iterator[Predicted]:
 def _resumable(
     wanted: Wanted,
     chosen: PredictSettings,
-    answering: Answering,
+    answering: BulkPredictor,
     examples: Iterator[Any],
     *,
     top: int | None,
     by_id: bool,
-) -> Totals:
+) -> ReadTotals:
     """Answers to a file that can be gone on with after a kill."""
     inputs = fingerprint(wanted.file)
     if by_id or inputs is None:
@@ -212,10 +220,10 @@ def _resumable(
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
     with ProgressReporter("texts") as bar, resumable("the same command goes on from what was written"):
 
-        def lines(answer: Predicted) -> list[str]:
+        def lines(answer: ExamplePrediction) -> list[str]:
             return json_lines(job.format, *as_rows(answer, top))
 
-        return write_answers(job, answering, blocks(examples), lines, bar)
+        return write_prediction_lines(job, answering, blocks(examples), lines, bar)
 
 
 def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
@@ -250,7 +258,7 @@ def _understood(task: AnyTask) -> set[str]:
 @contextmanager
 def _writer(
     out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
-) -> Iterator[tuple[Callable[[Predicted], None], ProgressReporter | None]]:
+) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]]:
     """What to do with each answer; a bar counts them where they go to a file."""
     if out is not None and by_id:
         answers: dict[str, str] = {}
@@ -267,14 +275,14 @@ def _writer(
         console = Console(soft_wrap=True, highlight=False)
         width = max(map(len, labels))
 
-        def show(answer: Predicted) -> None:
+        def show(answer: ExamplePrediction) -> None:
             console.print(shown(answer.found, top=top, width=width))
             sys.stdout.flush()
 
         yield show, None
 
 
-def _keep(answers: dict[str, str], answer: Predicted) -> None:
+def _keep(answers: dict[str, str], answer: ExamplePrediction) -> None:
     """An answer under the id of its question, as official scorers read them."""
     identifier, place = answer.example.id, answer.example.place
     if identifier is None:
@@ -285,11 +293,11 @@ def _keep(answers: dict[str, str], answer: Predicted) -> None:
     answers[identifier] = str(answer.found.to_dict()["text"])
 
 
-def as_rows(answer: Predicted, top: int | None = None) -> tuple[Row, list[Row]]:
+def as_rows(answer: ExamplePrediction, top: int | None = None) -> tuple[Row, list[Row]]:
     """The full record of an answer and its flat rows, with the id and line of its text where it comes from a file."""
     example = answer.example
     where: Row = {"id": example.id} if example.id is not None else {}
-    if not isinstance(example.place, Given | QuestionPlace):
+    if not isinstance(example.place, InputPlace | QuestionPlace):
         where["line"] = example.place.line
     record = where | answer.found.to_dict()
     if top is not None and "probabilities" in record:
@@ -297,7 +305,7 @@ def as_rows(answer: Predicted, top: int | None = None) -> tuple[Row, list[Row]]:
     return record, [where | row for row in answer.found.to_dicts()]
 
 
-def json_line(answer: Predicted, top: int | None = None) -> str:
+def json_line(answer: ExamplePrediction, top: int | None = None) -> str:
     """An answer as JSON, with the id and line of its text where it comes from a file."""
     return json.dumps(as_rows(answer, top)[0], ensure_ascii=False)
 
@@ -332,7 +340,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _summary(totals: Totals, seconds: float, out: Path | None) -> None:
+def _summary(totals: ReadTotals, seconds: float, out: Path | None) -> None:
     rate = totals.texts / max(seconds, 1e-9)
     read = "100% read" if not totals.cut else f"{totals.read / totals.tokens:.1%} read"
     texts = "1 text" if totals.texts == 1 else f"{totals.texts:,} texts"
@@ -343,8 +351,8 @@ def _summary(totals: Totals, seconds: float, out: Path | None) -> None:
 
 def write_for_server(
     test: GlueTestSet,
-    predictor: Predictor,
-    answering: Answering,
+    predictor: TaskPredictor,
+    answering: BulkPredictor,
     *,
     file: str,
     columns: Columns,

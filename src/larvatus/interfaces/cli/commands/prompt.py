@@ -31,10 +31,10 @@ from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable
-from larvatus.tasks.few_shot.settings import FewSettings, FewTraining
-from larvatus.tasks.fit.progress import Show
+from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
 from larvatus.tasks.prompt.pattern import NULL
-from larvatus.tasks.prompt.words import words_given
+from larvatus.tasks.prompt.words import parse_verbaliser
+from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.training.engine.reporter import Reporter
 
 
@@ -49,7 +49,7 @@ class PromptSettings(Settings):
     """The text with a blank, "{text} It was {blank}."; of pairs {first} and {second}; repeatable; default: null, the
     text and a blank alone."""
     verbaliser: Annotated[
-        Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
+        Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""
     calibrate: bool = False
@@ -80,8 +80,8 @@ class PromptSettings(Settings):
 @from_structs
 def command(
     asked: Annotated[PromptSettings, Panel()],
-    few: Annotated[FewSettings, Panel("Few examples")],
-    training: Annotated[FewTraining, Panel("Training")],
+    few: Annotated[FewShotSettings, Panel("Few examples")],
+    training: Annotated[FewShotTraining, Panel("Training")],
     reading: Annotated[TextFiles, Panel(EXAMPLES, without=("labels", "separator"))],
     machine: Annotated[TuningMachine, Panel(MACHINE)],
     as_json: Json = False,
@@ -100,7 +100,7 @@ def command(
         _pet(asked, few, training, reading, machine)
 
 
-def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, as_json: bool) -> None:
+def _texts(asked: PromptSettings, few: FewShotSettings, machine: TuningMachine, *, as_json: bool) -> None:
     if len(asked.several) > 1:
         raise UsageError("texts are classified through one pattern; give one --pattern, or --data FILE to compare them")
     model = load(asked.model_name, device=machine.device)
@@ -117,8 +117,8 @@ def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, a
 
 def _table(
     asked: PromptSettings,
-    few: FewSettings,
-    training: FewTraining,
+    few: FewShotSettings,
+    training: FewShotTraining,
     reading: TextFiles,
     machine: TuningMachine,
     *,
@@ -150,7 +150,7 @@ def _show(table: PromptTable) -> None:
 
 
 def _pet(
-    asked: PromptSettings, few: FewSettings, training: FewTraining, reading: TextFiles, machine: TuningMachine
+    asked: PromptSettings, few: FewShotSettings, training: FewShotTraining, reading: TextFiles, machine: TuningMachine
 ) -> None:
     if not asked.train or asked.out is None:
         raise UsageError("PET learns from few labelled examples: give --train FILE")
@@ -158,7 +158,7 @@ def _pet(
     few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
     pool = read_examples("prompt", list(asked.train), reading)
     texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
-    with Show(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
+    with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
         tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)

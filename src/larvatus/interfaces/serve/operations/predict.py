@@ -22,8 +22,8 @@ from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
-from larvatus.tasks.predict import Predictor
-from larvatus.tasks.registry import TASKS, AnyTask, is_tuned, task_of
+from larvatus.tasks.predict import TaskPredictor
+from larvatus.tasks.registry import TASKS, AnyTask, is_finetuned, task_of
 
 
 class ReadBody(Body):
@@ -110,7 +110,7 @@ class PredictOperation(Operation[Any]):
         of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
 
     def lacks(self, model: Model) -> str | None:
-        if is_tuned(model.bundle) and task_of(model.bundle).name == self.task.name:
+        if is_finetuned(model.bundle) and task_of(model.bundle).name == self.task.name:
             return None
         return f"it is not fine-tuned for this task; fine-tune a model with larvatus finetune {self.task.name}"
 
@@ -132,7 +132,7 @@ class PredictOperation(Operation[Any]):
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         given = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
-        predictor = Predictor(subject.model.bundle, PredictOptions(**given), subject.model.device)
+        predictor = TaskPredictor(subject.model.bundle, PredictOptions(**given), subject.model.device)
         examples = [self.task.example(self._input(item), HERE) for item in items]
         return [
             {

@@ -1,0 +1,31 @@
+"""How long texts are read: in windows of so many tokens, which overlap, or the first of them alone.
+
+windows = WindowOptions.of(bundle, length=384, truncate=False)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from larvatus.core.errors import UsageError
+from larvatus.models.bundle.directory import Bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    limit: int
+    """Tokens of a window, special ones included."""
+    truncate: bool = False
+    """Read the first window of a long text alone."""
+    overlap: int | None = None
+    """Tokens that windows share; None: a quarter of a window."""
+
+    @classmethod
+    def of(
+        cls, bundle: Bundle, *, length: int | None = None, truncate: bool = False, overlap: int | None = None
+    ) -> WindowOptions:
+        """As long as is asked, or as the model has positions."""
+        most = bundle.model.max_positions
+        if length is not None and length > most:
+            raise UsageError(f"--length {length} is more than the model's {most} positions")
+        return cls(limit=length or most, truncate=truncate, overlap=overlap)

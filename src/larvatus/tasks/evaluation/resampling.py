@@ -1,0 +1,114 @@
+"""Metrics of tasks as scores of what each example adds: what intervals and paired tests resample.
+
+    found = resampled_classes(gold, answers, kind="multi-class", classes=3)
+    bootstrap(found["macro-f1"].rows, found["macro-f1"].score)
+
+Names and values are those of `held_out.class_metrics` and `held_out.tag_metrics`. Sentences, not words, are drawn: the
+words of one stand or fall together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.core.arrays import Doubles
+from larvatus.metrics import class_sums as sums_of
+from larvatus.metrics.bootstrap import Interval, Of, Score, bootstrap
+from larvatus.metrics.classification import divide
+from larvatus.metrics.correlation import pearson, spearman
+from larvatus.metrics.entities import Entities, entity_counts
+from larvatus.models.heads.classification import Kind
+
+EntityPair = tuple[Sequence[Entities], Sequence[Entities]]
+LOWER_IS_BETTER = frozenset({"hamming", "rmse"})
+
+
+@dataclass(frozen=True, eq=False)
+class ResampledMetric:
+    rows: Doubles
+    """[E, …] of each example."""
+    score: Score
+    of: Of = "sums"
+
+    def interval(self, *, samples: int, seed: int) -> Interval:
+        return bootstrap(self.rows, self.score, of=self.of, samples=samples, seed=seed)
+
+
+def resampled_classes(
+    gold: npt.NDArray[np.generic],
+    answers: npt.NDArray[np.generic],
+    *,
+    kind: Kind,
+    classes: int,
+    binary: bool | None = None,
+) -> dict[str, ResampledMetric]:
+    """Of answers: classes [E], truths [E, K] or numbers [E]. `binary`: whether the model has two classes, of which the
+    second has an F1; None: where there are two in all."""
+    if kind == "regression":
+        pairs = np.stack([answers, gold], axis=1).astype(np.float64)
+        squares = (pairs[:, 0] - pairs[:, 1]) ** 2
+        return {
+            "spearman": ResampledMetric(pairs, lambda rows: spearman(rows[:, 0], rows[:, 1]), "rows"),
+            "pearson": ResampledMetric(pairs, lambda rows: pearson(rows[:, 0], rows[:, 1]), "rows"),
+            "rmse": ResampledMetric(_counted(squares), lambda sums: np.sqrt(_mean(sums))),
+        }
+    if kind == "multi-label":
+        wrong = np.asarray(gold, np.bool_) != np.asarray(answers, np.bool_)
+        rows = sums_of.sums_of(gold, answers)
+        return {
+            "micro-f1": ResampledMetric(rows, sums_of.micro_f1),
+            "macro-f1": ResampledMetric(rows, _f1_of_all),
+            "exact-match": ResampledMetric(_counted(~wrong.any(1)), _mean),
+            "hamming": ResampledMetric(_counted(wrong.mean(1)), _mean),
+        }
+    rows = sums_of.class_sums(gold, answers, classes=classes)
+    scores: dict[str, Score] = {
+        "accuracy": sums_of.accuracy,
+        "macro-f1": sums_of.macro_f1,
+        "matthews": sums_of.matthews,
+    }
+    if classes == 2 if binary is None else binary:
+        scores["f1"] = sums_of.f1_of(1)
+    return {name: ResampledMetric(rows, score) for name, score in scores.items()}
+
+
+def resampled_words(right_E: npt.ArrayLike, words_E: npt.ArrayLike) -> dict[str, ResampledMetric]:
+    """Accuracy, of the right words and all words of each sentence."""
+    rows = np.stack([np.asarray(right_E, np.float64), np.asarray(words_E, np.float64)], axis=1)
+    return {"accuracy": ResampledMetric(rows, _mean)}
+
+
+def resampled_entities(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, ResampledMetric]:
+    """Of the entities of each sentence."""
+    _, counts = entity_counts(gold, answers)
+    rows = sums_of.sums_of_counts(counts)
+    return {
+        "entity-f1": ResampledMetric(rows, sums_of.micro_f1),
+        "precision": ResampledMetric(rows, lambda sums: divide(sums[..., 0, :].sum(-1), sums[..., 1, :].sum(-1))),
+        "recall": ResampledMetric(rows, lambda sums: divide(sums[..., 0, :].sum(-1), sums[..., 2, :].sum(-1))),
+        "macro-f1": ResampledMetric(rows, sums_of.macro_f1),
+    }
+
+
+def resampled_tags(lenient: EntityPair, strict: EntityPair) -> dict[str, ResampledMetric]:
+    """Of the entities that tags spell, gold and found: read leniently, and the F1 of those that are read strictly."""
+    return {**resampled_entities(*lenient), "entity-f1-strict": resampled_entities(*strict)["entity-f1"]}
+
+
+def _counted(values: npt.ArrayLike) -> Doubles:
+    """[E, 2] of values whose mean is the score."""
+    column = np.asarray(values, np.float64)
+    return np.stack([column, np.ones_like(column)], axis=1)
+
+
+def _mean(sums: Doubles) -> Doubles:
+    return divide(sums[..., 0], sums[..., 1])
+
+
+def _f1_of_all(sums: Doubles) -> Doubles:
+    """Over all labels, those that never occur too."""
+    return np.asarray(divide(2 * sums[..., 0, :], sums[..., 1, :] + sums[..., 2, :]).mean(-1))

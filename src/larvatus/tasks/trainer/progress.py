@@ -1,0 +1,72 @@
+"""Progress of a fine-tuning run: a bar on a terminal, plain lines elsewhere, scores after each evaluation.
+
+with FineTuneProgress(Reporter.on_stream(), Path("runs/mine")) as show:
+    run(order, dataclasses.replace(job, watch=show.watch), show.point)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from larvatus.tasks.trainer.finetune import Callbacks
+from larvatus.tasks.trainer.run import LearningCurvePoint
+from larvatus.tasks.trainer.selection import Epoch, compare
+from larvatus.tasks.validation import Scores
+from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.throughput import RemainingTime
+
+LINE_EVERY_S = 30.0
+"""Between two lines, where there is no bar and no evaluation says how far it is."""
+
+
+class FineTuneProgress:
+    """Progress of a fine-tuning run: lines and a bar for people, `metrics.jsonl` in the run's folder.
+
+    Args:
+        reporter: Prints lines and the bar, or nothing where it is quiet.
+        out: The run's folder; None where nothing is saved.
+    """
+
+    def __init__(self, reporter: Reporter, out: Path | None) -> None:
+        self._watcher = reporter
+        self._metrics = None if out is None else reporter.metrics(out)
+        self._best: dict[int, Scores] = {}
+        """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
+        self._pace = RemainingTime()
+        self._bar = self._watcher.bar(words="reading", every_s=LINE_EVERY_S)
+
+    def __enter__(self) -> Self:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._bar.__exit__(*fault)
+
+    @property
+    def watch(self) -> Callbacks:
+        return Callbacks(say=self.say, epoch=self._epoch, progress=self._progress)
+
+    def say(self, line: str) -> None:
+        self._watcher.say(line)
+
+    def point(self, point: LearningCurvePoint) -> None:
+        self.say(f"curve: {point.examples:,} examples · {point.metric} {point.mean:.4f} ± {point.deviation:.4f}")
+
+    def _progress(self, step: int, steps: int, loss: float, speed: float) -> None:
+        words = f"step {step:,}/{steps:,}  training loss {loss:.3f}  {speed:,.0f} texts/s"
+        self._bar.show(step, words, left=self._pace.left(step, steps), total=steps)
+
+    def _epoch(self, seed: int, epoch: Epoch) -> None:
+        values = epoch.scores.values if epoch.scores is not None else {}
+        if self._metrics is not None:
+            self._metrics.write("valid", epoch.step, {"seed": seed, **epoch.figures()})
+        better = epoch.scores is not None and compare(epoch.scores, self._best.get(seed)) > 0
+        whole = epoch.scores is None and epoch.epoch == round(epoch.epoch)
+        if not (better or whole or self._bar.is_line_due):
+            return
+        if better and epoch.scores is not None:
+            self._best[seed] = epoch.scores
+        named = {name.replace("_", " "): value for name, value in epoch.losses().items()} | values
+        said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
+        self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")

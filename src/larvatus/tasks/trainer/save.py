@@ -1,0 +1,121 @@
+"""A fine-tuned model as a directory: Hugging Face's own layout where there is one, with its card and its history.
+
+save_result(Path("runs/mine"), tuned, parent="bert-base")
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.data.labelled.in_memory import IN_MEMORY
+from larvatus.models.bundle.claims import CardText, Data, claim_dicts
+from larvatus.models.bundle.directory import architecture_of, save_bundle
+from larvatus.models.bundle.huggingface import layout_for
+from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.weights import find_weights
+from larvatus.tasks.trainer.card import DataFacts, task_card
+from larvatus.tasks.trainer.checkpoint import SeedRun
+from larvatus.tasks.trainer.claims import result_claims
+from larvatus.tasks.trainer.finetune import FineTuneResult
+
+HISTORY = "finetuning.json"
+"""Scores of every evaluation of every seed, beside the model."""
+
+
+def contents_hash(data: Any) -> str:
+    """SHA-256 of what the examples say, whatever file they came from."""
+    digest = hashlib.sha256()
+    for example in data.examples:
+        digest.update(msgspec.json.encode(example.contents()) + b"\n")
+    return digest.hexdigest()
+
+
+def data_facts(data: Any) -> DataFacts:
+    return DataFacts(data.source, len(data), contents_hash(data))
+
+
+def read_history(out: Path) -> tuple[SeedRun, ...]:
+    """What each seed of a finished run came to."""
+    try:
+        return msgspec.convert(files.read_json(out / HISTORY)["runs"], tuple[SeedRun, ...])
+    except (KeyError, TypeError, msgspec.ValidationError) as fault:
+        raise ArtefactError(f"{out / HISTORY} is not the history of a fine-tuning: {fault}") from fault
+
+
+def source_files(data: Any) -> tuple[str, ...]:
+    """Names of the files that examples come from; none of those in memory."""
+    if data.source.endswith(IN_MEMORY):
+        return ()
+    return tuple(dict.fromkeys(str(example.place.source) for example in data.examples))
+
+
+def claimed_data(data: Any, files: Sequence[str] | None = None) -> Data:
+    """Labelled examples, as claims name them; `files` are those that they are the held-out part of."""
+    names = source_files(data) if files is None else tuple(files)
+    name = names[0] if len(names) == 1 else data.source
+    name = name if files is None else f"{len(data):,} held out of {name}"
+    return Data(name=name, sha256=contents_hash(data), kind="examples", files=() if names == (name,) else names)
+
+
+def save_result(
+    out: Path,
+    tuned: FineTuneResult,
+    *,
+    parent: str,
+    dev: Data | None = None,
+    how: Mapping[str, Any] = MappingProxyType({}),
+    processes: int = 1,
+) -> None:
+    """Write the model, its card, and the history of its training.
+
+    `dev` are the held-out examples as they were read (those of `tuned` may be written in another scheme of tags), and
+    `how` says in which columns.
+    """
+    bundle = tuned.bundle
+    dev = claimed_data(tuned.dev) if dev is None and tuned.dev is not None else dev
+    claims = result_claims(tuned, dev=dev, how=how, processes=processes)
+    train, held_out = data_facts(tuned.train), data_facts(tuned.dev) if tuned.dev is not None else None
+    architecture = architecture_of(bundle.network, bundle.objectives)
+    layout = layout_for(
+        architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
+    )
+    lineage = {
+        "parent": parent,
+        "parent_lineage": bundle.lineage,
+        "parent_weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
+        "train": msgspec.to_builtins(train),
+        "dev": msgspec.to_builtins(held_out),
+        "settings": msgspec.to_builtins(tuned.config),
+        "seeds": [run.seed for run in tuned.runs],
+        "kept": tuned.kept,
+        "metric": tuned.metric,
+        "scores": tuned.scores.values if tuned.scores is not None else {},
+    }
+    card = task_card(
+        tuned,
+        name=out.name,
+        parent=parent,
+        train=train,
+        dev=held_out,
+        claims=claims,
+        transformers=not isinstance(layout, Native),
+    )
+    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})
+    save_bundle(
+        out,
+        network=bundle.network.cpu(),
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=bundle.recipe,
+        lineage=lineage,
+        card=CardText(card, claim_dicts(claims)),
+        family=bundle.family,
+    )
