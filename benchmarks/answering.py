@@ -35,9 +35,9 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.answers.validation import question_validation
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
-from larvatus.tasks.trainer.trainer import Epoch, scoring_options
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options
+from larvatus.tasks.trainer.finetune import finetune
+from larvatus.tasks.trainer.trainer import Epoch
 from larvatus.training.engine.settings import Runtime
 
 Questions = Dataset[QuestionExample]
@@ -126,7 +126,7 @@ def job(config: TrainConfig, runtime: Runtime, seed: int) -> FineTuneArguments:
         print(f"  epoch {own.epoch:.0f}: loss {own.training_loss:.3f}, {own.seconds:.0f} s", flush=True)
 
     return FineTuneArguments(
-        config=config, runtime=runtime, seeds=(seed,), hold_out=False, watch=Callbacks(say=print, epoch=epoch)
+        config=config, runtime=runtime, seeds=(seed,), hold_out=False, callbacks=Callbacks(say=print, epoch=epoch)
     )
 
 

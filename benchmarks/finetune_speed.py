@@ -38,8 +38,8 @@ from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.trainer import Fitting, Trainer
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 
 with warnings.catch_warnings():
@@ -106,10 +106,10 @@ def rows(sequences: Sequences) -> list[dict[str, Any]]:
 
 def ours(bundle: Bundle, config: Any, data: ExampleBatches, batch: int) -> Callable[[], None]:
     ready, _ = attach_head(bundle, config, seed=0)
-    fitting = Fitting(config=TrainConfig(epochs=1, batch=batch), runtime=Runtime(), seed=0)
+    args = FineTuneArguments(config=TrainConfig(epochs=1, batch=batch), runtime=Runtime())
 
     def epoch() -> None:
-        Trainer(ready.network, data, fitting).run()
+        Trainer(ready.network, data, args, seed=0).run()
 
     return epoch
 

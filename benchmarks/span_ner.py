@@ -33,9 +33,8 @@ from larvatus.tasks.spans.spans import span_candidates, spans_head
 from larvatus.tasks.spans.task import encode_spans
 from larvatus.tasks.tag.tag import tagged_words
 from larvatus.tasks.tag.validation import TagValidation
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options
+from larvatus.tasks.trainer.finetune import finetune
 from larvatus.training.engine.settings import Runtime
 
 
@@ -128,7 +127,7 @@ def main() -> None:
             config=TrainConfig(epochs=given.epochs, batch=given.batch, rate=given.rate),
             runtime=Runtime(device=given.device, precision=given.precision),
             seeds=(seed,),
-            watch=Callbacks(
+            callbacks=Callbacks(
                 say=print, epoch=lambda seed, epoch: print(f"seed {seed}, epoch {epoch.epoch:g}: {epoch.scores}")
             ),
         )

@@ -31,9 +31,8 @@ from larvatus.tasks.spans.options import SpansOptions
 from larvatus.tasks.spans.spans import spans_head
 from larvatus.tasks.spans.task import encode_spans
 from larvatus.tasks.spans.validation import SpanValidation
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, finetune
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options
+from larvatus.tasks.trainer.finetune import finetune
 from larvatus.training.engine.settings import Runtime
 
 DIRECT = ("nmod", "nmod:poss", "appos")
@@ -117,7 +116,7 @@ def main() -> None:
         config=TrainConfig(epochs=given.epochs, batch=given.batch),
         runtime=Runtime(device=given.device, precision=given.precision),
         seeds=(given.seed,),
-        watch=Callbacks(say=print, epoch=lambda seed, epoch: print(f"epoch {epoch.epoch:g}: {epoch.scores}")),
+        callbacks=Callbacks(say=print, epoch=lambda seed, epoch: print(f"epoch {epoch.epoch:g}: {epoch.scores}")),
     )
     figures = {"baseline given spans": baseline(train, dev)}
     for name, options in (("joint", SpansOptions()), ("spans alone", SpansOptions(relations=False))):

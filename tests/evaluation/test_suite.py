@@ -209,7 +209,7 @@ def test_missing_files_are_said_and_the_rest_runs(data, models, larvatus):
         (["--data", "DATA", "--leave-out", PARTS, "--only", "blimp"], 2, "leave no part to measure"),
         (["--data", "absent"], 4, "--data absent is no folder"),
         ([], 2, "reads its files from one folder: --data DIR"),
-        (["--data", "DATA", "--corpus", "x.txt"], 2, "--suite stands alone"),
+        (["--data", "DATA", "--corpus", "x.txt"], 2, "--suite cannot be combined"),
         (["--data", "DATA", "--resume"], 2, "need --out"),
         (["--data", "DATA", "--quantise", "int8"], 2, "a suite fine-tunes"),
         (["--data", "DATA", "--epochs", "0"], 2, "--epochs"),

@@ -26,7 +26,7 @@ def adapt(larvatus, tmp_path):
 def test_flags_that_make_no_sense(adapt, base):
     assert adapt(recipe=()) == (
         2,
-        "larvatus: name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR",
+        "larvatus: name a recipe (larvatus recipes lists them), or a model to adapt with --from DIR",
     )
     for flag, value in (("--add-words", "5"), ("--old", "embedded")):
         code, said = adapt(flag, value)

@@ -120,7 +120,7 @@ with last_resort():
     except ReaderGone:
         pass
 """
-GONE = "larvatus: standard output is gone ({}); the work goes on without it\nand one of error\n"
+GONE = "larvatus: standard output is gone ({}); the command continues without it\nand one of error\n"
 LOST = "larvatus: {}\n"
 
 

@@ -23,8 +23,7 @@ from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
 from larvatus.interfaces.settings import TextSettings
 from larvatus.tasks.registry import TASKS
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.job import TRAINED
+from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 
 FOLDER = Path(api.__file__).parent
@@ -40,7 +39,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.trainer.finetune import Watch
+from larvatus.tasks.trainer.finetune import Callbacks
 '''
 Field = tuple[str, str]
 """Type as source text, and description."""
@@ -60,7 +59,7 @@ EXTRA: Mapping[str, Mapping[str, Field]] = {
     "FinetuneKeywords": {
         "group": ("str | None", "Column of train whose equal values are held out together; only without dev."),
         "hold_out": ("bool", "Hold out a tenth of train where there is no dev."),
-        "watch": ("Watch", "Callbacks of the run; they replace the progress on the terminal."),
+        "watch": ("Callbacks", "Callbacks of the run; they replace the progress on the terminal."),
     },
 }
 """Keywords that are not fields of a struct."""
@@ -148,7 +147,7 @@ def column_fields() -> dict[str, Field]:
 
 def finetune_fields() -> dict[str, Field]:
     """Training, what is trained, the run, the machine, the options of all tasks, and columns."""
-    trained = {name: field for name, field in struct_fields(TrainableConfig).items() if name in TRAINED}
+    trained = {name: field for name, field in struct_fields(TrainableConfig).items() if name in TRAINABLE_SETTINGS}
     fields = struct_fields(TrainConfig) | trained | struct_fields(RunSettings) | struct_fields(TuningMachine)
     del fields["settings"]
     fields["seeds"] = ("int | Sequence[int]", fields["seeds"][1])

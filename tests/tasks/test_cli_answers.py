@@ -83,7 +83,7 @@ def test_files_of_questions_are_answered(larvatus: Call, answerer: Path, tmp_pat
     rows = ("--file", tmp_path / "rows.jsonl")
     code, _, err = larvatus("predict", answerer, *rows, *rows, "--out", tmp_path / "twice.json")
     assert (code, "1 id is given to more than one question" in err) == (0, True)
-    assert "the id 7 is taken by another file; its answer stands under 7#3" in err
+    assert "the id 7 is taken by another file; its answer is under 7#3" in err
     assert read_predictions(str(tmp_path / "twice.json")) == dict.fromkeys(("7", "7#2", "7#3", "7#2#2"), "river deep")
     (tmp_path / "rows.tsv").write_text(f"question\tcontext\n{QUESTION}\t{PASSAGE}\n")
     code, out, _ = larvatus("predict", answerer, "--file", tmp_path / "rows.tsv", "--top", 3)

@@ -22,8 +22,8 @@ from larvatus.tasks.answers.validation import QuestionValidation, question_valid
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.tag.options import TagOptions
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.tuning import finetune_answers
 
@@ -178,12 +178,12 @@ def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
 def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
     said: list[str] = []
     train, dev = questions(24, seed=1, words=60), questions(12, seed=2, words=60)
-    job = FineTuneArguments(config=TrainConfig(epochs=1, batch=8), watch=Callbacks(say=said.append))
+    job = FineTuneArguments(config=TrainConfig(epochs=1, batch=8), callbacks=Callbacks(say=said.append))
     found = finetune_answers(bundle, train, dev, job, AnswerOptions(empty=EmptyWindows(most=1), overlap=4))
     assert found.windows[0] == 24
     assert any("24 questions in" in line for line in said)
     assert any("hold the answer" in line for line in said)
-    cut = FineTuneArguments(config=TrainConfig(epochs=1, batch=8, truncate=True), watch=Callbacks(say=said.append))
+    cut = FineTuneArguments(config=TrainConfig(epochs=1, batch=8, truncate=True), callbacks=Callbacks(say=said.append))
     finetune_answers(bundle, train, dev, cut)
     assert any("answers are in no window" in line for line in said)
 

@@ -16,8 +16,7 @@ from larvatus.models.network import Network
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.options import TagOptions
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import FineTuneArguments
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.tuning import finetune_tags, finetune_texts
 
@@ -76,9 +75,9 @@ def test_the_model_has_the_names_of_any_other_and_the_scores_that_were_told(bund
     assert {n for n in whole.state_dict() if n.startswith("encoder.")} == {
         n for n in bundle.network.state_dict() if n.startswith("encoder.")
     }
-    assert tuned.held_out is not None
+    assert tuned.validation is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(whole, ScoringOptions()).values == pytest.approx(tuned.scores.values)
+    assert tuned.validation.scores(whole, ScoringOptions()).values == pytest.approx(tuned.scores.values)
     same = all(
         torch.equal(tensor, bundle.network.state_dict()[name])
         for name, tensor in whole.state_dict().items()
@@ -102,6 +101,6 @@ def test_a_frozen_encoder_reads_everything_once_for_all_seeds(
     tuned = finetune_tags(bundle, tagged(40, 1), tagged(20, 2), job("head", TagOptions(**settings)))
     assert len(built) == 2  # training and held-out examples
     assert len(tuned.runs) == 2
-    assert tuned.held_out is not None
+    assert tuned.validation is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)
+    assert tuned.validation.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)

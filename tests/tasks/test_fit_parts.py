@@ -18,9 +18,9 @@ from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.lora import merge_lora
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
-from larvatus.tasks.trainer.trainer import Fitting, Trainer
+from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 
 VOCABULARY = 20
@@ -67,7 +67,7 @@ def model(task: str) -> Network:
 
 def tuning(whole: Network, word: str, *, features: Features | None = None) -> Trainer:
     config = TrainConfig(epochs=6, batch=8, rate=0.01, trained=TrainableConfig.read(word))
-    return Trainer(whole, Data(), Fitting(config=config, runtime=Runtime(), seed=1), features)
+    return Trainer(whole, Data(), FineTuneArguments(config=config, runtime=Runtime()), seed=1, features=features)
 
 
 def loss_of(whole: Network) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -31,10 +33,9 @@ from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.tasks.trainer.checkpoint import CheckpointState, CheckpointStore
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import FineTuneArguments
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.selection import Epoch, improves, no_progress_warning
-from larvatus.tasks.trainer.trainer import Fitting, Trainer, epoch_order, evaluation_steps
+from larvatus.tasks.trainer.trainer import Trainer, epoch_order, evaluation_steps
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.checkpoint import Checkpoint, Provenance, read_snapshot
 from larvatus.training.engine.settings import Runtime
@@ -80,9 +81,14 @@ def examples(parent: Bundle, head: str) -> ExampleBatches:
 
 def start(parent: Bundle, data: ExampleBatches, head: Any, *, microbatch: int = 10_000, **settings: Any) -> Trainer:
     ready, _ = attach_head(parent, head, seed=3)
-    told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
+    told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress", "store") if name in settings}
     config = TrainConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
-    return Trainer(ready.network, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told))
+    evaluate, store = told.pop("evaluate", None), told.pop("store", None)
+    args = FineTuneArguments(
+        config=config, runtime=Runtime(microbatch=microbatch), callbacks=Callbacks(**told), store=store
+    )
+    validation: Any = None if evaluate is None else SimpleNamespace(scores=lambda model, scoring: evaluate())
+    return Trainer(ready.network, data, args, seed=5, validation=validation)
 
 
 def weights(training: Trainer) -> dict[str, Tensor]:
@@ -98,10 +104,10 @@ def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
     )
     for training in (whole, parts):
         training.run()
-    assert [look.training_loss for look in parts.fit.history] == pytest.approx(
-        [look.training_loss for look in whole.fit.history]
+    assert [look.training_loss for look in parts.state.history] == pytest.approx(
+        [look.training_loss for look in whole.state.history]
     )
-    assert len(whole.fit.history) == whole.steps == 6
+    assert len(whole.state.history) == whole.steps == 6
     for name, tensor in weights(parts).items():
         assert_close(tensor, whole.trained[name], rtol=0, atol=1e-4, msg=name)  # the rate bounds what rounding can do
 
@@ -109,7 +115,7 @@ def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
 def test_memory_that_runs_out_halves_the_microbatch_and_the_checkpoint_remembers(
     parent: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, share = examples(parent, "classes"), Trainer._share
+    data, share = examples(parent, "classes"), Trainer._loss
 
     def limited(training: Trainer, micro: TrainingBatch[Any], *rest: Any) -> Any:
         if micro.tokens.size > 100:
@@ -118,16 +124,18 @@ def test_memory_that_runs_out_halves_the_microbatch_and_the_checkpoint_remembers
 
     given = start(parent, data, HEADS["classes"], microbatch=80)
     given.run()
-    monkeypatch.setattr(Trainer, "_share", limited)
+    monkeypatch.setattr(Trainer, "_loss", limited)
     short = start(parent, data, HEADS["classes"], microbatch=160)
     short.run()
     assert short.update.lowered == 80
-    assert [look.training_loss for look in short.fit.history] == [look.training_loss for look in given.fit.history]
+    assert [look.training_loss for look in short.state.history] == [look.training_loss for look in given.state.history]
     assert all(torch.equal(tensor, given.trained[name]) for name, tensor in weights(short).items())
-    path = CheckpointStore(tmp_path, {}).save(short, seed=5)
-    again = start(parent, data, HEADS["classes"], microbatch=160)
+    short.args = dataclasses.replace(short.args, store=CheckpointStore(tmp_path, {}))
+    path = short.save_checkpoint()
     state = Checkpoint(path, Provenance.here(Runtime()), msgspec.convert(read_snapshot(path).state, CheckpointState))
-    CheckpointStore(tmp_path, {}, checkpoint=state).restore(again, seed=5)
+    store = CheckpointStore(tmp_path, {}, checkpoint=state)
+    again = start(parent, data, HEADS["classes"], microbatch=160, store=store)
+    again.restore()
     assert again.update.microbatch == 80
 
 
@@ -165,7 +173,7 @@ def test_training_ends_early_and_the_best_weights_are_kept(parent: Bundle) -> No
     training = start(parent, data, HEADS["classes"], epochs=5, patience=2, evaluate=evaluate)
     fit = training.run()
     assert len(fit.history) == 4
-    assert fit.step == 4 * training.each < training.steps
+    assert fit.step == 4 * training.steps_per_epoch < training.steps
     assert fit.best_epoch is not None
     assert fit.best_epoch.epoch == 2.0
     moved = weights(training)
@@ -249,7 +257,7 @@ def test_a_score_that_is_not_a_number_is_never_the_best(parent: Bundle) -> None:
 def test_without_held_out_examples_patience_does_not_end_training(parent: Bundle) -> None:
     training = start(parent, examples(parent, "classes"), HEADS["classes"], epochs=4, patience=1)
     assert training.run().step == training.steps
-    assert training.fit.best is None
+    assert training.state.best is None
 
 
 def test_evaluations_are_even_and_end_with_the_epoch() -> None:
@@ -270,7 +278,7 @@ def test_what_is_not_finite_stops_before_the_update(parent: Bundle, value: float
     class AfterThree(Stop):
         @property
         def asked(self) -> bool:
-            return good.fit.step == place
+            return good.state.step == place
 
     good = start(parent, LabelledTexts(sequences, labels.copy()), config, batch=1, stop=AfterThree())
     good.run()
@@ -307,9 +315,9 @@ def test_several_seeds(parent: Bundle) -> None:
     assert len({run.history[0].training_loss for run in tuned.runs}) == 3  # the seeds differ
     main = {run.seed: run.best.scores.main for run in tuned.runs if run.best and run.best.scores}
     assert main[tuned.kept] == max(main.values())
-    assert tuned.held_out is not None
+    assert tuned.validation is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)
+    assert tuned.validation.scores(tuned.bundle.network, ScoringOptions()).values == pytest.approx(tuned.scores.values)
     assert all((own.best.scores.main if own.best and own.best.scores else 0) == max(
         look.scores.main for look in own.history if look.scores) for own in tuned.runs)  # fmt: skip
 

@@ -36,8 +36,8 @@ from larvatus.tasks.spans.decoding import SpanCandidates
 from larvatus.tasks.spans.options import SpansOptions, spans_config
 from larvatus.tasks.spans.relations import predict_relations
 from larvatus.tasks.spans.spans import label_spans, spans_head
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.save import contents_hash, save_result
 from tests.tasks.tuning import finetune_spans
 
@@ -101,7 +101,7 @@ def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
     return FineTuneArguments(
         config=TrainConfig(**config),
         options=SpansOptions(dropout=0.0),
-        watch=Callbacks(say=(said if said is not None else []).append),
+        callbacks=Callbacks(say=(said if said is not None else []).append),
     )
 
 
@@ -133,7 +133,7 @@ def test_directed_relations_of_unseen_pairs_are_learnt_with_the_spans(tuned, sai
     )
     own = tuned.bundle.objectives[0].relations
     assert (own.labels, own.reach) == (("follows", "lives-in"), 4)
-    assert set(tuned.held_out.relations(tuned.bundle.network, ScoringOptions()).by_label) == {"follows", "lives-in"}
+    assert set(tuned.validation.relations(tuned.bundle.network, ScoringOptions()).by_label) == {"follows", "lives-in"}
 
 
 def test_answers_of_the_saved_model_know_head_and_tail(tuned, model, tmp_path) -> None:
@@ -256,7 +256,7 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
         else:
             head, tail, _ = batch.related[1]
             assert batch.first[tail] - batch.first[head] == 2
-        held = dataclasses.replace(tuned.held_out, data=data)
+        held = dataclasses.replace(tuned.validation, data=data)
         given = held._given(tuned.bundle.network, ScoringOptions())[0]
         assert len(predict_relations(spans_head(tuned.bundle.network), given, floor=0.0)) == 2  # either way round
         assert held.relations(tuned.bundle.network, ScoringOptions()).micro.support == 2

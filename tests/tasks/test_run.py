@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from larvatus.tasks.trainer import progress as finetuning
 from larvatus.tasks.trainer.checkpoint import SeedRun
-from larvatus.tasks.trainer.finetune import _better
+from larvatus.tasks.trainer.finetune import _is_better
 from larvatus.tasks.trainer.selection import Epoch
 from larvatus.tasks.validation import Scores
 from tests import made_up as made
@@ -223,8 +223,8 @@ def test_a_seed_without_a_defined_score_is_never_the_best() -> None:
         return SeedRun(seed=0, steps=1, seconds=0.0, history=(), best=epoch)
 
     nan = float("nan")
-    assert _better(seed(0.1), seed(nan))
-    assert not _better(seed(nan), seed(0.1))
-    assert not _better(seed(nan), seed(nan))
-    assert not _better(seed(0.1), seed(0.1))
-    assert not _better(seed(None), seed(None))
+    assert _is_better(seed(0.1), seed(nan))
+    assert not _is_better(seed(nan), seed(0.1))
+    assert not _is_better(seed(nan), seed(nan))
+    assert not _is_better(seed(0.1), seed(0.1))
+    assert not _is_better(seed(None), seed(None))

@@ -28,8 +28,8 @@ from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_se
 from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.trainer import Fitting, Trainer, epoch_order
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.trainer import Trainer, epoch_order
 from larvatus.training.engine.settings import Runtime
 from tests.models.bundle.theirs import PROSE, their_directory
 from tests.tasks.aligned import align_texts
@@ -125,8 +125,7 @@ def both(
     head_of(own).config = msgspec.structs.replace(config, **head)
     each = -(-EXAMPLES // BATCH)
     tuning = TrainConfig(epochs=EPOCHS, batch=BATCH, rate=1e-3, warmup=0.2, evaluations=each, clip=0.5)
-    fitting = Fitting(config=tuning, runtime=Runtime(microbatch=100), seed=SEED)
-    ours = Trainer(own, data, fitting)
+    ours = Trainer(own, data, FineTuneArguments(config=tuning, runtime=Runtime(microbatch=100)), seed=SEED)
     ours.run()
     order = [
         epoch_order(SEED, epoch, EXAMPLES)[first : first + BATCH]
@@ -136,7 +135,7 @@ def both(
     before = {name: p.detach().clone() for name, p in load_bundle(directory).network.named_parameters()}
     losses = train_theirs(model, order, loss_of, tuning)
     exact = precision == torch.float64
-    assert [look.training_loss for look in ours.fit.history] == pytest.approx(losses, rel=1e-6 if exact else 1e-4)
+    assert [look.training_loss for look in ours.state.history] == pytest.approx(losses, rel=1e-6 if exact else 1e-4)
     assert len(losses) == 2 * each
     model.save_pretrained(directory.parent / "trained")
     bundle.tokenizer.save(directory.parent / "trained")

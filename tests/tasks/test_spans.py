@@ -33,8 +33,7 @@ from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import encode_words, given_spans, label_spans, predict_spans, scored_spans
 from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.options import TagOptions
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_spans
@@ -94,7 +93,7 @@ def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
     return FineTuneArguments(
         config=TrainConfig(**config),
         options=SpansOptions(dropout=0.0),
-        watch=Callbacks(say=(said if said is not None else []).append),
+        callbacks=Callbacks(say=(said if said is not None else []).append),
     )
 
 

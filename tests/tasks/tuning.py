@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, finetune
+from larvatus.tasks.trainer.config import FineTuneArguments
+from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
 
 
 def _with(job: FineTuneArguments, options: Any) -> FineTuneArguments:

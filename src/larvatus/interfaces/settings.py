@@ -1,9 +1,9 @@
-"""What may be set of a run, of reading text and of comparing: the same structs for the commands and for Python.
+"""Settings of runs, of reading text and of comparisons: one struct each, for commands and for Python.
 
     lv.pretrain("bert", corpus="texts/", out="runs/mine", size="tiny", steps=1_000, split="file")
     larvatus pretrain bert --corpus texts/ --out runs/mine --size tiny --steps 1000 --split file
 
-Each keyword is a field of one of these structs, and so is each option; what stands below a field is its help.
+Each keyword is a field of one of these structs, and so is each option; the docstring of a field is its help.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from larvatus.training.pretraining.prepare import TextOptions
 THEN = "Fine-tuning afterwards"
 """A panel of the help."""
 SECONDS = Range(0, 86_400, above=True)
-"""Of a measurement."""
+"""Seconds of a measurement."""
 Corpus = LanguageSource | Sequence[LanguageSource] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
 
@@ -60,7 +60,7 @@ class TextSettings(Settings):
     on_bad: Literal["fail", "skip"] = "fail"
     """Bad UTF-8, broken records: stop, or skip and count."""
     encoding: str | None = None
-    """Of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
+    """Encoding of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
     text: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Column of tables (CSV, TSV, JSONL, Parquet) that holds the text; default: guessed and reported."""
     text_field: Annotated[str | None, Flag(metavar="COLUMN")] = None
@@ -85,7 +85,7 @@ class TextSettings(Settings):
         return self.text if self.text is not None else self.text_field
 
     def reading(self, *, label_field: str | None = None) -> ReadOptions:
-        """What readers of documents are told. UTF-8 is not named: it is the same as nothing in a corpus's settings."""
+        """Options of the document readers. UTF-8 is left unset, so that the settings of a corpus do not change."""
         name = UTF_8 if self.encoding is None else check_encoding(self.encoding)
         options = ReadOptions(
             encoding=msgspec.UNSET if name == UTF_8 else name,
@@ -98,12 +98,12 @@ class TextSettings(Settings):
 
     @property
     def passages(self) -> PassageOptions:
-        """What commands that read a corpus passage by passage are told."""
+        """Options of commands that read a corpus passage by passage."""
         return PassageOptions(reading=self.reading(), sentences=self.sentences, language=self.language)
 
     @property
     def options(self) -> TextOptions:
-        """What a run that prepares its own text is told."""
+        """Options of a run that prepares its own text."""
         return TextOptions(
             reading=self.reading(), language=self.language, sentences=self.sentences, licence=self.licence
         )
@@ -127,7 +127,7 @@ class BudgetSettings(Settings):
 
 
 class MachineSettings(Settings):
-    """What may differ between machines and must not change the result."""
+    """Device, precision and memory: they differ between machines and do not change the result."""
 
     device: str = "auto"
     """auto, cpu or cuda."""
@@ -140,13 +140,13 @@ class MachineSettings(Settings):
     workers: Annotated[int, WORKERS] | None = None
     """Processes that pack and mask ahead, up to 4 a core."""
     deterministic: bool = False
-    """The same bits again, on CUDA too."""
+    """Give the same bits on every run, on CUDA too."""
     activation_checkpointing: Checkpointing = "auto"
-    """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
+    """Recompute layers in the backward pass instead of keeping them: always, never, or where memory is short."""
     memory: Annotated[float, MEMORY] | None = None
-    """GB that training may take of the device (all)."""
+    """GB of device memory that training may use (all)."""
     rank_timeout: Annotated[float, SILENCE] = SILENT_S
-    """Of several processes: seconds of silence after which one counts as lost."""
+    """Seconds without a heartbeat after which a process counts as lost."""
 
     @property
     def runtime(self) -> Runtime:
@@ -156,28 +156,28 @@ class MachineSettings(Settings):
 
 
 class PretrainSettings(Settings):
-    """What is trained, from what, and how it is watched over."""
+    """Size, start, validation and checkpoints of a pretraining run."""
 
     size: str | None = None
     """tiny (its training fits a laptop too), mini, small, medium, base or large."""
     settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value, such as model.layers=6."""
     valid: PathName | None = None
-    """Held-out text; else every 50th document, or passages of few."""
+    """Validation text; default: every 50th document, or passages where there are few documents."""
     start: Annotated[PathName | None, Flag("--from", metavar="DIR")] = None
     """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
     add_words: tuple[str, ...] = ()
-    """With --from: learn so many new words from the text, or take those of a file; repeatable."""
+    """With --from: number of new words to learn from the text, or a file of words; repeatable."""
     old: PathName | None = None
-    """With --from: text of the old domain, to see what is forgotten; or embedded."""
+    """With --from: text of the old domain, to measure forgetting; or embedded."""
     seed: Seed = 0
-    """All randomness follows from it."""
+    """Seed of all randomness."""
     resume: bool = False
-    """Go on from the newest sound checkpoint, if any."""
+    """Resume from the newest sound checkpoint, if any."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     fork: bool = False
-    """Resume although settings were edited."""
+    """Resume although settings have changed."""
     evaluate_every: Steps | None = None
     """Steps between evaluations."""
     save_every: Steps | None = None
@@ -185,36 +185,36 @@ class PretrainSettings(Settings):
     tensorboard: bool = False
     """Write TensorBoard files too."""
     parallel: Parallel = "auto"
-    """Under torchrun: all weights in each process, a part in each, or a part where memory is short."""
+    """Under torchrun: all weights in each process, a shard in each, or shards where memory is short."""
 
 
 class CompareSettings(Settings):
-    """What is compared."""
+    """Candidates of a comparison, and fine-tuning afterwards."""
 
     size: str | None = None
     """tiny (its training fits a laptop too), mini, small, medium, base or large."""
     settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value for all, or bert:field=value for one of them."""
     valid: PathName | None = None
-    """Held-out text; else every 50th document, or passages of few."""
+    """Validation text; default: every 50th document, or passages where there are few documents."""
     seed: Seed = 0
-    """All randomness follows from it."""
+    """Seed of all randomness."""
     seeds: tuple[Seed, ...] | None = None
     """Several, such as 1,2,3: the table shows mean ± deviation."""
     resume: bool = False
-    """Take finished runs as they are, go on with the others."""
+    """Keep finished runs, and resume the others."""
     then: Annotated[tuple[str, ...], Flag(metavar="TASK=PATH", panel=THEN)] = ()
     """Fine-tune each on a labelled set: a directory with train.* and dev.*, or TRAIN:DEV; repeatable."""
     then_settings: Annotated[Assignments, Flag("--then-set", metavar="NAME=VALUE", panel=THEN)] = ()
-    """Of fine-tuning: epochs=3 for all, or for one task, set or recipe: tag:epochs=3; repeatable."""
+    """Fine-tuning options: epochs=3 for all, or for one task, set or recipe: tag:epochs=3; repeatable."""
     then_seeds: Annotated[tuple[Seed, ...], Flag(panel=THEN)] = (0, 1, 2)
-    """Each is fine-tuned from each of these."""
+    """Seeds that each candidate is fine-tuned with."""
     then_examples: Annotated[Count, Flag(metavar="N", panel=THEN)] | None = None
-    """Learn from so many examples of a set at most, drawn at random, the same for all."""
+    """Most training examples of a set, sampled at random, the same for all candidates."""
 
 
 class BenchSettings(Settings):
-    """What is measured of a machine."""
+    """Model, text and length of a benchmark."""
 
     recipe: PathName | None = None
     """A recipe's name, or a TOML file (bert; modern with --grow length)."""
@@ -227,13 +227,13 @@ class BenchSettings(Settings):
     corpus: PathName = "embedded"
     """Text to read: a file, a folder, a glob, a built corpus, or the prose that every Python ships."""
     length: Length | None = None
-    """Tokens of the longest sequence; default: as the recipe says."""
+    """Tokens of the longest sequence; default: as in the recipe."""
     tokens: Count | None = None
     """Tokens of a step (65,536 on a GPU, 4,096 on a CPU)."""
     seconds: Annotated[float, SECONDS] = 3.0
-    """For each figure, about."""
+    """Seconds to measure each figure, about."""
     peers: bool = True
-    """Have installed peers do the same: transformers, sentence-transformers."""
+    """Measure installed peers too: transformers, sentence-transformers."""
     grow: Literal["length", "batch", "layers", "corpus"] | None = None
     """Measure how time and memory grow with this instead."""
     largest: Count | None = None
@@ -241,18 +241,18 @@ class BenchSettings(Settings):
 
 
 class VocabularySettings(Settings):
-    """What kind of vocabulary."""
+    """Kind and size of a vocabulary."""
 
     kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"], Flag("--type")] = "wordpiece"
-    """What kind of pieces."""
+    """Kind of subwords."""
     size: Size = 30_522
-    """Pieces in all, special tokens included."""
+    """Number of tokens, special tokens included."""
     lowercase: Annotated[bool | None, Flag("--lowercase/--cased")] = None
-    """Fold case and accents; default: as the family does."""
+    """Fold case and accents; default: as in the model family."""
     alpha: Share = 1.0
-    """Exponent of the language mixture, 0 (all alike) to 1 (as they come)."""
+    """Exponent of the language mixture, from 0 (uniform) to 1 (proportional)."""
     sample: PositiveShare = 1.0
-    """Share of the documents that are counted, drawn at random."""
+    """Share of the documents that are counted, sampled at random."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 

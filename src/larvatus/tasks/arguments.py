@@ -1,10 +1,10 @@
 """What a task is told of a fine-tuning that is about to begin, and what it says back. Nothing here trains.
 
-    def head(self, bundle, train, job: TaskJob):
-        job.say(label_balance(train.labels(), "classes", of=len(train)))
-        return tagging_head(train, self.options(job), …)
+    def head(self, bundle, train, args: TaskJob):
+        args.say(label_balance(train.labels(), "classes", of=len(train)))
+        return tagging_head(train, self.options(args), …)
 
-`tasks/trainer/finetune.py` has the whole job, with optimizer, device and checkpoints. A model that is only loaded, to
+`tasks/trainer/finetune.py` has the whole args, with optimizer, device and checkpoints. A model that is only loaded, to
 predict or to be evaluated, knows its task without it.
 """
 
@@ -36,14 +36,14 @@ class Defaults(NamedTuple):
 
 
 class TaskArguments(Protocol):
-    """The part of a job that decides a task's head, its data and its scores."""
+    """The part of a args that decides a task's head, its data and its scores."""
 
     @property
     def options(self) -> Struct | None:
         """Of the task, one of its `Options`; None: all as by default."""
 
     @property
-    def what(self) -> Trainable:
+    def trainable(self) -> Trainable:
         """What of the model is trained."""
 
     @property
@@ -69,12 +69,12 @@ class TaskArguments(Protocol):
 
 
 def report_unknown(
-    job: TaskArguments, source: str, unknown: UnknownLabels, what: tuple[str, str], fate: str = "count as wrong"
+    args: TaskArguments, source: str, unknown: UnknownLabels, what: tuple[str, str], fate: str = "count as wrong"
 ) -> None:
     """Say which held-out labels the model will not know, or refuse them."""
-    unknown.check(strict=job.strict)
+    unknown.check(strict=args.strict)
     if unknown.names:
-        job.say(f"{source}: {unknown.note(*what, fate=fate)}")
+        args.say(f"{source}: {unknown.note(*what, fate=fate)}")
 
 
 def label_balance(counts: Counter[str], name: str, *, of: int) -> str:

@@ -1,24 +1,23 @@
-"""What a task is: one class that answers the questions below, in a folder of its own. `registry.py` lists them.
+"""A task: one class that implements the methods below, in a folder of its own. `registry.py` lists all tasks.
 
-    class Tag(Task[TaggedExample, Tagged, TagOptions]):
+    class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         name, title = "tag", "Tag words."
         Options, Head, defaults = TagOptions, TaggingConfig, Defaults(1e-4, 10.0, 4_000)
-        def read(self, source, columns): …            # files → labelled examples
-        def head(self, bundle, train, job): …         # the head that these examples ask for
-        def learn(self, bundle, train, config, job): …      # examples → training data, by `encode` of the folder
-        def held_out(self, bundle, dev, config, job): …     # examples that a model is scored on while it learns
-        def example(self, given, place): …            # what `predict` is given, as an example
-        def predict(self, bundle, examples, options, scoring): …    # results, by the same `encode`
-        def evaluate(self, bundle, data, options): …  # metrics with intervals
+        def read(self, source, columns): …                       # files → labelled examples
+        def prepare(self, bundle, train, dev, args): …           # examples → head, training data, validation data
+        def example(self, given, place): …                       # an input of `predict` as an example
+        def predict(self, bundle, examples, options, scoring): …
+        def evaluate(self, bundle, data, options): …             # metrics with intervals
 
-Fine-tuning, evaluation and prediction encode text by one function of the folder. How the parts make a fine-tuning is
-the same for all tasks (`tasks/trainer/finetune.py`), and known only there: a task is loaded without what trains it.
+Fine-tuning, evaluation and prediction encode text by one function of the folder. Fine-tuning runs the same way for all
+tasks (`tasks/trainer/finetune.py`); a task does not import it, so a model is loaded without the code that trains it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -59,6 +58,20 @@ class CardTerms(NamedTuple):
     """What `predict` is given, in Python."""
     command: str = '"Some text."'
     """What `larvatus predict DIR` is given."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskData:
+    """Examples of a task, ready for training."""
+
+    head: Any
+    """Config of the head to train."""
+    encoded: EncodedExamples
+    validation: ValidationSet | None
+    """Examples that the model is scored on while it is trained."""
+    train: Dataset[Any]
+    dev: Dataset[Any] | None
+    """The data sets, with normalised labels."""
 
 
 class Task(ABC, Generic[AnExample, AResult, AnOptions]):
@@ -111,21 +124,17 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         """Whether a table with these columns and first rows is of this task, and can hardly be of another."""
         return False
 
-    def before(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskArguments
+    def check_examples(
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, args: TaskArguments
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
-        """What is done with examples before some are held out."""
-        return train, dev
-
-    def spelt(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskArguments
-    ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
-        """What is done with examples afterwards: tags in one scheme."""
+        """Check the examples, or reduce their labels, before some are held out for validation."""
         return train, dev
 
     @abstractmethod
-    def head(self, bundle: Bundle, train: Dataset[AnExample], job: TaskArguments) -> Any:
-        """The settings of the head that these examples and options ask for."""
+    def prepare(
+        self, bundle: Bundle, train: Dataset[AnExample], dev: Dataset[AnExample] | None, args: TaskArguments
+    ) -> TaskData:
+        """Normalise the labels, choose the head that they and the options need, and encode all examples."""
 
     def head_in(self, bundle: Bundle) -> Any | None:
         """The settings of the head that a model has for this task already."""
@@ -135,26 +144,16 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         """Whether the head is a single linear layer over one vector of a text, which may learn faster alone."""
         return False
 
-    @abstractmethod
-    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: TaskArguments) -> EncodedExamples:
-        """Examples as training data."""
+    def fit_threshold(self, model: Network, validation: Any, args: TaskArguments) -> Scores | None:
+        """Fit a threshold to the validation examples after training, and set it in the head.
 
-    @abstractmethod
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: TaskArguments, *, train: Any
-    ) -> ValidationSet:
-        """Examples that the model is scored on while it learns."""
-
-    def fitted(self, model: Network, held: Any, job: TaskArguments) -> Scores | None:
-        """Fit to held-out examples what is fitted after training, besides a temperature: a threshold, set in the head.
-
-        Gives the scores under it; None where there is nothing to fit.
+        Returns the scores with it; None where the task has none.
         """
         return None
 
-    def options(self, job: TaskArguments) -> AnOptions:
-        """The options of a job, or by default."""
-        chosen = self.Options() if job.options is None else job.options
+    def options(self, args: TaskArguments) -> AnOptions:
+        """The task's options, or its defaults; those of another task are refused."""
+        chosen = self.Options() if args.options is None else args.options
         if not isinstance(chosen, self.Options):
             raise UsageError(f"finetune {self.name} takes {self.Options.__name__}, not {type(chosen).__name__}")
         return chosen  # type: ignore[return-value]

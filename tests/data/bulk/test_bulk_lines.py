@@ -53,7 +53,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(
     with monkeypatch.context() as patch:
         stopped_after(patch, 2)
         code, _, complaint = larvatus(*given, tmp_path / "cut.jsonl")
-    assert (code, "goes on from what was written" in complaint) == (75, True), complaint
+    assert (code, "from what was written" in complaint) == (75, True), complaint
     assert not (tmp_path / "cut.jsonl").exists()
     assert larvatus(*given, tmp_path / "cut.jsonl")[0] == 0
     assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

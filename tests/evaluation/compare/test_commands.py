@@ -60,7 +60,7 @@ def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch
         "compare", "modern", *settings("model.global_every=1", "model.local_attention=0"), *given, "--steps", 1
     )
     assert code == 0
-    assert "no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'" in out.replace("\n", " ")
+    assert "no plot was drawn: it needs matplotlib, pip install 'larvatus[plots]'" in out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

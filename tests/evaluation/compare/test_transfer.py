@@ -168,7 +168,7 @@ def test_a_pattern_that_nothing_is_called_is_one_line() -> None:
     [
         (["--transfer", "other.tsv"], 2, "does not tell its language by its name"),
         (["--transfer", "de=absent.tsv"], 4, "absent.tsv"),
-        (["--transfer", "de=other.tsv", "--data", "other.tsv"], 2, "--transfer stands alone"),
+        (["--transfer", "de=other.tsv", "--data", "other.tsv"], 2, "--transfer cannot be combined"),
         (["--transfer", "de=other.tsv", "--metric", "acuracy"], 2, "did you mean accuracy?"),
         (["--transfer", "de=other.tsv", "--source", "English"], 2, "--source English is no language code"),
         (["--source", "en", "--data", "other.tsv"], 2, "name its files: --transfer FILE"),

@@ -108,7 +108,7 @@ def test_what_cannot_be_is_one_line(larvatus, model, corpus, tmp_path, monkeypat
     assert "'bnak' is not among the words of the corpus; near it are bank" in refused(
         "bnak", "--corpus", corpus, *page, code=4
     )
-    assert "nothing was asked for; say --out" in refused("bank", "--corpus", corpus, code=2)
+    assert "there is no output; give --out" in refused("bank", "--corpus", corpus, code=2)
     assert "no text was named" in refused("bank", *page, code=2)
     assert "at least 3 instances, and there are 2" in refused("homework", "--corpus", corpus, *page, code=4)
     assert (

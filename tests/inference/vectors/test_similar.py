@@ -263,7 +263,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         code, _, complaint = larvatus(*texts, *asked)
         assert (code, said in complaint, complaint.count("\n")) == (2, True, 0), complaint
     for arguments, said in [
-        ((corpus, "--out", tmp_path / "i"), "say which words to index"),
+        ((corpus, "--out", tmp_path / "i"), "name the words to index"),
         ((corpus, "--out", tmp_path / "i", "--word", "two words"), "is not one word"),
     ]:
         code, _, complaint = larvatus("index", *arguments, *asked)

@@ -23,7 +23,7 @@ class Inner(msgspec.Struct, frozen=True, kw_only=True):
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 0
-    """All randomness follows from it."""
+    """Seed of all randomness."""
 
 
 class Chosen(Base, frozen=True, kw_only=True):
@@ -109,14 +109,14 @@ def test_a_choice_is_one_of_those_there_are():
 def test_help_is_the_docstrings_in_panels():
     help = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     assert "Train this many steps." in help
-    assert "All randomness follows from it." in help
+    assert "Seed of all randomness." in help
     assert "What kind of [pieces]." in help
     assert help.index("--steps") < help.index("Training") < help.index("--seed")
     assert "hidden" not in help
 
 
 def test_docstrings_of_a_class_and_of_what_it_extends():
-    assert field_docs(Chosen)["seed"] == "All randomness follows from it."
+    assert field_docs(Chosen)["seed"] == "Seed of all randomness."
     assert "dropout" not in field_docs(Chosen)
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
-from larvatus.models.bundle.claim_data import DataFinder, MissingData
+from larvatus.evaluation.cards.request import DataFinder, MissingData
+from larvatus.models.bundle.card import BEGIN, END, figures_section, render_figures, with_figures, without_marks
 from larvatus.models.bundle.claims import COMMANDS, Claim, Data, collect_claims, make_claim, merge_claims
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.energy import PowerDraw, device_power
-from larvatus.models.bundle.figures import BEGIN, END, figures_section, render_figures, with_figures, without_marks
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]
@@ -71,7 +71,7 @@ def test_a_fine_tuned_model_verifies_exactly_and_a_changed_value_is_shown(tuned:
     code, said, err = larvatus("card", tuned / "model", "--verify", "--data", tuned / "data")
     assert code == 5
     assert f"! accuracy (evaluate): claimed 0.987, but comes to {again['accuracy']}" in said
-    assert "! README.md does not say what larvatus.json holds" in said
+    assert "! README.md does not show what larvatus.json holds" in said
     assert "2 of its figures cannot be confirmed" in err
 
 
@@ -113,7 +113,7 @@ def test_86_figures_that_only_look_recorded_and_intervals_that_nothing_gives_are
 def test_86_a_result_must_say_of_which_weights_it_is(tuned: Path) -> None:
     digest = lv.card(tuned / "model").claims[0].model
     unsigned = make_claim("accuracy", 0.9, command="evaluate")
-    with pytest.raises(DataError, match="does not say of which model it is"):
+    with pytest.raises(DataError, match="does not name its model"):
         lv.card(tuned / "model", add=[{"claims": [unsigned]}])
     lv.card(tuned / "model", add=[{"claims": [make_claim("accuracy", 0.9, command="evaluate", model=digest)]}])
 
@@ -149,7 +149,7 @@ def test_pretraining_claims_are_worked_out_again_to_the_last_digit(
 def test_text_of_ones_own_is_kept_around_the_figures(tuned: Path) -> None:
     path = tuned / "model" / "README.md"
     path.write_text(path.read_text().replace("## Limitations", "My own words.\n\n## Limitations"))
-    with pytest.raises(ArtefactError, match=r"README.md was changed .* larvatus card"):
+    with pytest.raises(ArtefactError, match=r"README.md does not match .* larvatus card"):
         lv.verify_card(tuned / "model")
     assert lv.card(tuned / "model").changed
     assert "My own words." in path.read_text()
@@ -173,7 +173,7 @@ def test_what_evaluate_writes_is_added_and_works_out_again(tuned: Path, tiny_dir
     assert checked.ok
     assert not checked.of("missing data")
     copied = shutil.copytree(tiny_directory, tuned / "other")
-    with pytest.raises(DataError, match="is of another model than"):
+    with pytest.raises(DataError, match="belongs to another model than"):
         lv.card(copied, add=[result])
 
 
@@ -303,7 +303,7 @@ def test_what_is_no_model_or_no_result_is_refused(tuned: Path, larvatus: Call) -
     assert "holds no model (no larvatus.json)" in larvatus("card", tuned / "data")[2]
     assert "is no directory" in larvatus("card", tuned / "absent")[2]
     assert larvatus("card", tuned / "model", "--verify", "--add", "x")[0] == 2
-    assert "is not there" in larvatus("card", tuned / "model", "--verify", "--data", tuned / "absent")[2]
+    assert "does not exist" in larvatus("card", tuned / "model", "--verify", "--data", tuned / "absent")[2]
     os.remove(tuned / "model" / "model.safetensors")
     assert "model.safetensors is missing" in larvatus("card", tuned / "model")[2]
 
@@ -322,7 +322,7 @@ def test_a_claim_without_a_checksum_is_refused_as_such(tuned: Path) -> None:
         edited(tuned / "model", set_claim(metric, model=""))
     checked = lv.verify_card(tuned / "model", data=[tuned / "data"])
     assert {outcome.claim.metric for outcome in checked.of("unsigned")} == {"accuracy", "steps", "layers"}
-    assert all("does not say of which weights it is" in outcome.line for outcome in checked.of("unsigned"))
+    assert all("names no weights" in outcome.line for outcome in checked.of("unsigned"))
     assert not checked.ok
 
 
@@ -331,7 +331,7 @@ def test_claims_of_other_weights_are_refused_before_they_are_run(tuned: Path) ->
         edited(tuned / "model", set_claim(metric, model="0" * 64))
     checked = lv.verify_card(tuned / "model", data=[tuned / "data"])
     assert {outcome.claim.metric for outcome in checked.of("other weights")} == {"accuracy", "steps", "layers"}
-    assert all("of other weights: 000000000000…" in outcome.line for outcome in checked.of("other weights"))
+    assert all("belongs to other weights: 000000000000…" in outcome.line for outcome in checked.of("other weights"))
 
 
 def test_a_second_claim_of_a_figure_is_refused(tuned: Path, larvatus: Call) -> None:

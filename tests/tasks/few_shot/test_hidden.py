@@ -22,8 +22,8 @@ from larvatus.tasks.few_shot.hidden import MaskedPrompts
 from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.task import labelled_prompts
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.trainer import Fitting, Trainer
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 from tests.made_up import sentences
 from tests.tasks.test_run import assert_bit_equal
@@ -80,7 +80,7 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
         _, data = labelled_prompts(still, examples(8, 1), config, WindowOptions.of(still, length=None))
         settings = TrainConfig(epochs=1, batch=8, clip=0.0, rate=1e-3)
         runtime = Runtime(microbatch=microbatch)
-        training = Trainer(model, data, Fitting(config=settings, runtime=runtime, seed=3, beside=given))
+        training = Trainer(model, data, FineTuneArguments(config=settings, runtime=runtime, auxiliary=given), seed=3)
         training.optimizer.step = training.optimizer.zero_grad = lambda *_, **__: None  # type: ignore[method-assign]
         training.fetch()
         with training.clock:

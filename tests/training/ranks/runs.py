@@ -18,7 +18,7 @@ from larvatus.data.corpus.block_maker import BlockMaker
 from larvatus.interfaces.api.finetuning import RunRequest, prepare_finetuning
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
-from larvatus.tasks.trainer.job import parse_arguments as finetuning_job
+from larvatus.tasks.trainer.config import parse_arguments as finetuning_job
 from larvatus.training.engine import parallel
 from larvatus.training.engine.gradients import ReplicatedGradients
 from larvatus.training.engine.optimizer import adamw

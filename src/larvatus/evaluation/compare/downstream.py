@@ -45,9 +45,8 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.registry import TASKS, column_names, get_task, option_names, parse_options
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.checkpoint import CheckpointStore
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult, finetune
-from larvatus.tasks.trainer.job import parse_arguments
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, parse_arguments, scoring_options
+from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 
@@ -294,15 +293,15 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
             resumable("the same command with --resume goes on"),
             explain_out_of_memory(LOWER),
         ):
-            keeper = CheckpointStore.open(
+            store = CheckpointStore.open(
                 order.out, order.identity, resume=resume, say=reporter.warn, runtime=order.job.runtime
             )
-            job = dataclasses.replace(order.job, keeper=keeper, watch=Callbacks(stop=stop))
+            job = dataclasses.replace(order.job, store=store, callbacks=Callbacks(stop=stop))
             tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
             result = _scored(order, tuned, began)
             with stop.noting():
                 write_checksummed(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
-                keeper.clear()
+                store.clear()
     except Preempted as fault:
         raise Preempted(f"{order.name}: {fault}") from fault
     except ArtefactError as fault:

@@ -9,7 +9,7 @@ share the loss of guessing from token frequencies alone has been lowered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from larvatus.core.tabular import Tabular
 from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.values import Better, Kind, MetricRow, SeedMean
 from larvatus.evaluation.compare.word_nll import WordNLL
+from larvatus.metrics.figures import Figure
 
 
 class ObjectiveScore(Settings):
@@ -135,6 +136,14 @@ class ComparisonResults(Tabular, Settings):
                 named = {"measure": row.name, "group": row.group, "model": label}
                 rows.append({**named, "mean": mean, "deviation": deviation})
         return rows
+
+    def figures(self) -> Iterator[Figure]:
+        """Every metric of every candidate, with the wider of its intervals over seeds and over examples."""
+        for row in self.rows():
+            for label, value in row.values.items():
+                if value is not None:
+                    ends = value.interval or (None, None)
+                    yield Figure.between(row.name, value.mean, ends, category=row.group, group=label)
 
     def rows(self) -> list[MetricRow]:
         """All measures, those that compare across vocabularies last."""

@@ -27,6 +27,7 @@ from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
 from larvatus.tasks.validation import check_metric
 
@@ -88,6 +89,10 @@ class TransferResult(Tabular):
         """What always giving the commonest label of the set would get, where the score is the share of right labels."""
         counts = self.evaluations[language].data.labels()
         return max(counts.values()) / counts.total() if self.metric == "accuracy" and counts else None
+
+    def figures(self) -> Iterator[Figure]:
+        for language, score in self.scores.items():
+            yield Figure.of(self.metric, score, language=language)
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""

@@ -8,9 +8,11 @@ The interval is over examples, 95%; the deviation over seeds of fine-tuning, whe
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from larvatus.core.settings import Settings
 from larvatus.evaluation.compare.values import Better
+from larvatus.metrics.figures import Figure
 
 
 class SuiteFigure(Settings, omit_defaults=True):
@@ -42,6 +44,13 @@ class SuiteFigure(Settings, omit_defaults=True):
     """A share of the row above it."""
     conditions: str = ""
     """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
+
+    def figure(self, **conditions: Any) -> Figure | None:
+        """The reported number with its interval and conditions; None if its value is not defined."""
+        if self.value is None:
+            return None
+        numbers: dict[str, Any] = {"low": self.low, "high": self.high, "deviation": self.deviation}
+        return Figure(metric=self.measure, value=self.value, conditions=conditions, **numbers)
 
 
 class PublishedFigure(Settings):

@@ -27,9 +27,8 @@ from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import get_task
+from larvatus.tasks.trainer.config import FineTuneArguments, parse_arguments
 from larvatus.tasks.trainer.curve import sample_share
-from larvatus.tasks.trainer.finetune import FineTuneArguments
-from larvatus.tasks.trainer.job import parse_arguments
 
 SEEDS, FEW = 3, 8_000
 """Seeds on sets of fewer examples than `FEW`, where one seed says little."""
@@ -131,7 +130,7 @@ class FineTunedPart(SuitePart):
         )
 
     def _conditions(self, data: LabelledSet, job: FineTuneArguments, seeds: tuple[int, ...]) -> str:
-        epochs = job.config.settled(get_task(self.task).defaults, len(data.train)).epochs
+        epochs = job.config.with_defaults(get_task(self.task).defaults, len(data.train)).epochs
         return f"{_count(epochs or 0, 'epoch')}, {_count(len(seeds), 'seed')}"
 
 

@@ -26,6 +26,7 @@ from larvatus.core.tabular import Tabular, flatten
 from larvatus.evaluation.suite.cells import SuiteRow, row_cells, suite_columns
 from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.suite import Suite
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 
 ROLES = ("model", "beside")
@@ -106,6 +107,13 @@ class SuiteResults(Tabular):
                 if figure.id == id:
                     return figure
         raise KeyError(id)
+
+    def figures(self, role: str = ROLES[0]) -> Iterator[Figure]:
+        """Every figure of a model, with its part as a condition."""
+        for part, record in self.records.get(role, {}).items():
+            for row in record.figures:
+                if (figure := row.figure(task=part, category=row.name)) is not None:
+                    yield figure
 
     def rows(self) -> Iterator[SuiteRow]:
         """In the order of the suite; a part that no model has been measured on has one row without figures."""

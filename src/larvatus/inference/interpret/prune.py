@@ -19,8 +19,8 @@ from larvatus.core.ranges import digits
 from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
 from larvatus.inference.interpret.importance import Head
+from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import Bundle, read_card, write_bundle
-from larvatus.models.bundle.figures import without_marks
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.nn.encoder import Encoder
 

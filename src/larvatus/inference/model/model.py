@@ -22,8 +22,8 @@ from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.quantised import int8_weights
+from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
-from larvatus.models.bundle.figures import without_marks
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings

@@ -13,7 +13,7 @@
 from larvatus.inference.model.onnx_export import export_onnx
 from larvatus.interfaces.api.auditing_bias import audit_bias
 from larvatus.interfaces.api.benchmarking import bench
-from larvatus.interfaces.api.cards import card
+from larvatus.interfaces.api.cards import card, verify_card
 from larvatus.interfaces.api.comparing import ablate, compare
 from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
 from larvatus.interfaces.api.evaluating import evaluate
@@ -28,7 +28,6 @@ from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
 from larvatus.interfaces.api.transferring import transfer
 from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
-from larvatus.interfaces.api.verifying import verify_card
 
 __all__ = [
     "ablate",

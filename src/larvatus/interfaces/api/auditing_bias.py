@@ -31,8 +31,8 @@ from larvatus.evaluation.audit.bias.swap_words import read_swaps
 from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
+from larvatus.evaluation.cards.claims import bias_claims
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.bias_claims import bias_claims
 from larvatus.interfaces.api.evaluating import read_for
 from larvatus.interfaces.api.task_settings import split_columns
 from larvatus.interfaces.settings import read_settings
@@ -181,7 +181,7 @@ class _Audit:
         sources = {name: self.sources(name) for name in self.asked}
         said = {"columns": dict(self.columns), "own_words": self.swaps is not None}
         of_swaps = {name: value for name, value in said.items() if value}
-        return replace(report, claims=bias_claims(report, model, sources=sources, of_swaps=of_swaps))
+        return replace(report, claims=bias_claims(report, model, sources=sources, swap_settings=of_swaps))
 
     def sources(self, part: str) -> list[Any]:
         """What a part was read from, file by file."""

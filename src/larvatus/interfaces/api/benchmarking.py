@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOWER = "lower --tokens or --length, or take a smaller --size"
 SHORTEST = 128
-"""Of lengths that grow."""
+"""Shortest sequence of --grow length."""
 TIMES = (1, 3, 10, 30, 100)
 """How often a corpus is repeated."""
 
@@ -43,11 +43,11 @@ TIMES = (1, 3, 10, 30, 100)
 def bench(
     recipe: str | Path | None = None, *, quiet: bool = True, **settings: Unpack[BenchKeywords]
 ) -> Benchmark | ScalingResult:
-    """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers beside us.
+    """Measure this machine: matrix ceiling, training, embedding, loader, memory, and installed peers.
 
     Args:
         recipe: A recipe's name or a TOML file; `bert` where none is given, nor a `model`.
-        quiet: Say nothing on the way.
+        quiet: Show no progress.
         **settings: Those of `larvatus bench`. What is measured: `size`, `settings` (`{"model.layers": 6}`), `model` (a
             directory), `corpus`, `length`, `tokens` (of a step), `seconds` (for each figure), `peers`; `grow`
             (`length`, `batch`, `layers` or `corpus`) and `largest`. The machine: `device`, `precision`, `compile`,
@@ -69,7 +69,7 @@ def bench(
 def run_bench(chosen: BenchSettings, machine: MachineSettings, reporter: Reporter) -> Benchmark | ScalingResult:
     """Run `bench` from structs; progress goes to the reporter."""
     if chosen.model is not None and (chosen.grow or chosen.recipe or chosen.size):
-        raise UsageError("--model stands in place of --recipe and --size, and does not grow; give one or the other")
+        raise UsageError("--model replaces --recipe and --size, and does not go with --grow; give one or the other")
     if chosen.largest is not None and chosen.grow is None:
         raise UsageError("--largest goes with --grow")
     runtime = machine.runtime
@@ -111,7 +111,7 @@ def _recipe(chosen: BenchSettings, runtime: Runtime, *more: str) -> Recipe:
 
 
 def _stepped(recipe: Recipe, *, tokens: int, length: int) -> Recipe:
-    """With steps of so many tokens."""
+    """The recipe with steps of `tokens` tokens."""
     if tokens < length:
         raise UsageError(f"a step of {tokens:,} tokens holds no sequence of {length:,}; raise --tokens")
     return msgspec.structs.replace(recipe, batch=tokens // length)
@@ -155,7 +155,7 @@ def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, r
 
 
 def _at_sizes(of: str, subject: BenchmarkModel, plan: BenchmarkPlan) -> Callable[[int], BenchmarkModel]:
-    """What is trained at a size: steps of another shape, or a model of so many layers."""
+    """Benchmark subjects by size: steps of another shape, or a model of that many layers."""
 
     def make(size: int) -> BenchmarkModel:
         recipe = subject.recipe

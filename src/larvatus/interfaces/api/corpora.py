@@ -53,17 +53,17 @@ def build_corpus(
     watch: BuildOptions | None = None,
     **settings: Unpack[BuildCorpusKeywords],
 ) -> CorpusSummary:
-    """Turn documents into checksummed shards of token ids. Called again after a kill, it goes on.
+    """Turn documents into checksummed shards of token ids. Called again after a kill, it resumes.
 
     Args:
         corpus: Text, several, or a mapping from languages to text.
         tokenizer: The vocabulary to encode with, or its directory.
         out: Where the corpus goes.
         workers: Processes; one a core by default.
-        watch: Who is told of progress: its `progress` and `notice` are called.
+        watch: Callbacks of the build: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),
             `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
-            `errors`, a file that bad rows go to while the build goes on; what is left out: `filter`, `personal` and
+            `errors`, a file that bad rows go to while the build continues; what is skipped: `filter`, `personal` and
             the other settings of `check_corpus`, `sketch`; what is planted: `canaries`, `canary_repeats`,
             `canary_digits`, `canary_format`, `canary_seed`.
 
@@ -108,14 +108,14 @@ def run_corpus_build(
         notice=watch.notice,
     )
     pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
-    way = "run the same command again: it goes on after the last finished shard"
+    way = "run the same command again: it resumes after the last finished shard"
     with resumable(way), errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)
 
 
 @dataclass
 class Read:
-    """What was read; it grows while reading goes on."""
+    """Counts of what was read, updated while reading."""
 
     documents: int = 0
     characters: int = 0
@@ -140,7 +140,7 @@ def train_tokenizer(
     Args:
         corpus: Text, several, or a mapping from languages to text.
         out: A new directory to save it in.
-        read: Counts what was read and what was left out.
+        read: Counts what was read and what was skipped.
         **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
             `lowercase`, `alpha` (exponent of the language mixture), `sample` (share of the documents that are counted),
             `overwrite`; how text is read and where words are counted, as in `build_corpus`.
@@ -185,7 +185,7 @@ def run_tokenizer_training(
 
 
 def _drawn(documents: Iterable[Document], share: float) -> Iterator[Document]:
-    """Documents drawn at random, each with the same chance: the same ones every time."""
+    """Documents sampled at random, each with the same probability: the same ones every time."""
     for number, document in enumerate(documents):
         if share >= 1 or stream(0, "vocabulary sample", item=number).random() < share:
             yield document
@@ -222,7 +222,7 @@ def check_corpus(
         workers: Processes; one a core by default.
         progress: Called with the documents and bytes so far.
         **settings: What is looked for: `near`, `shingle`, `against`, `overlap_words`, `confidence`, `word_list`,
-            `most_listed`, `least_words`, `most_words`, `least_letters`, `most_damaged`; what would be left out:
+            `most_listed`, `least_words`, `most_words`, `least_letters`, `most_damaged`; what would be skipped:
             `filter`; how text is read and where the work is done, as in `build_corpus`.
 
     Returns:
@@ -274,7 +274,7 @@ def run_corpus_check(
 
 
 class _Readings:
-    """The text, read as often as it is asked for; bad rows are noted at the first reading alone."""
+    """The text, which can be read repeatedly; bad rows are noted only in the first pass."""
 
     def __init__(self, read: Callable[[], Any]) -> None:
         self._read, self._times = read, 0
@@ -291,12 +291,12 @@ class _Readings:
 def contamination(
     corpus: str | Path, evaluation: str | Path | Sequence[str | Path], *, words: int = 13
 ) -> list[SharedSet]:
-    """What a built corpus shares with evaluation sets, asked of the sketch that `build_corpus(…, sketch=True)` kept.
+    """Report what a built corpus shares with evaluation sets, from the sketch of `build_corpus(…, sketch=True)`.
 
     Args:
         corpus: A built corpus; its text is not needed.
         evaluation: The set, or several: tables, JSON, or lines of text. All strings of a row count.
-        words: An example is shared where a run of so many of its words is in the corpus: 8 or more.
+        words: An example is shared if a run of this many of its words is in the corpus: 8 or more.
 
     Returns:
         For each set: examples, those that can be judged, those that share a run, and those that share half of theirs.

@@ -1,4 +1,4 @@
-"""How well a model does: its task on labelled examples, the tasks of GLUE, or hidden words of held-out text.
+"""Evaluate a model: its task on labelled examples, GLUE, or masked words of validation text.
 
 evaluate("runs/ner", data="test.conll").metrics["f1"]
 evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
@@ -28,7 +28,7 @@ from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
+from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
 from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, claim_dicts
@@ -70,12 +70,12 @@ COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScores(Tabular):
-    """A model on one set of examples, and beside another model."""
+    """Scores of a model on one set of examples, optionally compared with another model."""
 
     evaluation: Evaluation
     comparison: ModelComparison | None = None
     name: str = ""
-    """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
+    """Name of the GLUE task, with its own for the mismatched set of MNLI."""
     task: GlueTask | None = None
     mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
@@ -117,7 +117,7 @@ class TextScores(Tabular):
         return render_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells)])
 
     def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """A row for each language, if asked for, then one for all."""
+        """A row for each language where `each`, then one for all."""
         parts = self.by_language if each else {}
         rows = [*parts.items(), ("all", self.held_out)]
         return [_row(name, part, self.fertility[name]) for name, part in rows]
@@ -230,7 +230,7 @@ def evaluate(
 def read_for(
     bundle: Bundle, data: Examples, columns: Mapping[str, Any], *, errors: Errors | None = None
 ) -> Dataset[Any]:
-    """What a fine-tuned model is held against."""
+    """Read labelled examples for the task of a fine-tuned model."""
     task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
     kind = task.label_kind(head.config)
     return read_examples(task.name, data, parse_file_options(task.name, columns), kind=kind, errors=errors)
@@ -246,15 +246,16 @@ def score_examples(
     columns: Mapping[str, Any] = MappingProxyType({}),
     glue: str = "",
 ) -> TaskScores:
-    """A model on examples of its task (or of a task that it must have), alone or against another.
+    """A model on examples of its task (or of a task that it must have), optionally compared with another.
 
-    `columns` of their files, or the task of GLUE that they are of, are said in the claims.
+    `columns` of their files, or the task of GLUE that they are of, are recorded in the claims.
     """
     task = task or task_of(bundle)
     if options.beams is not None and "beams" not in task.shows:
         raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
     evaluation = task.evaluate(bundle, data, options)
-    evaluation = with_claims(evaluation, task_claims(bundle, evaluation, options, columns, glue=glue))
+    claims = task_claims(bundle, evaluation, options, columns, glue=glue)
+    evaluation = dataclasses.replace(evaluation, claims=claims)
     comparison = None
     if against is not None:
         other = task.evaluate(against, data, options)
@@ -279,19 +280,19 @@ def named_after(model: Path) -> GlueTask:
         return glue_task(model.absolute().name)
     except UsageError as unknown:
         raise UsageError(
-            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); say which it does: --task NAME"
+            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); name its task: --task NAME"
         ) from unknown
 
 
 def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device: str, tokens: int) -> TextScores:
-    """A model on held-out text: up to so many tokens in all, of each language as much."""
+    """Score a model on validation text: up to `tokens` tokens in all, shared equally between languages."""
     runtime = Runtime.here(device=device, compile=False)
     options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
     text = text_given(corpus)
     with tempfile.TemporaryDirectory() as folder:
         shards = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
         held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
-        how = {"tokens": tokens, "reading": reading_said(reading)}
+        how = {"tokens": tokens, "reading": changed_reading(reading)}
         claims = text_claims(bundle, text, shards, held_out, how=how, runtime=runtime)
         return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 

@@ -1,4 +1,4 @@
-"""What an evaluation measured, as claims: `evaluate --json` carries them, and a card takes them over.
+"""Claims of evaluations: `evaluate --json` writes them, and `larvatus card DIR --add` reads them.
 
 claims = task_claims(evaluation, options, columns={"text": "review"})
 larvatus evaluate runs/ner --data test.conll --json > test.json; larvatus card runs/ner --add test.json
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.text.languages import LanguagePath, LanguageSource, path_of
+from larvatus.evaluation.cards.claims import interval_fields
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
@@ -32,29 +32,27 @@ from larvatus.training.pretraining.saving import hardware, held_out_claims
 def task_claims(
     bundle: Bundle, evaluation: Evaluation, options: EvaluationOptions, columns: Mapping[str, Any], *, glue: str = ""
 ) -> tuple[Claim, ...]:
-    """Each metric with its interval, under the settings that differ from what is usual; none of weights in int8."""
+    """Claims of each metric with its interval and all settings that differ from the defaults; none of int8 weights."""
     if int8_weights(bundle.network):
         return ()
-    usual = EvaluationSettings()
-    asked = {name: getattr(options, name) for name in usual.__struct_fields__ if hasattr(options, name)}
-    chosen = {name: value for name, value in asked.items() if value != getattr(usual, name) and name != "seed"}
-    said = {"options": chosen, "columns": dict(columns), "task": glue}
-    device = str(options.scoring.device)
+    defaults = EvaluationSettings()
+    given = {name: getattr(options, name) for name in defaults.__struct_fields__ if hasattr(options, name)}
+    chosen = {name: value for name, value in given.items() if value != getattr(defaults, name) and name != "seed"}
+    settings = {"options": chosen, "columns": dict(columns), "task": glue}
     return tuple(
         make_claim(
-            name,
-            metric.value,
-            low=metric.low if math.isfinite(metric.low) else None,
-            high=metric.high if math.isfinite(metric.high) and math.isfinite(metric.low) else None,
+            figure.metric,
+            figure.value,
+            **interval_fields(figure),
             command="evaluate",
-            settings={setting: value for setting, value in said.items() if value},
+            settings={name: value for name, value in settings.items() if value},
             data=(claimed_data(evaluation.data),),
             seed=options.seed,
             model=model_digest(bundle.path),
-            machine=hardware(Runtime(device=device)),
+            machine=hardware(Runtime(device=str(options.scoring.device))),
         )
-        for name, metric in evaluation.metrics.items()
-        if math.isfinite(metric.value)
+        for figure in evaluation.figures()
+        if math.isfinite(figure.value)
     )
 
 
@@ -67,7 +65,7 @@ def text_claims(
     how: Mapping[str, Any],
     runtime: Runtime,
 ) -> tuple[Claim, ...]:
-    """Losses and accuracies on text; `how` says how it was read, and how much of it. None of weights in int8."""
+    """Claims of losses and accuracies on text; `how` states how it was read and how much. None of int8 weights."""
     if int8_weights(bundle.network):
         return ()
     languages = [each.language if isinstance(each, LanguagePath) else "" for each in text]
@@ -85,15 +83,11 @@ def text_claims(
     return tuple(msgspec.structs.replace(claim, command="evaluate text") for claim in claims)
 
 
-def reading_said(reading: TextSettings) -> dict[str, Any]:
-    """How text is read, as far as it is not as usual."""
-    usual = TextSettings()
+def changed_reading(reading: TextSettings) -> dict[str, Any]:
+    """Settings of reading text that differ from the defaults."""
+    defaults = TextSettings()
     return {
         name: getattr(reading, name)
-        for name in usual.__struct_fields__
-        if getattr(reading, name) != getattr(usual, name) and name != "licence"
+        for name in defaults.__struct_fields__
+        if getattr(reading, name) != getattr(defaults, name) and name != "licence"
     }
-
-
-def with_claims(evaluation: Evaluation, claims: Sequence[Claim]) -> Evaluation:
-    return replace(evaluation, claims=tuple(claims))

@@ -28,10 +28,10 @@ from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, sp
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
-from larvatus.tasks.trainer.config import TrainConfig
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig, parse_arguments
 from larvatus.tasks.trainer.curve import read_shares
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
-from larvatus.tasks.trainer.job import parse_arguments
+from larvatus.tasks.trainer.finetune import FineTuneResult
+from larvatus.tasks.trainer.finetune import finetune as finetune_examples
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.tasks.trainer.run import FineTuneRun, data_warnings, run_finetuning
 from larvatus.tasks.trainer.summary import result_parts
@@ -96,13 +96,13 @@ def finetune(
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
-        job = job if followed else dataclasses.replace(job, watch=show.watch)
+        job = job if followed else dataclasses.replace(job, callbacks=show.callbacks)
         if out is not None:
             tuned = run_finetuning(order, job, show.point)
             return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
         for line in data_warnings(order.train, order.dev):
-            job.watch.say(line)
-        tuned = order.finetune(order.train, job)
+            job.say(line)
+        tuned = finetune_examples(order.task, order.bundle, order.train, order.dev, job)
         return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from larvatus.tasks.trainer.finetune import Callbacks
+from larvatus.tasks.trainer.config import Callbacks
 
 
 class ColumnKeywords(TypedDict, total=False):

@@ -34,10 +34,10 @@ from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
 from larvatus.evaluation.audit.sampled_texts import SampledTexts, sample_texts
+from larvatus.evaluation.cards.claims import leak_claims
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.evaluation_claims import reading_said
-from larvatus.interfaces.api.leak_claims import leak_claims
+from larvatus.interfaces.api.evaluation_claims import changed_reading
 from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.generation.prompts import can_infill
@@ -306,7 +306,7 @@ def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) 
         of_texts |= {"prefix": list(chosen.prefix), "suffix": chosen.suffix}
     if reference is not None:
         of_texts["reference"] = model_digest(Path(reference.bundle.path))
-    if read := reading_said(reading):
+    if read := changed_reading(reading):
         of_texts["reading"] = read
     return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}
 

@@ -30,7 +30,7 @@ class PairSettings(Settings):
     """How sentences are scored."""
 
     method: Method = "original"
-    """Mask each token alone, or with the rest of its word (Kauf & Ivanova 2023)."""
+    """Mask each token by itself, or with the rest of its word (Kauf & Ivanova 2023)."""
     normalise: Normalise = "none"
     """Divide each sentence's score by its tokens or words."""
 
@@ -53,7 +53,7 @@ def score_pairs(
         pairs: Files, of BLiMP's JSONL or of good<TAB>bad[<TAB>phenomenon] lines; or pairs of good and bad sentences.
         out: A file for the scores of all pairs: .jsonl, .csv, .tsv or .parquet.
         overwrite: Replace it if it exists.
-        resume: Go on with a run to `out` that was interrupted.
+        resume: Resume an interrupted run to `out`.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
         progress: Called with how many pairs are done, first those of an interrupted run, and of how many.
         **settings: `method` (`original`, `word-l2r`), `normalise` (`none`, `token`, `word`).
@@ -92,7 +92,7 @@ def score_pairs(
         "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
         "tokenizer": settings_hash(loaded.tokenizer),
     }
-    with resumable("the same command with --resume goes on from what was written"):
+    with resumable("the same command with --resume continues from what was written"):
         return run.to_file(path, identity, resume=resume, overwrite=overwrite)
 
 

@@ -47,7 +47,7 @@ def pretrain(
     quiet: bool = False,
     **settings: Unpack[PretrainKeywords],
 ) -> Model:
-    """Pretrain an encoder on text; vocabulary and shards are built beside the run, a built corpus is taken as it is.
+    """Pretrain an encoder on text. Without a built corpus, the vocabulary and shards are built next to the run.
 
     Args:
         recipe: A recipe's name (`larvatus recipes` lists them) or a TOML file; with `start`, that model's own.
@@ -55,7 +55,7 @@ def pretrain(
         out: The run's directory; it becomes the model's.
         quiet: Show no progress.
         **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
-            (a model to go on from), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
+            (a model to adapt), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
             `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
             `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
@@ -135,7 +135,7 @@ def _recipe(
         reporter.say(f"going on from {origin.path}, {adapted.why}")
         return adapted
     if named is None:
-        raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
+        raise UsageError("name a recipe (larvatus recipes lists them), or a model to adapt with --from DIR")
     return AdaptedRecipe(read_recipe(named, size=chosen.size, settings=list(chosen.settings)), why="")
 
 
@@ -149,19 +149,19 @@ def convert(
     online: bool = False,
     overwrite: bool = False,
 ) -> ConversionResult:
-    """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.
+    """Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped.
 
     Args:
         source: A model directory, or a model of the hub (`org/name`).
         out: Where the converted model goes.
         to: The layout, such as `bert`; else the first that fits.
-        dtype: Precision of the weights; `int8` stores whole numbers with a scale a row, which Larvatus alone reads.
+        dtype: Precision of the weights; `int8` stores whole numbers with a scale per row, which only Larvatus reads.
         revision: Commit of a hub model, 40 digits.
         online: Fetch a hub model that is not in the cache.
-        overwrite: Replace what stands in `out`.
+        overwrite: Replace what is in `out`.
 
     Returns:
-        What was written: the layout, heads kept and left out, bytes; of int8 `.reconstruction`, what was lost.
+        What was written: the layout, heads kept and dropped, bytes; for int8 `.reconstruction`, the error.
 
     Example:
         >>> convert(directory, folder / "as-bert", to="bert").layout

@@ -32,7 +32,8 @@ from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.prompted import check_trains
 from larvatus.tasks.prompt.words import LabelWords, words_by_label
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneResult
+from larvatus.tasks.trainer.config import Callbacks
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import run_finetuning
 from larvatus.training.engine.settings import Runtime
 
@@ -86,13 +87,13 @@ def prompt(
         model: A model directory, a hub name, or a model that is loaded; pretrained with masked-lm, or one that writes.
         words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
         patterns: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`, or several; `null`: the text and
-            a blank alone (Logan et al. 2022).
+            a blank only (Logan et al. 2022).
         data: Labelled test examples: a table of methods comes back.
         train: Labelled examples to draw few from; with `out` and `k=0` all of them are learnt from.
         unlabelled: Texts for PET to label: a file, or a list of texts or pairs; if none are given, those of `train`
             that are not drawn.
         out: In place of `data`: where the classifier that PET trains is saved.
-        say: Told what was done, line by line.
+        say: Called with each line of the log.
         **settings: `k` (of each class), `total` (k in all), `draws`, `seed`, `methods` (`zero`, `calibrated`,
             `context`, `tune`, `pet`), `baseline="finetune"`, `neutral`; `steps`, `batch`, `rate`, `trained`, `length`,
             `unlabelled_most`, `distil_steps`, `temperature`, `mlm_weight`; `device`, `precision`, `microbatch`; names
@@ -186,7 +187,7 @@ def pet(
         rest = [dataclasses.replace(each, label=None) for each in pool.examples if each.key() not in from_pool]
         texts = dataclasses.replace(pool, examples=tuple(rest))
     if not len(texts):
-        raise UsageError("PET wants unlabelled texts besides the examples that it learns from: give --unlabelled FILE")
+        raise UsageError("PET needs unlabelled texts in addition to its training examples: give --unlabelled FILE")
     texts = dataclasses.replace(texts, examples=texts.examples[: few_shot.training.unlabelled_most])
     order = PetRun(
         task="classify",
@@ -201,7 +202,7 @@ def pet(
         unlabelled=texts,
         seed=few.seed,
     )
-    return run_finetuning(order, dataclasses.replace(order.job(), watch=watch))
+    return run_finetuning(order, dataclasses.replace(order.arguments(), callbacks=watch))
 
 
 def read_texts_of(given: Examples, reading: FileOptions) -> Dataset[TextExample]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
+from larvatus.evaluation.cards.claims import suite_claims
 from larvatus.evaluation.suite.layout import DataFolder
 from larvatus.evaluation.suite.part import SuiteModel
 from larvatus.evaluation.suite.results import ROLES, SuiteResults
@@ -24,7 +25,6 @@ from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.evaluation.suite.shown import as_markdown
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.suite_claims import suite_claims
 from larvatus.interfaces.settings import read_settings
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
@@ -36,7 +36,7 @@ JSON, MARKDOWN = "suite.json", "suite.md"
 
 
 class SuiteRunSettings(Settings):
-    """Where a suite is measured, and what becomes of results that stand in `out`."""
+    """Device of a suite, and what happens to results that are in `out`."""
 
     resume: bool = False
     """Take what is measured as it is, and measure the rest."""
@@ -61,7 +61,7 @@ def evaluate_suite(
 
     Args:
         model: A model directory, a hub name, or a model that is loaded (its directory is read again).
-        data: The folder of the suite's files; docs/suite.md says how it is laid out.
+        data: The folder of the suite's files; docs/suite.md describes its layout.
         suite: Which one: `english`.
         beside: A second model, measured on the same.
         out: Where results go, a file for each part as soon as it is measured; all of them in `suite.json`, `suite.md`.
@@ -99,7 +99,7 @@ def run_suite_evaluation(
 ) -> SuiteResults:
     """Run `evaluate_suite` from structs."""
     if (running.resume or running.overwrite) and out is None:
-        raise UsageError("--resume and --overwrite need --out, where the results of a run stand")
+        raise UsageError("--resume and --overwrite need --out, the directory with the results of a run")
     if running.resume and running.overwrite:
         raise UsageError("give one of the two: --resume keeps what is measured, --overwrite measures it again")
     with tempfile.TemporaryDirectory() as aside:
@@ -121,7 +121,7 @@ def _run(
     models: tuple[str | Path | Model | None, ...],
     out: Path,
 ) -> SuiteRun:
-    """What is to be done; what cannot be is refused."""
+    """The run, after its settings are checked."""
     wanted = get_suite(suite)
     wanted.chosen(chosen.only, chosen.leave_out)
     folder = DataFolder.open(data)

@@ -1,4 +1,4 @@
-"""What may be set of fine-tuning, evaluating and predicting besides what a task has: the same for commands and Python.
+"""Settings of fine-tuning, evaluation and prediction apart from a task's own options, for commands and Python.
 
     lv.finetune("tag", "bert-base", train="train.conll", epochs=3, seeds=3, crf=True, word="1")
     larvatus finetune tag --model bert-base --train train.conll --epochs 3 --seeds 3 --crf --word 1 --out runs/tag
@@ -24,15 +24,15 @@ from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import column_names
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import scoring_options
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
 """How many."""
 SAMPLES = whole(2, 10_000_000)
-"""Of a bootstrap."""
+"""Samples of a bootstrap."""
 TOP = whole(1, 1_000_000)
-"""Of classes and answers."""
+"""Number of classes or answers."""
 
 
 def split_columns(keywords: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
@@ -45,18 +45,18 @@ def split_columns(keywords: Mapping[str, object]) -> tuple[dict[str, Any], dict[
 
 
 class ExampleSettings(Settings):
-    """What is fine-tuned, on what, and where to."""
+    """Model, examples and output directory of fine-tuning."""
 
     model: str | None = None
     """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled examples to learn; repeatable."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Held-out examples, to choose and calibrate by; default: a tenth of --train."""
+    """Validation examples, to select and calibrate; default: a tenth of --train."""
     out: Path
     """Where the fine-tuned model goes."""
     no_dev: bool = False
-    """Hold nothing out: no scores, the last weights."""
+    """Use no validation examples: no scores, the last weights."""
     group: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Without --dev: examples of one group are held out together."""
     errors: Errors = "refuse"
@@ -78,24 +78,24 @@ class GlueSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How often, what of the model learns, and how the run is watched over."""
+    """Seeds, trainable part, metric and directory of a fine-tuning run."""
 
     seeds: Annotated[int, SEEDS] = 1
-    """Models to train, from seeds 0, 1, …; the best is kept."""
+    """Number of models to train, from seeds 0, 1, …; the best is kept."""
     seed: Seed = 0
     """The first seed."""
     resume: bool = False
-    """Go on with the run in --out, if one was begun."""
+    """Resume the run in --out, if one was begun."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     trained: Annotated[str, Flag(panel="Training")] = "all"
-    """What learns: all, head, last2, bias, lora, lora16."""
+    """Trainable part: all, head, last2, bias, lora, lora16."""
     layer_decay: Annotated[PositiveShare, Flag(panel="Training")] = 1.0
     """Rate of a layer as a share of the one above."""
     head_rate: Annotated[Factor, Flag(panel="Training")] | None = None
     """Rate of the head, times --rate; default: by task."""
     metric: str | None = None
-    """By which the best is chosen; default: by the labels."""
+    """Metric that selects the best checkpoint; default: by the labels."""
     curve: Annotated[str | None, Flag(metavar="10,30,100%")] = None
     """Scores of smaller shares too."""
     strict: bool = False
@@ -110,26 +110,26 @@ class TuningMachine(Settings):
     precision: str = "auto"
     """fp32, bf16 (mixed, on a GPU or a CPU that has it), or auto."""
     microbatch: Annotated[int, MICROBATCH] | None = None
-    """Tokens of one pass; gradients add up to a step."""
+    """Tokens of one forward pass; gradients accumulate to a step."""
 
 
 class EvaluationSettings(Settings):
     """How a fine-tuned model is evaluated."""
 
     samples: Annotated[int, SAMPLES] = 1000
-    """Of the bootstrap."""
+    """Samples of the bootstrap."""
     strict: bool = False
     """Refuse labels that the training examples lack, in place of counting them as wrong."""
     repair: bool = False
     """Read illegal sequences of tags as conlleval does, in place of refusing them."""
     merge: Merge = "mean"
-    """How the windows of a long text answer together."""
+    """How the windows of a long text are merged."""
     length: Length | None = None
     """Tokens of a window; default: as many as the model can read."""
     truncate: bool = False
-    """Read the first window of a long text alone."""
+    """Read only the first window of a long text."""
     beams: Beams | None = None
-    """Of models that write: continuations kept on the way (beam search); default: greedy."""
+    """Beams of generative models (beam search); default: greedy."""
     seed: Annotated[Seed, Flag(offered=False)] = 0
 
     def options(self, device: str) -> EvaluationOptions:
@@ -138,18 +138,18 @@ class EvaluationSettings(Settings):
 
 
 class PredictSettings(Settings):
-    """What is shown of predictions, and how texts are read."""
+    """Output of predictions, and how long texts are read."""
 
     top: Annotated[int, TOP] | None = None
-    """Show the most probable classes or answers, so many of them."""
+    """Number of most probable classes or answers to show."""
     probabilities: bool = False
     """Show all classes."""
     beams: Beams | None = None
-    """Of models that write: continuations kept on the way (beam search); default: greedy."""
+    """Beams of generative models (beam search); default: greedy."""
     truncate: Annotated[bool, Flag(panel="Long texts")] = False
-    """Read the first window of long texts alone."""
+    """Read only the first window of long texts."""
     merge: Annotated[Literal["mean", "max"], Flag(panel="Long texts")] = "mean"
-    """How windows decide on a class: mean or highest score."""
+    """How windows are merged: mean or highest score."""
     length: Annotated[Size, Flag(panel="Long texts")] | None = None
     """Tokens of a window; default: the model's positions."""
     overlap: Annotated[CountOrNone, Flag(panel="Long texts")] | None = None

@@ -26,8 +26,8 @@ from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, Wo
 from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, read_prompts
 from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
+from larvatus.evaluation.cards.claims import toxicity_claims
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.api.toxicity_claims import toxicity_claims
 from larvatus.interfaces.settings import TextSettings, read_settings
 from larvatus.models.generation.generator import can_generate
 

@@ -41,7 +41,7 @@ def transfer(
         model: A directory of a fine-tuned model, or the model.
         data: Files whose names, or whose folders' names, tell their languages (`dev-de.tsv`, `de/test.conll`), patterns
             of such files, `"de=PATH"`; or a mapping from languages to what `evaluate` takes as `data`.
-        source: The language that the model was fine-tuned on; else as the names of its training files tell.
+        source: The language that the model was fine-tuned on; default: from the names of its training files.
         metric: What the table is of; else the first of the task, of entities their F1.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
         **settings: As in `evaluate`: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`; names of

@@ -66,7 +66,7 @@ class EmbedSettings(Settings):
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
-    """Go on with a run that was interrupted."""
+    """Resume an interrupted run."""
 
 
 def embed_files(
@@ -188,7 +188,7 @@ def build_index(
         corpus: Files, directories or globs of text.
         out: The new index, a directory.
         words: A word, several, or `"all"`.
-        resume: Go on with a build that was interrupted.
+        resume: Resume an interrupted build.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
         progress: Called with how many instances are done.
         skipped: Counts what could not be read.
@@ -223,19 +223,19 @@ def run_index_build(
     paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
     inputs = fingerprint(paths)
     if inputs is None and resume:
-        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
+        raise UsageError("--resume needs local files: standard input and addresses cannot be read again")
     loaded = model if isinstance(model, Model) else load(model, device=device)
     options, chosen = request.vectors.options(loaded), DocumentFilter(wanted)
     identity = {**_identity(loaded, options, wanted, reading.passages), "inputs": inputs}
     pieces = passages(paths, reading.passages, skipped if skipped is not None else Skipped(), chosen)
-    with resumable("the same command with --resume goes on"):
+    with resumable("the same command with --resume continues"):
         return write_index(
             loaded, pieces, chosen, Path(out), options, settings=identity, resume=resume, progress=progress
         )
 
 
 def _identity(loaded: Model, options: EmbedOptions, wanted: Wanted, reading: PassageOptions) -> dict[str, Any]:
-    """What must be the same for an interrupted build to go on."""
+    """Settings that must be the same to resume an interrupted build."""
     return {
         "model": loaded.fingerprint,
         "tokenizer": settings_hash(loaded.tokenizer),

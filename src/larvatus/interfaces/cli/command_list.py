@@ -1,4 +1,8 @@
-"""All commands: where each stands, in which panel of the help, and what it does in a sentence."""
+"""All commands: their modules, their groups in the help, and one sentence each.
+
+A command's module is imported when the command runs. Help and shell completion need only this list; a test compares its
+sentences with the commands' own help.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,7 @@ class Lazy(TyperGroup):
         self.commands: Any = Commands(self)
 
     def loaded(self, name: str, command: Any) -> Any:
-        """What is done with a command once it is imported."""
+        """Hook that changes a command after it is imported."""
         return command
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -101,146 +105,144 @@ def _nothing() -> None:
     pass
 
 
-_START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
-_WRITE = "Generation"
-_USE, _TASKS, _VECTORS, _INSIDE = "Masked language model", "Tasks", "Vectors", "Inside a model"
-_AUDIT = "Before it is shipped"
-_SERVE = "For others"
+_START, _TEXT, _PRETRAIN, _MODELS = "Getting started", "Text and vocabularies", "Pretraining", "Models and cards"
+_FILL, _FINETUNE, _VECTORS = "Filling, scoring and generating", "Fine-tuning", "Vectors and search"
+_INTERPRET, _AUDIT, _SERVE = "Interpretation", "Auditing", "Serving"
 
 COMMANDS = {
     "demo": Listed(
         "larvatus.interfaces.cli.commands.demo:demo",
         _START,
-        "Use the packaged English model, if there is one; then learn a small BERT from Python's own documentation.",
+        "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
     ),
     "doctor": Listed(
-        "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Versions, devices, kernels, free memory."
+        "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Show versions, devices, kernels and free memory."
     ),
     "bench": Listed(
         "larvatus.interfaces.cli.commands.bench:bench",
         _START,
-        "This machine's matrix ceiling, training, embedding, loader and memory, beside installed peers; or --grow.",
+        "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
-    "recipes": Listed("larvatus.interfaces.cli.commands.recipes:app", _START, "The published systems, one file each."),
+    "recipes": Listed(
+        "larvatus.interfaces.cli.commands.recipes:app", _START, "List the published systems, or show one as TOML."
+    ),
     "tokenizer": Listed(
         "larvatus.interfaces.cli.commands.tokenizer:app",
         _TEXT,
-        "Learn a vocabulary from text, and look at what it does.",
+        "Train a vocabulary on text, or show how it splits a text.",
     ),
     "corpus": Listed(
-        "larvatus.interfaces.cli.commands.corpus:app", _TEXT, "Check text; build, show and verify token shards."
+        "larvatus.interfaces.cli.commands.corpus:app", _TEXT, "Check text, and build, show and verify token shards."
     ),
     "pretrain": Listed(
         "larvatus.interfaces.cli.commands.pretrain:pretrain",
-        _TRAIN,
-        "Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is "
-        "taken.",
+        _PRETRAIN,
+        "Pretrain an encoder on your own text. Without a built corpus, the vocabulary and shards are built first.",
     ),
     "compare": Listed(
         "larvatus.interfaces.cli.commands.compare:compare",
-        _TRAIN,
+        _PRETRAIN,
         "Train several recipes on the same text under the same budget, and show them in one table and a plot.",
     ),
     "ablate": Listed(
         "larvatus.interfaces.cli.commands.compare:ablate",
-        _TRAIN,
+        _PRETRAIN,
         "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
     ),
     "convert": Listed(
         "larvatus.interfaces.cli.commands.convert:convert",
-        _TRAIN,
-        "Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.",
+        _MODELS,
+        "Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped.",
     ),
     "card": Listed(
         "larvatus.interfaces.cli.commands.card:model_card",
-        _TRAIN,
-        "Render README.md from the claims in larvatus.json, add figures, or work all of them out again (--verify).",
+        _MODELS,
+        "Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).",
     ),
     "export": Listed(
         "larvatus.interfaces.cli.commands.convert:app",
-        _TRAIN,
-        "Write a model for other programs: ONNX, checked against torch.",
+        _MODELS,
+        "Export a model to ONNX, and check it against torch.",
     ),
     "fill": Listed(
         "larvatus.interfaces.cli.commands.fill:fill",
-        _USE,
-        "Fill the blanks of texts: the likeliest words, with their probabilities.",
+        _FILL,
+        "Fill the blanks of texts with the most probable words.",
     ),
     "score": Listed(
         "larvatus.interfaces.cli.commands.score:score",
-        _USE,
-        "Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon.",
+        _FILL,
+        "Score texts word by word by pseudo-log-likelihood, or minimal pairs by accuracy (--pairs).",
     ),
     "generate": Listed(
         "larvatus.interfaces.cli.commands.generate:generate",
-        _WRITE,
-        "Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5).",
+        _FILL,
+        "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5).",
     ),
-    "data": Listed("larvatus.interfaces.cli.commands.data:app", _TASKS, "Labelled data for fine-tuning."),
+    "data": Listed("larvatus.interfaces.cli.commands.data:app", _FINETUNE, "Check labelled data before fine-tuning."),
     "finetune": Listed(
         "larvatus.interfaces.cli.commands.finetune:app",
-        _TASKS,
-        "Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save.",
+        _FINETUNE,
+        "Fine-tune a model on labelled examples, select the best checkpoint on validation examples, and calibrate it.",
     ),
     "prompt": Listed(
         "larvatus.interfaces.cli.commands.prompt:command",
-        _TASKS,
-        "Classify through a pattern with a blank: texts as they come, a table of methods (--data), or PET (--out).",
+        _FINETUNE,
+        "Classify with a prompt: texts without training, a table of methods (--data), or PET (--out).",
     ),
     "predict": Listed(
         "larvatus.interfaces.cli.commands.predict:predict",
-        _TASKS,
-        "Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, "
-        "and how much of each text was read.",
+        _FINETUNE,
+        "Predict with a fine-tuned model: classes, tags, spans, answers or choices.",
     ),
     "evaluate": Listed(
         "larvatus.interfaces.cli.commands.evaluate:evaluate",
-        _TASKS,
-        "Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.",
+        _FINETUNE,
+        "Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.",
     ),
     "embed": Listed(
         "larvatus.interfaces.cli.commands.embed:embed",
         _VECTORS,
-        "Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume.",
+        "Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume.",
     ),
     "similar": Listed(
         "larvatus.interfaces.cli.commands.similar:app",
         _VECTORS,
-        "Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
+        "Compare word instances by cosine, or find the nearest ones in a corpus. With TEXTS, the command is `words`.",
     ),
     "map": Listed(
         "larvatus.interfaces.cli.commands.map:word_map",
         _VECTORS,
-        "Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike.",
+        "Draw instances of words in a corpus as points: a page to explore, a picture, a table.",
     ),
     "senses": Listed(
         "larvatus.interfaces.cli.commands.senses:app",
         _VECTORS,
-        "Word senses: vectors from tagged text, and the nearest sense of a word.",
+        "Build sense vectors from tagged text, and tag words with the nearest sense.",
     ),
     "isotropy": Listed(
         "larvatus.interfaces.cli.commands.isotropy:app",
-        _INSIDE,
-        "Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).",
+        _INTERPRET,
+        "Measure the anisotropy of a model's layers, and standardise vectors (z-scores per dimension).",
     ),
     "attention": Listed(
         "larvatus.interfaces.cli.commands.attention:app",
-        _INSIDE,
-        'What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
+        _INTERPRET,
+        'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
     "audit": Listed(
         "larvatus.interfaces.cli.commands.audit:app",
         _AUDIT,
-        "What a model learnt that it should not show: bias, leaks, toxicity.",
+        "Audit a model for bias, leaks of its training text, and toxicity.",
     ),
     "studio": Listed(
         "larvatus.interfaces.cli.commands.serve:studio",
         _SERVE,
-        "Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it.",
+        "Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it.",
     ),
     "serve": Listed(
         "larvatus.interfaces.cli.commands.serve:serve",
         _SERVE,
-        "Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it.",
+        "Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …. /docs lists all. Ctrl-C ends it.",
     ),
 }

@@ -1,4 +1,4 @@
-"""What happens when nothing else was foreseen: one line, a report file, exit code 70. No traceback, unless asked for.
+"""Crash reports: an unexpected error prints one line, writes a report file and exits with 70. Tracebacks need --debug.
 
     with last_resort():                     in `__main__`, around everything
         …
@@ -34,7 +34,7 @@ from larvatus.interfaces.cli.streams import go_on_without_stdout
 UNFORESEEN = 70
 STOPPED = 130
 REFUSED = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
-"""A name that cannot be, or of something that may not be opened so: whoever gave the path can give another."""
+"""Errors of a path that does not exist or cannot be opened: the user can give another."""
 LOWER = "lower --microbatch, --batch-tokens or --workers, take shorter texts or a smaller model, or a machine with more"
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ def complain(message: str, code: int) -> int:
 
 
 def debugging() -> bool:
-    """Whether tracebacks are asked for: `larvatus --debug COMMAND …`, or the environment."""
+    """Whether tracebacks are shown: `larvatus --debug COMMAND …`, or the environment variable."""
     before = [word for at, word in enumerate(sys.argv[1:]) if all(w.startswith("-") for w in sys.argv[1 : at + 2])]
     return "--debug" in before or os.environ.get("LARVATUS_DEBUG", "") not in ("", "0")
 
@@ -90,7 +90,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _nothing_more_can_fail() -> None:
-    """What is still to be written may be lost, and a second Ctrl-C ends the end itself."""
+    """Output that is not yet written may be lost; a second Ctrl-C ends this too."""
     go_on_without_stdout()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -165,7 +165,7 @@ def write_report(fault: BaseException) -> Path | None:
 
 
 def report(fault: BaseException) -> str:
-    """What a developer needs, and nothing of what the user's texts say."""
+    """Content of the report: what a developer needs, without the user's texts."""
     lines = [
         f"larvatus {VERSION}, torch {_version('torch')}, Python {platform.python_version()}, {platform.platform()}",
         f"command: larvatus {' '.join(_without_texts(sys.argv[1:]))}",
@@ -183,7 +183,7 @@ def report(fault: BaseException) -> str:
 
 
 def _version(package: str) -> str:
-    from importlib import metadata  # a tenth of a second, for reports alone
+    from importlib import metadata  # takes a tenth of a second, only for reports
 
     try:
         return metadata.version(package)

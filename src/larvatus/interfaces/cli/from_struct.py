@@ -50,7 +50,7 @@ class Panel:
     without: tuple[str, ...] = ()
     """Fields that this command does not offer; they keep their defaults."""
     first: tuple[str, ...] = ()
-    """Fields that stand among the first options all the same."""
+    """Fields shown among the first options instead."""
     help: Mapping[str, str] = field(default_factory=dict)
     """Other words for some fields, where the command means something narrower."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """Fields of several structs, of which one will turn out to be wanted: the function gets what was given by name.
+    """Fields of several structs, one of which will apply: the function gets the given values by name.
 
     Fields of one name in several structs are one option, in the words of the first.
     """
@@ -80,7 +80,7 @@ class Setting:
     """A field, as a parameter of a command."""
 
     name: str
-    """Of the parameter."""
+    """Name of the parameter."""
     path: tuple[str, ...]
     """To the field: one name, or several where structs are nested."""
     annotation: Any
@@ -172,7 +172,7 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
 
 
 def build(kind: type[msgspec.Struct] | None, settings: list[Setting], given: Mapping[str, Any]) -> Any:
-    """The struct of what was given on the command line. What is left out keeps the struct's own default.
+    """The struct of what was given on the command line. Options that are not given keep the struct's default.
 
     Without a kind of struct: what was given that is not so by default, by name.
     """
@@ -225,12 +225,12 @@ def _default(each: msgspec.structs.FieldInfo) -> Any:
 
 
 def _typer_type(hint: Any, option: str, limits: Range | None) -> tuple[Any, Callable[[Any], Any]]:
-    """The type that typer is told, and how its value becomes the field's."""
+    """Type of the option for typer, and the function from its value to the field's."""
     bare = _bare(hint)
     members = [kind for kind in get_args(bare) if kind is not type(None)] if _is_union(bare) else [bare]
     members = [kind for kind in map(_bare, members) if kind is not msgspec.UnsetType]
     optional = _is_union(bare) and len(members) < len(get_args(bare))
-    if len(members) > 1:  # such as int | str: taken as text, and told apart by the struct
+    if len(members) > 1:  # such as int | str: read as text, and converted by the struct
         members = [str]
     (kind,) = members
     read: Callable[[Any], Any] = _same
@@ -307,7 +307,7 @@ def _refuse_doubles(function: Callable[..., Any], parameters: list[inspect.Param
 __all__ = ["MICROBATCH", "WORKERS", "ranged"]  # those of the runtime are its own
 
 TOP = whole(1, 1_000_000)
-"""Of candidates, neighbours, answers."""
+"""Number of candidates, neighbours or answers."""
 BEAM = whole(1, 100_000)
 TOKENS = BUDGETS["tokens"]
 """Read or trained on in all."""
@@ -323,7 +323,7 @@ PASSAGE = whole(3, 2**24)
 PLACES = whole(3, 10**9)
 """In a picture."""
 SAMPLES = whole(2, 10_000_000)
-"""Of a bootstrap."""
+"""Samples of a bootstrap."""
 LAYER = whole(1, 10_000)
 HEAD = whole(1, 2**24)
 

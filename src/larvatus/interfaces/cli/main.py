@@ -1,4 +1,4 @@
-"""The command line: thin. Each command parses, calls the library, prints; errors become one line and an exit code."""
+"""Entry point of the command line: commands parse, call and print; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import typer
 from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
-from larvatus.data.text.columns import column_notes_to
 from larvatus.interfaces.cli.command_list import COMMANDS, Lazy
 from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
 from larvatus.interfaces.cli.progress import is_quiet, set_quiet
@@ -39,7 +38,7 @@ class Root(Lazy):
 app = typer.Typer(
     cls=Root,
     name="larvatus",
-    help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks, embed words.",
+    help="Bidirectional encoders from raw text: train vocabularies, pretrain, fine-tune, embed, serve.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -47,7 +46,7 @@ app = typer.Typer(
 
 
 SAVING = ("out", "png", "table", "plot", "predictions", "add")
-"""Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
+"""Parameters that name what a command writes; with one, the command continues when nobody reads its output."""
 ALWAYS_SAVING = ("isotropy fit",)
 """Commands that save where nothing is named, too."""
 
@@ -64,11 +63,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
-    quiet: bool = typer.Option(
-        False, "--quiet", callback=set_quiet, help="Show results and errors alone, no progress."
-    ),
+    quiet: bool = typer.Option(False, "--quiet", callback=set_quiet, help="Show only results and errors, no progress."),
 ) -> None:
     pass
 
@@ -80,7 +77,7 @@ def run(arguments: list[str] | None = None) -> None:
         with stopping_at_once():
             _import_command(words)
     try:
-        with terminable(), warnings.catch_warnings(), column_notes_to(_note):
+        with terminable(), warnings.catch_warnings():
             warnings.showwarning = _one_line(warnings.showwarning)
             code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
@@ -107,7 +104,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def _note(line: str) -> None:
-    """What a reader says of a table's columns: progress, no result."""
+    """Print a note on the columns of a table; it is progress, no result."""
     if not is_quiet():
         print(printable(line), file=sys.stderr)
 
@@ -129,7 +126,7 @@ def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
 def _invoke(arguments: list[str]) -> int:
     """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
     command = _commands()
-    if COMPLETION in os.environ:  # the shell asks what may stand here
+    if COMPLETION in os.environ:  # the shell requests completions
         command._main_shell_completion({}, "larvatus", COMPLETION)
     try:
         with command.make_context("larvatus", with_address(arguments)) as context:
@@ -141,7 +138,7 @@ def _invoke(arguments: list[str]) -> int:
 
 @cache
 def _commands() -> Any:
-    """All commands, each of which is read from its settings once in a process."""
+    """All commands; each is built from its settings once per process."""
     return typer.main.get_command(app)
 
 
@@ -163,7 +160,10 @@ def _tell_of_saving(command: Any, path: str) -> None:
 def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
     if saves(path, given):
         go_on_without_stdout()
-    return callback(**given)
+    from larvatus.data.text.columns import column_notes_to  # help and completion import nothing of the library
+
+    with column_notes_to(_note):
+        return callback(**given)
 
 
 def saves(path: str, given: Mapping[str, Any]) -> bool:

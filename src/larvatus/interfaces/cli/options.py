@@ -37,7 +37,7 @@ Encoding = Annotated[
         "--encoding",
         callback=_for_labelled_files,
         rich_help_panel=EXAMPLES,
-        help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
+        help="Encoding of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
@@ -48,13 +48,13 @@ Languages = Annotated[
     typer.Option(
         "--language",
         metavar="xx=PATH",
-        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given.",
+        help="Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text.",
     ),
 ]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
 MODEL_HELP = "Model directory, english (the packaged model), or a hub model in the local cache (org/name@COMMIT)."
 NamedModel = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
-"""Of a command for which no model could stand in: one that writes, or that is saved with."""
+"""Model of a command that writes to it, so that there is no default."""
 ModelName = Annotated[
     str, typer.Option("--model", default_factory=model_or_packaged, show_default=PACKAGED, help=MODEL_HELP)
 ]
@@ -78,7 +78,7 @@ class Texts(Struct, frozen=True, kw_only=True):
     corpus: tuple[str, ...] = ()
     """Text (files, folders, globs, -), or a built corpus; repeatable."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
-    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
+    """Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text."""
 
     def read_with(
         self, settings: TextSettings, *, option: str = "--corpus PATH"
@@ -107,11 +107,11 @@ class TextNames(Struct, frozen=True, kw_only=True):
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
     """Files, directories, globs, or - for stdin."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
-    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
+    """Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text."""
 
 
 def encoding_of(given: str | None) -> str | msgspec.UnsetType:
-    """For `ReadOptions`: nothing where nothing, or UTF-8, was asked for."""
+    """Encoding for `ReadOptions`; unset for UTF-8."""
     name = UTF_8 if given is None else check_encoding(given)
     return msgspec.UNSET if name == UTF_8 else name
 
@@ -119,7 +119,7 @@ def encoding_of(given: str | None) -> str | msgspec.UnsetType:
 def text_of(
     paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str
 ) -> tuple[list[LanguageSource], str]:
-    """All text that a command names, and the language of what does not say. `option` names the plain paths."""
+    """All text of a command, and the language of text without one. Errors name plain paths by `option`."""
     named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
     codes = [word for word in languages or () if "=" not in word and paths]
     if not (paths or named):

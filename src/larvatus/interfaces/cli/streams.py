@@ -5,7 +5,7 @@
 
 A command that only prints has nothing to do once nobody reads: where the reader went (`larvatus recipes | head -1`) it
 ends quietly (`ReaderGone`), where standard output is full or closed in an error. A command that saves says on standard
-error that its output is gone, and goes on. Standard error itself may always be lost.
+error that its output is gone, and continues. Standard error itself may always be lost.
 
 Only the standard library is imported here: this runs before everything else.
 """
@@ -63,8 +63,8 @@ class Output(io.FileIO):
             raise ArtefactError(
                 f"standard output cannot be written ({fault.strerror}), and printing is all this command does"
             )
-        if self.fileno() == 1:  # of standard error nothing can be said: standard output may be read by a program
-            line = f"larvatus: standard output is gone ({fault.strerror}); the work goes on without it\n"
+        if self.fileno() == 1:  # standard error cannot be reported: a program may read standard output
+            line = f"larvatus: standard output is gone ({fault.strerror}); the command continues without it\n"
             error = _output(sys.stderr)
             if error is not None:  # straight to the descriptor: the fault may have come amid the drawing of a bar
                 error.write(line.encode())

@@ -22,7 +22,7 @@ import msgspec
 from larvatus.core.errors import LarvatusError, Preempted
 from larvatus.interfaces.api import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
-from larvatus.tasks.trainer.finetune import Callbacks
+from larvatus.tasks.trainer.config import Callbacks
 from larvatus.tasks.trainer.selection import Epoch
 from larvatus.training.engine.reporter import Reporter
 

@@ -1,9 +1,11 @@
 """The model card (Mitchell et al. 2019) with the datasheet of its corpus (Gebru et al. 2021): a model's README.md.
 
     text = model_card(Card(name="law", recipe="bert", claims=claims, corpus=Datasheet(…)))
+    text = with_figures(text, claims)        # the figures again from these claims; all other text stays
 
-A pure function of facts: it measures nothing, and what it was not told it leaves out. Its figures are claims
-(`claims.py`), and stand between two marks (`figures.py`).
+The card is a pure function of facts: it measures nothing and omits what is not known. Its figures are claims
+(`claims.py`), rendered between two marks. Text outside the marks is the user's. In a card without marks (of Larvatus
+0.1, or written by hand) the figures go before the limitations, or to the end.
 """
 
 from __future__ import annotations
@@ -12,14 +14,27 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from larvatus.core.tables import markdown_table
 from larvatus.core.version import VERSION
-from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.figures import RESULTS, claim_section, format_number, markdown_cell, render_figures
+from larvatus.models.bundle.claims import COMMANDS, STATISTIC, Claim, Data
+
+BEGIN = "<!-- figures: rendered from larvatus.json by `larvatus card`; your own text is kept before and after -->"
+END = "<!-- end of figures -->"
+BEFORE = "\n## Limitations\n"
+"""Heading before which the figures go in a card without marks."""
+RESULTS = "Held-out results"
+LEAK_FLAGS = ("documents", "draws", "words", "masks", "spans", "prefix", "suffix", "exact", "samples", "reference")
+"""Settings of a leak audit that are flags of its command."""
+STATISTICS = ("mean of seeds", "deviation")
+NOTES: Mapping[str, str] = {
+    "held-out text": "Masks and pairs are fixed, so figures compare.",
+    "energy": "Estimates, not measured.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasheetSource:
-    """One file or collection that text came from, as the user named it."""
+    """A file or collection that text came from, as the user named it."""
 
     name: str
     bytes: int | None = None
@@ -31,50 +46,50 @@ class DatasheetSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Datasheet:
-    """What the model has read."""
+    """The corpus that a model was trained on."""
 
     documents: int
     tokens: int
     sentences: int | None = None
     words: int | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
-    """Documents by language; empty where nobody said."""
+    """Documents by language; empty if unknown."""
     sources: Sequence[DatasheetSource] = ()
     sha256: str | None = None
-    """Of the corpus manifest, which names the hash of every shard."""
+    """Checksum of the corpus manifest, which lists the hash of every shard."""
     license: str | None = None
     skipped: int = 0
-    """Records that could not be read and were left out."""
+    """Number of records that could not be read and were skipped."""
     treatment: Sequence[str] = ()
-    """What was left out on purpose, removed or planted, and by which settings; a line each."""
+    """What was filtered, removed or planted on purpose, with its settings, one line each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All that a model card can say."""
+    """The contents of a model card."""
 
     name: str
     recipe: str
     about: str = ""
     claims: Sequence[Claim] = ()
-    """Sizes, training, what was measured on held-out text."""
+    """Sizes, training, results on held-out text."""
     corpus: Datasheet | None = None
     parent: str | None = None
-    """The model that training went on from."""
+    """The model that training started from."""
     license: str | None = None
     kind: str = "bidirectional encoder"
-    """What it is, in a word or two."""
+    """The kind of model, in a few words."""
     fills: bool = True
-    """Whether there is a masked-LM head, the model's own or its generator's."""
+    """Whether there is a masked-LM head, in the model or in its generator."""
     generator: str | None = None
-    """The folder of the generator that fills blanks, where the model does not itself."""
+    """Folder of the generator that fills blanks, if the model itself does not."""
     mask: str = "[MASK]"
     transformers: bool = True
-    """Whether `transformers` can load the directory."""
+    """Whether `transformers` loads the directory."""
 
 
 def model_card(card: Card) -> str:
-    """The whole README.md."""
+    """The complete README.md."""
     parts = [
         _front_matter(card),
         _introduction(card),
@@ -135,11 +150,11 @@ def _usage(card: Card) -> str:
 
 
 def table(title: str, rows: Mapping[str, str | int | float], note: str = "") -> str:
+    """A section with a table of two columns; empty if there are no rows."""
     if not rows:
         return ""
-    lines = [f"## {title}", "", "| | |", "| --- | --- |"]
-    lines += [f"| {markdown_cell(name)} | {markdown_cell(format_number(value))} |" for name, value in rows.items()]
-    return "\n".join([*lines, "", note] if note else lines)
+    cells = [[markdown_cell(name), markdown_cell(format_number(value))] for name, value in rows.items()]
+    return "\n".join([f"## {title}", "", markdown_table(["", ""], cells), *(["", note] if note else [])])
 
 
 def _datasheet(corpus: Datasheet | None) -> str:
@@ -164,10 +179,12 @@ def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
     if corpus.sha256:
         yield f"SHA-256 of the corpus manifest: `{corpus.sha256}`."
     if corpus.sources:
-        yield from ("", "| source | documents | bytes | language | licence | SHA-256 |", "| --- " * 6 + "|")
-    for s in corpus.sources:
-        cells = (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`")
-        yield "| " + " | ".join("" if value is None else markdown_cell(format_number(value)) for value in cells) + " |"
+        heads = ("source", "documents", "bytes", "language", "licence", "SHA-256")
+        rows = [
+            (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`") for s in corpus.sources
+        ]
+        cells = [["" if value is None else markdown_cell(format_number(value)) for value in row] for row in rows]
+        yield from ("", markdown_table(heads, cells))
 
 
 def _limitations(card: Card) -> str:
@@ -182,3 +199,133 @@ def _limitations(card: Card) -> str:
     if not any(claim_section(claim) == RESULTS for claim in card.claims):
         lines.append("- Nothing was measured on held-out text.")
     return "\n".join(lines)
+
+
+def with_figures(text: str, claims: Sequence[Claim]) -> str:
+    """The card with its figures rendered from these claims."""
+    part = render_figures(claims)
+    before, after = _around(text)
+    return f"{before}{part}{after}"
+
+
+def figures_section(text: str) -> str | None:
+    """The section of figures with its marks; None if there are no marks."""
+    start = text.find(BEGIN)
+    end = text.find(END, start)
+    return None if start < 0 or end < 0 else text[start : end + len(END)]
+
+
+def without_marks(text: str) -> str:
+    """A card without marks, for use inside another card: its figures become ordinary text."""
+    return text.replace(f"{BEGIN}\n\n", "").replace(f"\n\n{END}", "").replace(BEGIN, "").replace(END, "")
+
+
+def _around(text: str) -> tuple[str, str]:
+    part = figures_section(text)
+    if part is not None:
+        before, _, after = text.partition(part)
+        return before, after
+    before, heading, after = text.partition(BEFORE)
+    return f"{before.rstrip()}\n\n", f"\n{heading}{after}" if heading else "\n"
+
+
+def render_figures(claims: Sequence[Claim]) -> str:
+    """The section of figures with its marks, a function of the claims only."""
+    sections = []
+    for title in dict.fromkeys(COMMANDS.values()):
+        mine = [claim for claim in claims if claim_section(claim) == title]
+        if mine:
+            sections.append("\n".join(_section(title, mine)))
+    said = (
+        "Every figure here is a claim in `larvatus.json`, with its command, settings, versions and the checksum of the "
+        "model. `larvatus card DIR --verify` works them out again; how training went is recorded, and not run again."
+    )
+    sections.append("\n".join(_data(claims)))
+    body = "\n\n".join(filter(None, [*sections, said if claims else "No figures are recorded of this model."]))
+    return f"{BEGIN}\n\n{body}\n\n{END}"
+
+
+def claim_section(claim: Claim) -> str:
+    return RESULTS if STATISTIC in claim.settings else COMMANDS[claim.command]
+
+
+def _section(title: str, claims: Sequence[Claim]) -> Iterator[str]:
+    spread = {(claim.label, claim.settings[STATISTIC]): claim for claim in claims if STATISTIC in claim.settings}
+    rows = [claim for claim in claims if STATISTIC not in claim.settings]
+    statistics = [name for name in STATISTICS if any(of == name for _, of in spread)]
+    intervals = any(claim.low is not None for claim in rows)
+    heads = ["", "these weights" if statistics else "", *statistics]
+    units = any(claim.unit for claim in rows)
+    heads += (["95% interval"] if intervals else []) + (["resampled"] if units else [])
+    heads += ["measured on"] if any(claim.data for claim in rows) else []
+    table = []
+    for claim in rows:
+        over_seeds = [spread.get((claim.label, name)) for name in statistics]
+        cells = [claim.label, format_claim(claim), *("" if each is None else format_claim(each) for each in over_seeds)]
+        if intervals:
+            cells.append(
+                "" if claim.low is None else f"{format_number(claim.low)} to {format_number(claim.high or 0.0)}"
+            )
+        if units:
+            cells.append(claim.unit)
+        if "measured on" in heads:
+            cells.append(", ".join(data.name for data in claim.data))
+        table.append([markdown_cell(cell) for cell in cells])
+    yield from (f"## {title}", "", markdown_table(heads, table))
+    for note in dict.fromkeys(filter(None, (NOTES.get(claim.command) for claim in rows))):
+        yield from ("", note)
+    yield from _formulas(rows)
+    for command in dict.fromkeys(_leak_command(claim) for claim in rows if claim.command == "audit leaks"):
+        yield from ("", f"Measured by `{markdown_cell(command)}`.")
+
+
+def _leak_command(claim: Claim) -> str:
+    """The command that measured a figure of a leak audit, with its files, settings and seed."""
+    flags = ("canaries",) if len(claim.data) == 1 else ("members", "held-out")
+    words = [
+        f"--{flag} {name}" for flag, data in zip(flags, claim.data, strict=False) for name in data.files or [data.name]
+    ]
+    for name in LEAK_FLAGS:
+        value = claim.settings.get(name)
+        if value not in (None, []):
+            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    seed = [] if claim.seed is None else [f"--seed {claim.seed}"]
+    return " ".join(["larvatus audit leaks", *words, *seed])
+
+
+def _formulas(claims: Sequence[Claim]) -> Iterator[str]:
+    """Formulas of estimates, and the values they use."""
+    estimates = [claim for claim in claims if claim.estimate]
+    for claim in estimates:
+        yield from ("", f"{claim.metric} = {claim.estimate}.")
+    if estimates:
+        settings = sorted(estimates[0].settings.items())  # in the order of a file
+        given = "; ".join(f"{name}: {format_number(value)}" for name, value in settings if value != "")
+        yield from ("", f"Taken for it: {markdown_cell(given)}.")
+
+
+def _data(claims: Sequence[Claim]) -> Iterator[str]:
+    """Every data set once, with its checksum."""
+    sets: dict[Data, None] = dict.fromkeys(data for claim in claims for data in claim.data)
+    rows = [[markdown_cell(data.name), data.kind, f"`{markdown_cell(data.sha256)}`"] for data in sets]
+    if rows:
+        yield from ("## Data of these figures", "", markdown_table(["measured on", "kind", "SHA-256"], rows))
+
+
+def format_claim(claim: Claim) -> str:
+    """The value for people: four decimals of a score, four digits of anything else."""
+    fraction = isinstance(claim.value, float) and (claim.command == "evaluate" or STATISTIC in claim.settings)
+    return f"{claim.value:.4f}" if fraction else format_number(claim.value)
+
+
+def format_number(value: object) -> str:
+    """A number for people: counts with thousands separators, other numbers with four digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def markdown_cell(text: str) -> str:
+    """A user's text as a cell: it can neither break the table nor end the section."""
+    plain = text.replace("<!--", "<! --").replace("-->", "-- >").replace("|", "\\|")
+    return " ".join(plain.split())

@@ -22,9 +22,9 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.atomic_save import finish_interrupted_save, replace_files
+from larvatus.models.bundle.card import figures_section, render_figures, with_figures
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims, refuse_repeats
 from larvatus.models.bundle.directory import CARD, CONFIG, LONGEST_CARD
-from larvatus.models.bundle.figures import figures_section, render_figures, with_figures
 from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_manifest
 
 

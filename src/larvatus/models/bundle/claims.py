@@ -1,13 +1,13 @@
-"""A claim: one figure of a model card, with all that is needed to work it out again.
+"""A claim: one figure of a model card, with everything needed to measure it again.
 
-    claim = claimed("accuracy", 0.91, command="evaluate", low=0.88, high=0.94, settings={"samples": 1000},
-                    data=(Data(name="test.tsv", sha256="5f2c…", kind="examples"),))
+    claim = make_claim("accuracy", 0.91, command="evaluate", low=0.88, high=0.94, settings={"samples": 1000},
+                       data=(Data(name="test.tsv", sha256="5f2c…", kind="examples"),))
 
-Claims stand in `larvatus.json` under `claims`. A result that a command writes as JSON carries its claims under the same
+Claims are stored in `larvatus.json` under `claims`. JSON results of commands contain their claims under the same
 name at any depth: `collect_claims` finds them, and `larvatus card DIR --add RESULT.json` adds them to a card.
 
-`command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run. A claim does not say how far
-it may be wrong: tolerances are the verifier's (`tolerances.py`).
+`command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run. A claim does not state its
+tolerance; the verifier does (`evaluation/cards/verify.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, did_yo
 from larvatus.core.ranges import Range, Seed, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.core.version import VERSION
+from larvatus.metrics.figures import CONDITIONS, figure_label
 
 COMMANDS: Mapping[str, str] = {
     "model": "Model",
@@ -42,19 +43,18 @@ COMMANDS: Mapping[str, str] = {
     "audit toxicity": "Audit: toxicity",
     "corpus": "Size of the corpus",
 }
-"""What may have measured a figure, and the section of the card that it stands in, in this order."""
+"""Commands that measure figures, with their sections of the card, in order."""
 MOST = 10_000
-"""Claims of one model."""
+"""Most claims of one model."""
 LONGEST = 500
-"""Characters of a name or a word in a claim."""
+"""Most characters of a name or a word in a claim."""
 LARGEST_COUNT = 10**18
 """Largest whole number of a claim."""
 RETIRED = ("tolerance",)
-"""Fields of older claims that are dropped when they are read."""
-CONDITIONS = ("task", "length", "language", "category", "group")
-"""Settings that stand before the metric in a card: figures that differ in these are different figures."""
+"""Fields of older claims that are dropped on reading."""
 STATISTIC = "statistic"
-"""Setting of a claim that speaks of several seeds: in a card it stands beside the figure of the kept weights."""
+"""Setting of a claim over several seeds; a card shows it next to the figure of the kept weights."""
+PERPLEXITY = "masked-lm perplexity"
 FIGURE = Range(-1e300, 1e300)
 
 BoundedFloat = Annotated[float, FIGURE]
@@ -62,42 +62,42 @@ Kind = Literal["file", "files", "examples", "corpus"]
 
 
 class Data(Settings, omit_defaults=True):
-    """What was measured on."""
+    """A data set that a figure was measured on."""
 
     name: str
-    """As the user gave it."""
+    """Name as the user gave it."""
     sha256: str
     kind: Kind = "file"
-    """What the checksum is of: a file, the names and checksums of several, what labelled examples say, or shards of
-    tokens with their vocabulary."""
+    """What the checksum covers: one file, the names and checksums of several files, the contents of labelled examples,
+    or token shards with their vocabulary."""
     files: tuple[str, ...] = ()
-    """Names of the files, where `name` is not that of one."""
+    """Names of the files, if `name` is not the name of a file."""
 
     def __str__(self) -> str:
         return f"{self.name} sha256 {self.sha256}"
 
 
 class Claim(Settings, omit_defaults=True):
-    """A figure, and how it came about."""
+    """A figure and how it was measured."""
 
     metric: str
     value: int | float | str
-    """A word where there is no number: the name of a machine."""
+    """A number, or a word, such as the name of a machine."""
     low: BoundedFloat | None = None
-    """Of the 95% interval, where there is one."""
+    """Lower end of the 95% interval, if there is one; `high` is the upper end."""
     high: BoundedFloat | None = None
     unit: str = ""
-    """Resampled for the interval, where an audit says so: occupations, documents, sentence pairs."""
+    """What an audit resampled for the interval: occupations, documents, sentence pairs."""
     percent: bool = False
-    """Whether the value is in per cent or points."""
+    """Whether the value is in per cent or percentage points."""
     command: str
-    """Which of `COMMANDS` measured it."""
+    """The command of `COMMANDS` that measured it."""
     settings: dict[str, Any] = {}
-    """All that the figure depends on besides the model, the data and the seed."""
+    """Everything the figure depends on, except the model, the data and the seed."""
     data: tuple[Data, ...] = ()
     seed: Seed | None = None
     estimate: str = ""
-    """The formula, where the figure is not measured but estimated."""
+    """The formula, if the figure is an estimate and not measured."""
     model: str = ""
     """Checksum of the model's files (`manifest.digest`)."""
     versions: dict[str, str] = {}
@@ -123,24 +123,18 @@ class Claim(Settings, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What is claimed: a newer claim of the same takes the place of an older one."""
+        """Identity of the figure: a newer claim with the same key replaces an older one."""
         at = {name: self.settings.get(name) for name in (*CONDITIONS, STATISTIC)}
         return (self.command, self.metric, msgspec.json.encode(at).decode(), *(data.sha256 for data in self.data))
 
     @property
     def label(self) -> str:
-        """The metric, and under which conditions: ``length 128: sw: masked-lm loss``, ``sst2: accuracy (3 epochs)``."""
-        said = [f"length {self.settings[name]}" if name == "length" else str(self.settings[name]) for name in self._at]
-        conditions = self.settings.get("conditions")
-        return ": ".join([*said, f"{self.metric} ({conditions})" if conditions else self.metric])
-
-    @property
-    def _at(self) -> list[str]:
-        return [name for name in CONDITIONS if self.settings.get(name) is not None]
+        """The metric after its conditions: ``length 128: sw: masked-lm loss``, ``sst2: accuracy (3 epochs)``."""
+        return figure_label(self.metric, self.settings)
 
 
 def make_claim(metric: str, value: int | float | str, *, command: str, **known: Any) -> Claim:
-    """A claim made here and now: versions, date and machine are filled in."""
+    """A claim made now, with the current versions, date and machine."""
     return Claim(
         metric=metric,
         value=value if isinstance(value, int | str) else float(value),  # not NumPy's
@@ -155,13 +149,13 @@ def make_claim(metric: str, value: int | float | str, *, command: str, **known: 
 
 
 def read_claims(values: Sequence[Any], where: object, error: type[LarvatusError] = ArtefactError) -> tuple[Claim, ...]:
-    """Claims as they stand in a file, checked; one line says what is wrong with which."""
+    """Claims read from a file and checked; the error names the wrong claim."""
     if len(values) > MOST:
         raise error(f"{where} has {len(values):,} claims; a card holds {MOST:,} at most")
     claims = []
     for number, value in enumerate(values, 1):
         try:
-            msgspec.json.encode(value)  # what cannot be written cannot be compared: half a surrogate pair
+            msgspec.json.encode(value)  # refuses what cannot be written, such as half a surrogate pair
             claims.append(msgspec.convert(_without_retired(value), Claim))
         except (msgspec.ValidationError, ArtefactError, UnicodeEncodeError, RecursionError) as fault:
             raise error(f"{where}: claim {number} is none: {printable(str(fault))}") from fault
@@ -173,7 +167,7 @@ def _without_retired(value: Any) -> Any:
 
 
 def refuse_repeats(claims: Sequence[Claim], where: object) -> None:
-    """One figure has one claim: of two, a reader would see both and a verifier check one."""
+    """Refuse two claims of one figure: a reader would see both, but the verifier would check one."""
     first: dict[tuple[str, ...], int] = {}
     for number, claim in enumerate(claims, 1):
         if (before := first.setdefault(claim.key, number)) != number:
@@ -182,7 +176,7 @@ def refuse_repeats(claims: Sequence[Claim], where: object) -> None:
 
 
 def collect_claims(value: Any, where: object) -> tuple[Claim, ...]:
-    """All claims that a result carries: those under `claims`, at any depth."""
+    """All claims in a result, found under `claims` at any depth."""
     claims = read_claims([*_listed(value, where)], where, DataError)
     if not claims:
         raise DataError(
@@ -206,18 +200,18 @@ def _listed(value: Any, where: object) -> Iterator[Any]:
 
 
 def merge_claims(older: Iterable[Claim], newer: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Both; where they claim the same, the newer one, in the place of the older."""
+    """Both sets of claims; newer claims replace older ones of the same figure, in place."""
     return tuple({claim.key: claim for claim in (*older, *newer)}.values())
 
 
 def claim_dicts(claims: Iterable[Claim]) -> list[dict[str, Any]]:
-    """As they stand in JSON."""
+    """Claims as JSON objects."""
     return [msgspec.to_builtins(claim) for claim in claims]
 
 
 @dataclass(frozen=True)
 class CardText:
-    """A README.md, and the claims that its figures are, as they go into `larvatus.json`."""
+    """A README.md with the claims of its figures, as written to `larvatus.json`."""
 
     text: str
     claims: Sequence[Mapping[str, Any]] = ()

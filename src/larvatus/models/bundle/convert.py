@@ -24,6 +24,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import cached_blob
 from larvatus.core.version import VERSION
+from larvatus.models.bundle.card import figures_section, with_figures
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
     CONFIG,
@@ -34,7 +35,6 @@ from larvatus.models.bundle.directory import (
     weights_name,
     write_bundle,
 )
-from larvatus.models.bundle.figures import figures_section, with_figures
 from larvatus.models.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.models.bundle.huggingface.native import Native
 from larvatus.models.bundle.weight_files import Reconstruction

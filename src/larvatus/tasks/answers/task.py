@@ -28,13 +28,12 @@ from larvatus.tasks.answers.options import AnswerOptions, answering_head
 from larvatus.tasks.answers.passages import LabelledQuestions, label_questions
 from larvatus.tasks.answers.validation import QuestionValidation, answer_metric, question_validation
 from larvatus.tasks.arguments import Defaults, TaskArguments
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import Scores
 
 
@@ -69,52 +68,38 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         as_file_options(columns, QuestionFiles)
         return read_questions(source, problems=problems)
 
-    def before(
-        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: TaskArguments
+    def check_examples(
+        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, args: TaskArguments
     ) -> tuple[Dataset[QuestionExample], Dataset[QuestionExample] | None]:
         for example in train:
             if not example.known:
                 raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
         return train, dev
 
-    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskArguments) -> QuestionAnsweringConfig:
-        asked = self.options(job)
-        options = with_layer_mix(asked, bundle, instead=bool(asked.layers or asked.lstm))
-        config = answering_head(train, options, natural=default_head_settings(bundle, "answering"))
-        if not config.whole_words:
-            job.say("answers may begin and end inside words, as those of the training examples do")
-        return config
+    def prepare(
+        self, bundle: Bundle, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, args: TaskArguments
+    ) -> TaskData:
+        given = self.options(args)
+        options = with_layer_mix(given, bundle, instead=bool(given.layers or given.lstm))
+        head = answering_head(train, options, natural=default_head_settings(bundle, "answering"))
+        if not head.whole_words:
+            args.say("answers may begin and end inside words, as those of the training examples do")
+        windows = dataclasses.replace(args.windows(bundle), overlap=given.overlap)
+        questions = encode_questions(bundle, train.examples, windows)
+        encoded = label_questions(questions, train.examples, given.empty, seed=args.seeds[0])
+        args.say(_described(encoded))
+        validation = None
+        if dev:
+            metric = answer_metric(head, args.metric)
+            validation = question_validation(bundle, dev, windows, given, null=head.null, metric=metric)
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
-    def _windows(self, bundle: Bundle, job: TaskArguments) -> WindowOptions:
-        return dataclasses.replace(job.windows(bundle), overlap=self.options(job).overlap)
-
-    def learn(
-        self, bundle: Bundle, train: Dataset[QuestionExample], config: QuestionAnsweringConfig, job: TaskArguments
-    ) -> LabelledQuestions:
-        asked = encode_questions(bundle, train.examples, self._windows(bundle, job))
-        data = label_questions(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
-        job.say(_described(data))
-        return data
-
-    def held_out(
-        self,
-        bundle: Bundle,
-        dev: Dataset[QuestionExample],
-        config: QuestionAnsweringConfig,
-        job: TaskArguments,
-        *,
-        train: Any,
-    ) -> QuestionValidation:
-        metric = answer_metric(config, job.metric)
-        windows, options = self._windows(bundle, job), self.options(job)
-        return question_validation(bundle, dev, windows, options, null=config.null, metric=metric)
-
-    def fitted(self, model: Network, held: QuestionValidation, job: TaskArguments) -> Scores | None:
+    def fit_threshold(self, model: Network, validation: QuestionValidation, args: TaskArguments) -> Scores | None:
         """The threshold of no answer fitted, and the scores that it gives."""
-        if not held.null:
+        if not validation.null:
             return None
-        answerer_of(model).replaced(threshold=held.threshold(model, job.scoring))
-        return held.scores(model, job.scoring)
+        answerer_of(model).replaced(threshold=validation.threshold(model, args.scoring))
+        return validation.scores(model, args.scoring)
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)

@@ -21,7 +21,7 @@ from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.choose.columns import has_endings
-from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.encode import chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
@@ -34,7 +34,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric
 
 
@@ -71,31 +71,24 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return has_endings(columns, sample)
 
-    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskArguments) -> MultipleChoiceConfig:
+    def prepare(
+        self, bundle: Bundle, train: Dataset[ChoiceExample], dev: Dataset[ChoiceExample] | None, args: TaskArguments
+    ) -> TaskData:
         config = choosing_head(
-            with_layer_mix(self.options(job), bundle), natural=default_head_settings(bundle, "choosing")
+            with_layer_mix(self.options(args), bundle), natural=default_head_settings(bundle, "choosing")
         )
-        return msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool))
+        head, windows = (
+            msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool)),
+            args.windows(bundle),
+        )
+        encoded, validation = encode_choices(bundle, train.examples, windows), None
+        if dev:
+            metric = METRICS[0] if args.metric is None else check_metric(args.metric, METRICS)
+            validation = ChoiceValidation(encode_choices(bundle, dev.examples, windows), metric)
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
     def is_linear(self, config: MultipleChoiceConfig) -> bool:
         return config.dense == "none" and not config.mix
-
-    def learn(
-        self, bundle: Bundle, train: Dataset[ChoiceExample], config: MultipleChoiceConfig, job: TaskArguments
-    ) -> EncodedChoices:
-        return encode_choices(bundle, train.examples, job.windows(bundle))
-
-    def held_out(
-        self,
-        bundle: Bundle,
-        dev: Dataset[ChoiceExample],
-        config: MultipleChoiceConfig,
-        job: TaskArguments,
-        *,
-        train: Any,
-    ) -> ChoiceValidation:
-        metric = METRICS[0] if job.metric is None else check_metric(job.metric, METRICS)
-        return ChoiceValidation(encode_choices(bundle, dev.examples, job.windows(bundle)), metric)
 
     def example(self, given: Any, place: Place) -> ChoiceExample:
         """``(context, [ending, …])``, a row with `context` and `endings`, or such a row as JSON."""

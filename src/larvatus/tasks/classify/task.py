@@ -19,7 +19,6 @@ from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
 from larvatus.tasks.classify.classify import (
-    LabelledTexts,
     classifier_of,
     classify,
     encode_texts,
@@ -37,7 +36,7 @@ from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readab
 from larvatus.tasks.mixing import with_layer_mix
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 
 
 class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
@@ -72,36 +71,35 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
             problems=problems,
         )
 
-    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskArguments) -> ClassificationConfig:
-        if self.options(job).lstm and job.what == "head":
+    def prepare(
+        self, bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, args: TaskArguments
+    ) -> TaskData:
+        head, windows = self.head(bundle, train, args), args.windows(bundle)
+        encoded, validation = labelled_texts(bundle, train.examples, head, windows), None
+        if dev:
+            metric = text_metric(head, [train.labels()[label] for label in head.labels], args.metric)
+            data = labelled_texts(bundle, dev.examples, head, windows)
+            report_unknown(args, dev.source, data.unknown, ("texts", "labelled with classes"))
+            validation = TextValidation(data, head, metric, self.options(args).merge)
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
+
+    def head(self, bundle: Bundle, train: Dataset[TextExample], args: TaskArguments) -> ClassificationConfig:
+        """The head that these examples and options need."""
+        options, present = self.options(args), self.head_in(bundle)
+        if options.lstm and args.trainable == "head":
             raise UsageError("a BiLSTM over the tokens of a text learns with the encoder, not over frozen vectors")
-        options, present = self.options(job), self.head_in(bundle)
         options = with_layer_mix(options, bundle, instead=bool(options.layers or options.lstm or options.pool == "max"))
-        config, pooling = pooled_head(bundle, train, job, options, present=present)
+        config, pooling = pooled_head(bundle, train, args, options, present=present)
         both = reads_both_orders(bundle, train, config, present=present, asked=options.both_orders)
         config = msgspec.structs.replace(config, both_orders=both or msgspec.UNSET)
-        job.say(label_balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
-        job.say(pooling.describe())
+        args.say(label_balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
+        args.say(pooling.describe())
         if both:
-            job.say(SAID)
+            args.say(SAID)
         return config
 
     def is_linear(self, config: ClassificationConfig) -> bool:
         return config.dense == "none" and not config.mix and not config.lstm
-
-    def learn(
-        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: TaskArguments
-    ) -> LabelledTexts:
-        return labelled_texts(bundle, train.examples, config, job.windows(bundle))
-
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: TaskArguments, *, train: Any
-    ) -> TextValidation:
-        counts = [train.labels()[label] for label in config.labels]
-        metric = text_metric(config, counts, job.metric)
-        data = labelled_texts(bundle, dev.examples, config, job.windows(bundle))
-        report_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
-        return TextValidation(data, config, metric, self.options(job).merge)
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)
@@ -133,7 +131,7 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
 def pooled_head(
     bundle: Bundle,
     train: Dataset[TextExample],
-    job: TaskArguments,
+    args: TaskArguments,
     options: ClassifyOptions,
     *,
     present: ClassificationConfig | None,
@@ -146,7 +144,7 @@ def pooled_head(
     pooling = pooling_of(
         bundle,
         labels=config.labels,
-        trained=job.what,
+        trained=args.trainable,
         family=resolve_pool(template, natural.get("pool", "cls")),
         head=present,
         asked=asked,

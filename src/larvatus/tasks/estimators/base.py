@@ -20,8 +20,8 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.predict import PredictOptions, TaskPredictor
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.settings import Runtime
 
@@ -78,7 +78,7 @@ class FineTunedEstimator(_Estimator):
     def _base(self) -> Bundle:
         return self.model if isinstance(self.model, Bundle) else load_bundle(self.model)
 
-    def _job(self, options: Struct) -> FineTuneArguments:
+    def _arguments(self, options: Struct) -> FineTuneArguments:
         config = TrainConfig(
             epochs=self.epochs,
             batch=self.batch,

@@ -104,7 +104,7 @@ class TextClassifier(Classifier, FineTunedEstimator):
         )
         kind: Kind = "multi-class"
         data = Dataset(examples, "X", kind=kind, groups=self._groups(examples, groups))
-        self._keep(finetune("classify", self._base(), data, None, self._job(self._options(names))))
+        self._keep(finetune("classify", self._base(), data, None, self._arguments(self._options(names))))
         self.classes_ = classes
         return self
 

@@ -97,7 +97,7 @@ class WordTagger(FineTunedEstimator):
         data = dataclasses.replace(data, groups=self._groups(data.examples, groups))
         self.written_ = scheme_of(data)
         options = TagOptions(crf=self.crf, repair=self.repair)
-        self._keep(finetune("tag", self._base(), data, None, self._job(options)))
+        self._keep(finetune("tag", self._base(), data, None, self._arguments(options)))
         self.classes_ = np.array(self._predictor().head.config.labels)
         return self
 

@@ -21,6 +21,7 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.evaluation.resampling import ResampledMetric
@@ -140,6 +141,11 @@ class Evaluation(Tabular, ABC):
     def headline(self) -> str:
         """The metric that speaks for all where there is room for one."""
         return next(iter(self.metrics))
+
+    def figures(self) -> Iterator[Figure]:
+        """Each metric with its interval."""
+        for name, metric in self.metrics.items():
+            yield Figure.of(name, metric)
 
     def _repr_html_(self) -> str:
         return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")

@@ -27,7 +27,7 @@ from larvatus.tasks.few_shot.settings import FewShotSettings
 from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
 from larvatus.tasks.prompt.zero_shot import score_prompt, with_demonstrations
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.trainer.config import scoring_options
 
 METRIC = "accuracy"
 SAMPLES = 1_000
@@ -160,8 +160,8 @@ class _Experiment:
         if not len(texts):
             raise UsageError("pet wants unlabelled texts, and all examples are drawn; give --unlabelled FILE")
         soft = train_ensemble(self.few_shot, few, texts, seed=seed).labels(training.temperature)
-        job = self.few_shot.job(len(texts), seed, options=None, steps=training.distil_steps)
-        return self._classified(distil(self.few_shot, few, texts, soft, job).bundle)
+        args = self.few_shot.arguments(len(texts), seed, options=None, steps=training.distil_steps)
+        return self._classified(distil(self.few_shot, few, texts, soft, args).bundle)
 
     def _finetuned(self, few: Dataset[TextExample], number: int) -> Floats:
         return self._classified(self.few_shot.finetune(few, seed=self.few.seed + number).bundle)

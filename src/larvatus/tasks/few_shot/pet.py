@@ -27,8 +27,9 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores
 from larvatus.tasks.prompt.zero_shot import score_prompt
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, train_seeds
-from larvatus.tasks.trainer.trainer import scoring_options
+from larvatus.tasks.task import TaskData
+from larvatus.tasks.trainer.config import FineTuneArguments, scoring_options
+from larvatus.tasks.trainer.finetune import FineTuneResult, train_seeds
 
 CLASSIFY = ClassifyTask()
 
@@ -98,15 +99,19 @@ def accuracy_before(few_shot: FewShot, pattern: str, few: Dataset[TextExample]) 
 
 
 def distil(
-    few_shot: FewShot, few: Dataset[TextExample], unlabelled: Dataset[TextExample], soft: Floats, job: FineTuneArguments
+    few_shot: FewShot,
+    few: Dataset[TextExample],
+    unlabelled: Dataset[TextExample],
+    soft: Floats,
+    args: FineTuneArguments,
 ) -> FineTuneResult:
-    """One classifier, trained on soft labels [U, K]; its labels are those of the few examples."""
+    """Train one classifier on soft labels [U, K]; its classes are those of the few examples."""
     bundle = few_shot.bundle
-    config = CLASSIFY.head(bundle, few, job)
-    settings = job.config.settled(CLASSIFY.defaults, len(unlabelled), linear=CLASSIFY.is_linear(config))
-    job = dataclasses.replace(job, config=settings)
-    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, config, job.windows(bundle)), soft)
-    names = np.array(config.labels)[soft.argmax(1)].tolist()
+    head = CLASSIFY.head(bundle, few, args)
+    config = args.config.with_defaults(CLASSIFY.defaults, len(unlabelled), linear=CLASSIFY.is_linear(head))
+    encoded = LabelledTexts(encode_texts(bundle, unlabelled.examples, head, args.windows(bundle)), soft)
+    names = np.array(head.labels)[soft.argmax(1)].tolist()
     labelled = [dataclasses.replace(each, label=name) for each, name in zip(unlabelled.examples, names, strict=True)]
     train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")
-    return train_seeds(bundle, config, data, job, held=None, train=train, dev=None)
+    data = TaskData(head=head, encoded=encoded, validation=None, train=train, dev=None)
+    return train_seeds(bundle, data, dataclasses.replace(args, config=config))

@@ -1,7 +1,7 @@
 """PET as a run with a directory of its own: locked, resumable, saved as an ordinary classifier.
 
     run(PetRun(task="classify", bundle=bundle, name="runs/mine", train=few, dev=None, out=out, unlabelled=texts,
-                 few_shot=few_shot, seed=0), job)
+                 few_shot=few_shot, seed=0), args)
 
 What each pattern said of the unlabelled texts is kept beside the checkpoints: a run that was stopped while the patterns
 learnt goes on with the next of them, one that was stopped while the classifier learnt goes on at its step.
@@ -28,7 +28,8 @@ from larvatus.tasks.few_shot.pet import PatternEnsemble, PatternScores, distil, 
 from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.trainer.checkpoint import check_same_run
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult
+from larvatus.tasks.trainer.config import FineTuneArguments
+from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import ENSEMBLE, FineTuneRun
 from larvatus.tasks.trainer.save import contents_hash
 from larvatus.training.engine.checkpoint import FOLDER, NEW_RUN
@@ -62,19 +63,19 @@ class PetRun(FineTuneRun):
             seed=self.seed,
         )
 
-    def job(self) -> FineTuneArguments:
+    def arguments(self) -> FineTuneArguments:
         steps = self.few_shot.training.distil_steps
-        return self.few_shot.job(len(self.unlabelled), self.seed, options=self.identity(), steps=steps)
+        return self.few_shot.arguments(len(self.unlabelled), self.seed, options=self.identity(), steps=steps)
 
-    def finetune(self, train: Dataset[TextExample], job: FineTuneArguments) -> FineTuneResult:
-        few_shot = dataclasses.replace(self.few_shot, stop=job.watch.stop)
-        soft = self._ensemble(few_shot, train, job)
+    def finetune(self, train: Dataset[TextExample], args: FineTuneArguments) -> FineTuneResult:
+        few_shot = dataclasses.replace(self.few_shot, stop=args.callbacks.stop)
+        soft = self._ensemble(few_shot, train, args)
         for member in soft.members:
-            job.say(f"{member.pattern}: {member.weight:.1%} of the few examples right before training")
-        plain = dataclasses.replace(job, options=None)
+            args.say(f"{member.pattern}: {member.weight:.1%} of the few examples right before training")
+        plain = dataclasses.replace(args, options=None)
         return distil(few_shot, train, self.unlabelled, soft.labels(few_shot.training.temperature), plain)
 
-    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], job: FineTuneArguments) -> PatternEnsemble:
+    def _ensemble(self, few_shot: FewShot, train: Dataset[TextExample], args: FineTuneArguments) -> PatternEnsemble:
         path = self.out / FOLDER / ENSEMBLE
         identity = _plain(self.identity())
         done = _members(path, self.out, identity) if self.resume and is_there(path) else []

@@ -23,8 +23,8 @@ from larvatus.tasks.few_shot.hidden import TEXTS_PER_EXAMPLE, MaskedPrompts
 from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.prompt.options import PromptOptions
 from larvatus.tasks.prompt.prompted import prompt_config
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult, finetune
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.settings import Runtime
 
@@ -45,12 +45,12 @@ class FewShot:
     ) -> FineTuneResult:
         """Through a pattern; beside it, where that is asked for, the masked language model of unlabelled texts."""
         options = PromptOptions(pattern=pattern, verbaliser=self.words)
-        job = self.job(len(few), seed, options=options)
+        args = self.arguments(len(few), seed, options=options)
         if unlabelled is not None and self.training.mlm_share:
-            job = dataclasses.replace(job, beside=self._beside(pattern, few, unlabelled))
-        return finetune("prompt", self.bundle, few, None, job)
+            args = dataclasses.replace(args, auxiliary=self._auxiliary(pattern, few, unlabelled))
+        return finetune("prompt", self.bundle, few, None, args)
 
-    def _beside(self, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample]) -> MaskedPrompts:
+    def _auxiliary(self, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample]) -> MaskedPrompts:
         training, pair = self.training, few.examples[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=self.words, labels=few.label_names(), pair=pair)
         return MaskedPrompts.of(
@@ -64,9 +64,11 @@ class FewShot:
 
     def finetune(self, few: Dataset[TextExample], *, seed: int) -> FineTuneResult:
         """Plainly."""
-        return finetune("classify", self.bundle, few, None, self.job(len(few), seed, options=ClassifyOptions()))
+        return finetune("classify", self.bundle, few, None, self.arguments(len(few), seed, options=ClassifyOptions()))
 
-    def job(self, examples: int, seed: int, *, options: Struct | None, steps: int | None = None) -> FineTuneArguments:
+    def arguments(
+        self, examples: int, seed: int, *, options: Struct | None, steps: int | None = None
+    ) -> FineTuneArguments:
         """So many steps over so many examples."""
         training = self.training
         each = -(-examples // training.batch)
@@ -78,7 +80,7 @@ class FewShot:
             evaluations=1,
             trained=TrainableConfig.read(training.trained),
         )
-        watch = dataclasses.replace(Callbacks(), stop=self.stop)
+        callbacks = Callbacks(stop=self.stop)
         return FineTuneArguments(
-            config=config, options=options, runtime=self.runtime, seeds=(seed,), hold_out=False, watch=watch
+            config=config, options=options, runtime=self.runtime, seeds=(seed,), hold_out=False, callbacks=callbacks
         )

@@ -40,7 +40,7 @@ from larvatus.tasks.prompt.options import PromptOptions
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 
 _CLASSIFY = ClassifyTask()
 
@@ -68,38 +68,34 @@ class PromptTask(Task[TextExample, Classified, PromptOptions]):
     ) -> Dataset[TextExample]:
         return _CLASSIFY.read(source, columns, kind=kind, problems=problems)
 
-    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskArguments) -> VerbaliserConfig:
+    def prepare(
+        self, bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, args: TaskArguments
+    ) -> TaskData:
         if train.kind not in (None, "multi-class"):
             raise UsageError(f"a word at a blank tells classes apart, but this is {train.kind}; use finetune classify")
         check_trains(bundle)
-        options = self.options(job)
+        options, windows = self.options(args), args.windows(bundle)
         pair = train.examples[0].pair is not None
         config = prompt_config(
             bundle, pattern=options.pattern, words=options.verbaliser, labels=train.label_names(), pair=pair
         )
-        if config.blanks > 1 and job.what == "head":
+        if config.blanks > 1 and args.trainable == "head":
             raise UsageError(
                 "frozen vectors are kept of one blank, but a word has several tokens; train all, bias or lora, or give "
                 "words of one token"
             )
-        job.say(label_balance(train.labels(), "classes", of=len(train)))
-        return msgspec.structs.replace(config, in_turn=False)
-
-    def learn(
-        self, bundle: Bundle, train: Dataset[TextExample], config: VerbaliserConfig, job: TaskArguments
-    ) -> LabelledTexts:
-        prompts, data = labelled_prompts(bundle, train.examples, config, job.windows(bundle))
+        args.say(label_balance(train.labels(), "classes", of=len(train)))
+        head = msgspec.structs.replace(config, in_turn=False)
+        prompts, encoded = labelled_prompts(bundle, train.examples, head, windows)
         if line := prompts.describe():
-            job.say(line)
-        return data
-
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[TextExample], config: VerbaliserConfig, job: TaskArguments, *, train: Any
-    ) -> TextValidation:
-        counts = [train.labels()[label] for label in config.labels]
-        _, data = labelled_prompts(bundle, dev.examples, config, job.windows(bundle))
-        report_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
-        return TextValidation(data, config, text_metric(config, counts, job.metric))
+            args.say(line)
+        validation = None
+        if dev:
+            counts = [train.labels()[label] for label in head.labels]
+            _, data = labelled_prompts(bundle, dev.examples, head, windows)
+            report_unknown(args, dev.source, data.unknown, ("texts", "labelled with classes"))
+            validation = TextValidation(data, head, text_metric(head, counts, args.metric))
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)

@@ -32,7 +32,7 @@ from larvatus.tasks.spans.evaluation import SpanEvaluation, evaluate_spans
 from larvatus.tasks.spans.options import SpansOptions, conflicts, spans_config
 from larvatus.tasks.spans.spans import SpannedTexts, encode_words, label_spans, predict_spans, spans_head
 from larvatus.tasks.spans.validation import SpanValidation, span_metric
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import Scores
 
 
@@ -65,41 +65,36 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
             problems=problems,
         )
 
-    def before(
-        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: TaskArguments
+    def check_examples(
+        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, args: TaskArguments
     ) -> tuple[Dataset[SpannedWords], Dataset[SpannedWords] | None]:
-        if not self.options(job).binary:
+        if not self.options(args).binary:
             return train, dev
         return binary(train), binary(dev) if dev else None
 
-    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: TaskArguments) -> SpansConfig:
-        options = with_layer_mix(self.options(job), bundle, instead=self.options(job).pool == "max")
-        config = spans_config(train, options)
-        for line in conflicts(train, config.decoding):
-            job.say(line)
-        return config
+    def prepare(
+        self, bundle: Bundle, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, args: TaskArguments
+    ) -> TaskData:
+        options = with_layer_mix(self.options(args), bundle, instead=self.options(args).pool == "max")
+        head = spans_config(train, options)
+        for line in conflicts(train, head.decoding):
+            args.say(line)
+        encoded, validation = encode_spans(bundle, train, head, args), None
+        if dev:
+            validation = SpanValidation(encode_spans(bundle, dev, head, args), head, span_metric(head, args.metric))
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
-    def learn(
-        self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments
-    ) -> SpannedTexts:
-        return encode_spans(bundle, train, config, job)
-
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments, *, train: Any
-    ) -> SpanValidation:
-        return SpanValidation(encode_spans(bundle, dev, config, job), config, span_metric(config, job.metric))
-
-    def fitted(self, model: Network, held: SpanValidation, job: TaskArguments) -> Scores:
+    def fit_threshold(self, model: Network, validation: SpanValidation, args: TaskArguments) -> Scores:
         """The threshold fitted, and the scores that it gives."""
-        threshold = held.threshold(model, job.scoring, precision=self.options(job).least_precision)
+        threshold = validation.threshold(model, args.scoring, precision=self.options(args).least_precision)
         head = spans_head(model).replaced(threshold=threshold.threshold)
-        job.say(f"threshold {threshold} on held-out ones")
+        args.say(f"threshold {threshold} on held-out ones")
         if head.config.relations is not None:
-            threshold = held.relation_threshold(model, job.scoring)
+            threshold = validation.relation_threshold(model, args.scoring)
             relations = msgspec.structs.replace(head.config.relations, threshold=threshold.threshold)
             head.replaced(relations=relations)
-            job.say(f"threshold of relations {threshold} on held-out ones")
-        return held.scores(model, job.scoring)
+            args.say(f"threshold of relations {threshold} on held-out ones")
+        return validation.scores(model, args.scoring)
 
     def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
         return text_or_words(given, place)
@@ -118,14 +113,14 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
         return evaluate_spans(bundle, data, options)
 
 
-def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: TaskArguments) -> SpannedTexts:
+def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, args: TaskArguments) -> SpannedTexts:
     """Examples to learn from or to be scored on; what of them cannot be learnt is said."""
-    windows = job.windows(bundle)
+    windows = args.windows(bundle)
     texts = label_spans(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
     for line in texts.notes(config.longest):
-        job.say(f"{data.source}: {line}")
-    report_unknown(job, data.source, texts.unknown, ("spans", "of types"), "count as missed")
-    report_unknown(job, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
+        args.say(f"{data.source}: {line}")
+    report_unknown(args, data.source, texts.unknown, ("spans", "of types"), "count as missed")
+    report_unknown(args, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
     return texts
 
 

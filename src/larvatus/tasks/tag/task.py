@@ -24,9 +24,9 @@ from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
 from larvatus.tasks.tag.options import TagOptions, tagging_head
 from larvatus.tasks.tag.schemes import convert_scheme, scheme_of
-from larvatus.tasks.tag.tag import TaggedWords, encode_words, tag, tagged_words, tagger_of
+from larvatus.tasks.tag.tag import encode_words, tag, tagged_words, tagger_of
 from larvatus.tasks.tag.validation import TagValidation, tag_metric
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 
 
 class TagTask(Task[TaggedExample, Tagged, TagOptions]):
@@ -52,35 +52,23 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         files = as_file_options(columns, WordFiles)
         return read_tagged(source, word=files.word, tag=files.tag, problems=problems)
 
-    def spelt(
-        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: TaskArguments
-    ) -> tuple[Dataset[TaggedExample], Dataset[TaggedExample] | None]:
-        """All tags in the scheme that is learnt."""
-        written, repair = scheme_of(train), self.options(job).repair
-        scheme: Scheme = self.options(job).scheme or ("BIO" if written == "IOB1" else written)
-        train = convert_scheme(train, scheme, source=written, repair=repair)
-        return train, convert_scheme(dev, scheme, source=written, repair=repair) if dev else None
-
-    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: TaskArguments) -> TaggingConfig:
-        written, options = scheme_of(train), self.options(job)
+    def prepare(
+        self, bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, args: TaskArguments
+    ) -> TaskData:
+        options, written, windows = self.options(args), scheme_of(train), args.windows(bundle)
         scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
+        train = convert_scheme(train, scheme, source=written, repair=options.repair)
+        dev = convert_scheme(dev, scheme, source=written, repair=options.repair) if dev else None
         options = with_layer_mix(options, bundle, instead=bool(options.layers or options.pool == "max"))
-        config = tagging_head(train, options, scheme=scheme, natural=default_head_settings(bundle, "tagging"))
-        job.say(_balance(train, scheme))
-        return config
-
-    def learn(
-        self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: TaskArguments
-    ) -> TaggedWords:
-        return tagged_words(bundle, train.examples, config, job.windows(bundle))
-
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: TaskArguments, *, train: Any
-    ) -> TagValidation:
-        metric = tag_metric(config, job.metric)
-        data = tagged_words(bundle, dev.examples, config, job.windows(bundle))
-        report_unknown(job, dev.source, data.unknown, ("words", "tagged with tags"))
-        return TagValidation(data, config, metric)
+        head = tagging_head(train, options, scheme=scheme, natural=default_head_settings(bundle, "tagging"))
+        args.say(_balance(train, scheme))
+        encoded, validation = tagged_words(bundle, train.examples, head, windows), None
+        if dev is not None:
+            validation = TagValidation(
+                tagged_words(bundle, dev.examples, head, windows), head, tag_metric(head, args.metric)
+            )
+            report_unknown(args, dev.source, validation.data.unknown, ("words", "tagged with tags"))
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
     def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
         return text_or_words(given, place)

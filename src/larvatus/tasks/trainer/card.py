@@ -1,6 +1,6 @@
 """The card of a fine-tuned model: what it answers, what it learnt from, what it is worth, and for whom it is not.
 
-text = task_card(tuned, name="runs/mine", parent="bert-base", claims=claims, …)
+text = task_card(result, name="runs/mine", parent="bert-base", claims=claims, …)
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from larvatus.core.version import VERSION
-from larvatus.models.bundle.card import table
+from larvatus.models.bundle.card import format_number, render_figures, table
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.figures import format_number, render_figures
 from larvatus.models.network import ObjectiveConfig
 from larvatus.tasks.registry import task_of_head
 from larvatus.tasks.scoring import head_of
@@ -36,7 +35,7 @@ class DataFacts:
 
 
 def task_card(
-    tuned: FineTuneResult,
+    result: FineTuneResult,
     *,
     name: str,
     parent: str,
@@ -46,18 +45,18 @@ def task_card(
     transformers: bool,
 ) -> str:
     """The whole README.md; figures are those of the claims."""
-    config = tuned.bundle.objectives[0]
+    config = result.bundle.objectives[0]
     parts = [
         _front_matter(config, parent, transformers=transformers),
         _introduction(config, name=name, parent=parent),
         _usage(config, name, transformers=transformers),
-        _labels(tuned, config),
-        _relations(tuned, config),
+        _labels(result, config),
+        _relations(result, config),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
-        _mix(tuned),
+        _mix(result),
         render_figures(claims),
-        "\n".join(_how_chosen(tuned)),
-        "\n".join(_limitations(tuned)),
+        "\n".join(_how_chosen(result)),
+        "\n".join(_limitations(result)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -104,55 +103,55 @@ def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
     return "\n".join(lines)
 
 
-def _labels(tuned: FineTuneResult, config: ObjectiveConfig) -> str:
+def _labels(result: FineTuneResult, config: ObjectiveConfig) -> str:
     names = getattr(config, "labels", ())
-    counts = tuned.train.labels()
+    counts = result.train.labels()
     shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
     more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
     named = getattr(config, "names_labels", False)
     return table("Labels in training", shown, note=more) if counts and named else ""
 
 
-def _relations(tuned: FineTuneResult, config: ObjectiveConfig) -> str:
+def _relations(result: FineTuneResult, config: ObjectiveConfig) -> str:
     relations = getattr(config, "relations", None)
     if relations is None:
         return ""
-    counts = Counter(label for example in tuned.train for _, _, label in example.relations)
+    counts = Counter(label for example in result.train for _, _, label in example.relations)
     shown = {name: counts[name] for name in relations.labels[:MOST_LABELS]}
     return table("Relations between spans in training", shown)
 
 
-def _mix(tuned: FineTuneResult) -> str:
-    mix = head_of(tuned.bundle.network).learnt_mix
+def _mix(result: FineTuneResult) -> str:
+    mix = head_of(result.bundle.network).learnt_mix
     return "" if mix is None else table("Mix of layers", {**mix.by_layer, "γ, the scale of the sum": mix.scale})
 
 
-def _how_chosen(tuned: FineTuneResult) -> Iterator[str]:
+def _how_chosen(result: FineTuneResult) -> Iterator[str]:
     """What is to be known of the held-out results."""
-    if tuned.scores is None:
+    if result.scores is None:
         return
-    many = len(tuned.runs) > 1
+    many = len(result.runs) > 1
     yield from ("## How far the held-out results go", "")
-    if tuned.calibration.refused:
-        yield f"Its probabilities have no temperature: {tuned.calibration.refused}."
-    if tuned.calibration.line:
+    if result.calibration.refused:
+        yield f"Its probabilities have no temperature: {result.calibration.refused}."
+    if result.calibration.line:
         yield "A temperature is fitted on one half of these examples and measured on the other."
-    if many and tuned.fitted:
+    if many and result.fitted:
         yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
     yield (
-        f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {tuned.metric} on the same held-out examples, "
-        "so figures are a little flattering; take a test set that nobody has looked at for a claim."
+        f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {result.metric} on the same held-out "
+        "examples, so figures are a little flattering; take a test set that nobody has looked at for a claim."
     )
 
 
-def _limitations(tuned: FineTuneResult) -> Iterator[str]:
+def _limitations(result: FineTuneResult) -> Iterator[str]:
     yield from ("## Limitations", "")
-    named = getattr(tuned.bundle.objectives[0], "names_labels", False)
+    named = getattr(result.bundle.objectives[0], "names_labels", False)
     knows = "It knows the labels above and no others, and repeats" if named else "It repeats"
     yield f"- {knows} the gaps, errors and biases of its examples."
-    if tuned.scores is None:
+    if result.scores is None:
         yield "- Nothing was measured on held-out examples."
-    if tuned.calibration.temperature != 1.0:
+    if result.calibration.temperature != 1.0:
         yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
-    elif getattr(tuned.bundle.objectives[0], "kind", None) != "regression":
+    elif getattr(result.bundle.objectives[0], "kind", None) != "regression":
         yield "- Its probabilities are not calibrated."

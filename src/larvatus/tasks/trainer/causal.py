@@ -66,7 +66,7 @@ def with_lm_weight(config: TrainConfig, bundle: Bundle) -> TrainConfig:
                 "none; leave it out"
             )
         return config
-    if config.trained.what == "head":
+    if config.trained.part == "head":
         if given is not msgspec.UNSET and given:
             raise UsageError("lm_weight wants an encoder that learns, and only the head does; leave it out")
         return config

@@ -1,12 +1,12 @@
-"""A fine-tuning that was stopped goes on where it stood, and ends with the same weights.
+"""Checkpoints of a fine-tuning run: a run that was stopped resumes where it was, and ends with the same weights.
 
     runs/mine/checkpoints/seed-1-step-00000400/
-        trained.safetensors     the weights that learn            best.safetensors    the best of them so far
-        optimizer.safetensors   the moments of Adam               kept.safetensors    the best seed that is done
-        state.json              step, scores so far, seeds that are done; SHA-256 of the others and of itself
+        trained.safetensors     weights that are trained          best.safetensors    the best of them so far
+        optimizer.safetensors   moments of Adam                   kept.safetensors    weights of the best finished seed
+        state.json              step, scores so far, finished seeds; SHA-256 of the other files and of itself
 
-Long runs save now and then, and all when they are asked to stop; the two newest stay. Order and dropout follow from
-seed and step.
+A long run saves every two minutes, and every run saves when it is told to stop. The two newest checkpoints stay. Order
+and dropout follow from seed and step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,34 @@ from larvatus.core.settings import Settings
 from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
 from larvatus.tasks.trainer.selection import Epoch
-from larvatus.tasks.trainer.trainer import Trainer
-from larvatus.training.engine.checkpoint import Checkpoint, Checkpoints, Provenance, restore_weights
-from larvatus.training.engine.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.training.engine.checkpoint import Checkpoint, Checkpoints, Provenance
 from larvatus.training.engine.settings import Runtime
 
 CONTENTS = ("model", "train", "dev")
-"""What an identity holds as hashes."""
+"""Fields of an identity that are hashes."""
 _NAME = re.compile(r"seed-(-?\d+)-step-(\d+)")
 EVERY_S = 120.0
 """Seconds of training between two checkpoints."""
 
 
+@dataclass
+class TrainState:
+    """How far the training of one seed has come."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: dict[str, Tensor] | None = None
+    """Trained weights with the best score."""
+    best_epoch: Epoch | None = None
+    history: list[Epoch] = field(default_factory=list)
+    waited: int = 0
+    """Evaluations in a row without an improvement (`selection.improves`)."""
+    losses: list[float] = field(default_factory=list)
+    """Losses of the steps since the last evaluation, as far as they were read from the device."""
+
+
 class SeedRun(Struct, frozen=True, kw_only=True):
-    """What one seed came to."""
+    """Result of one seed."""
 
     seed: int
     steps: int
@@ -51,10 +65,10 @@ class SeedRun(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointState(Settings):
-    """What `state.json` says of the run."""
+    """Contents of `state.json`."""
 
     identity: dict[str, Any]
-    """What must not change under a resume: data, settings, model."""
+    """Data, settings and model, which must be the same when the run is resumed."""
     seed: int
     step: int
     seconds: float
@@ -62,29 +76,41 @@ class CheckpointState(Settings):
     best: Epoch | None
     waited: int
     losses: tuple[float, ...]
-    """Of the steps since the last look."""
+    """Losses of the steps since the last evaluation."""
     done: tuple[SeedRun, ...]
     kept: int | None
-    """The seed whose weights are in kept.safetensors."""
+    """Seed of the weights in kept.safetensors."""
     microbatch: int | UnsetType = UNSET
-    """Tokens of one pass, where memory ran out with what was asked for."""
+    """Tokens of one pass, where the requested number did not fit in memory."""
+
+    def train_state(self, folder: Path) -> TrainState:
+        """The state at this checkpoint, with the best weights from its folder."""
+        return TrainState(
+            step=self.step,
+            seconds=self.seconds,
+            best=read_tensors(folder / "best.safetensors") if self.best is not None else None,
+            best_epoch=self.best,
+            history=list(self.history),
+            waited=self.waited,
+            losses=list(self.losses),
+        )
 
 
 @dataclass
 class CheckpointStore:
-    """Saves a run under way in its directory, and knows the checkpoint that it goes on from."""
+    """Saves checkpoints in the directory of a run, keeps the finished seeds, and finds the checkpoint to resume."""
 
     directory: Path
     identity: dict[str, Any]
     checkpoint: Checkpoint[CheckpointState] | None = None
-    """Where the run goes on."""
+    """Checkpoint that the run resumes from."""
     done: list[SeedRun] = field(default_factory=list)
     kept: tuple[int, dict[str, Tensor]] | None = None
-    """The best seed so far, with its weights."""
+    """Best seed so far, with its weights."""
     saved: float = field(default_factory=time.monotonic)
 
     say: Callable[[str], None] = lambda line: None
-    """Told what is broken, or differs."""
+    """Called with a line for each broken or different checkpoint."""
     runtime: Runtime = field(default_factory=Runtime)
     processes: int = 1
 
@@ -99,19 +125,19 @@ class CheckpointStore:
         runtime: Runtime | None = None,
         processes: int = 1,
     ) -> CheckpointStore:
-        """With `resume`, from the newest sound checkpoint there; it must be of the same run."""
-        keeper = cls(directory, identity, say=say, runtime=runtime or Runtime(), processes=processes)
+        """The store of a run; with `resume`, at the newest intact checkpoint, which must be of the same run."""
+        store = cls(directory, identity, say=say, runtime=runtime or Runtime(), processes=processes)
         if not resume:
-            return keeper
-        checkpoint = keeper.checkpoints.resume(
+            return store
+        checkpoint = store.checkpoints.resume(
             refuse=lambda newest: check_same_run(directory, newest.state.identity, identity),
-            made=Provenance.here(keeper.runtime, processes),
+            made=Provenance.here(store.runtime, processes),
         )
         if checkpoint is not None:
-            keeper.checkpoint, keeper.done = checkpoint, list(checkpoint.state.done)
+            store.checkpoint, store.done = checkpoint, list(checkpoint.state.done)
             if checkpoint.state.kept is not None:
-                keeper.kept = checkpoint.state.kept, read_tensors(checkpoint.path / "kept.safetensors")
-        return keeper
+                store.kept = checkpoint.state.kept, read_tensors(checkpoint.path / "kept.safetensors")
+        return store
 
     @property
     def checkpoints(self) -> Checkpoints[CheckpointState]:
@@ -120,7 +146,7 @@ class CheckpointStore:
         )
 
     def _order(self, name: str) -> tuple[int, int] | None:
-        """Seeds are trained in the order they were given in."""
+        """Sort key of a checkpoint's folder: seeds are trained in the order in which they were given."""
         numbers = _NAME.fullmatch(name)
         if numbers is None:
             return None
@@ -132,68 +158,59 @@ class CheckpointStore:
         return any(run.seed == seed for run in self.done)
 
     def finish(self, run: SeedRun, model: Network, *, best: bool) -> None:
-        """A seed is done; `best` says whether its weights are to be kept."""
+        """Note that a seed is finished; `best` keeps its weights."""
         self.done.append(run)
         if best:
             self.kept = run.seed, {name: tensor.cpu().clone() for name, tensor in model.own_state().items()}
 
-    def restore(self, training: Trainer, seed: int) -> None:
-        """Have a training go on where the checkpoint of its seed stood."""
-        if self.checkpoint is None:
-            return
-        state, path = self.checkpoint.state, self.checkpoint.path
-        if state.seed != seed or not state.step:
-            return
-        restore_weights(path / "trained.safetensors", training.trained)
-        moments = read_tensors(path / "optimizer.safetensors")
-        restore_optimizer(training.optimizer, training.model, moments, steps=state.step)
-        fit = training.fit
-        fit.step, fit.seconds, fit.waited = state.step, state.seconds, state.waited
-        fit.history, fit.best_epoch = list(state.history), state.best
-        fit.best = read_tensors(path / "best.safetensors") if state.best is not None else None
-        training.losses = list(state.losses)
-        training.update.lower(state.microbatch)
+    def of_seed(self, seed: int) -> Checkpoint[CheckpointState] | None:
+        """The checkpoint that this seed resumes from, if there is one."""
+        if self.checkpoint is None or self.checkpoint.state.seed != seed or not self.checkpoint.state.step:
+            return None
+        return self.checkpoint
 
     def due(self) -> bool:
         return time.monotonic() - self.saved > EVERY_S
 
-    def save(self, training: Trainer, seed: int) -> Path:
-        """A new checkpoint; only the one before it stays besides."""
-        fit = training.fit
-        tensors = {
-            "trained.safetensors": training.trained,
-            "optimizer.safetensors": optimizer_tensors(training.optimizer, training.model),
-        }
-        if fit.best is not None:
-            tensors["best.safetensors"] = fit.best
+    def save(
+        self,
+        seed: int,
+        state: TrainState,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        microbatch: int | UnsetType = UNSET,
+    ) -> Path:
+        """Write a new checkpoint; of the older ones only the last stays. `tensors` are files with their tensors."""
+        files = dict(tensors)
+        if state.best is not None:
+            files["best.safetensors"] = state.best
         if self.kept is not None:
-            tensors["kept.safetensors"] = self.kept[1]
-        state = CheckpointState(
+            files["kept.safetensors"] = self.kept[1]
+        saved = CheckpointState(
             identity=self.identity,
             seed=seed,
-            step=fit.step,
-            seconds=fit.seconds,
-            history=tuple(fit.history),
-            best=fit.best_epoch,
-            waited=fit.waited,
-            losses=tuple(training.losses),
+            step=state.step,
+            seconds=state.seconds,
+            history=tuple(state.history),
+            best=state.best_epoch,
+            waited=state.waited,
+            losses=tuple(state.losses),
             done=tuple(self.done),
             kept=self.kept[0] if self.kept is not None else None,
-            microbatch=training.update.lowered,
+            microbatch=microbatch,
         )
-        name = f"seed-{seed}-step-{fit.step:08d}"
-        path = self.checkpoints.write(name, tensors, state, made=Provenance.here(self.runtime, self.processes))
+        name = f"seed-{seed}-step-{state.step:08d}"
+        path = self.checkpoints.write(name, files, saved, made=Provenance.here(self.runtime, self.processes))
         self.saved = time.monotonic()
         return path
 
     def clear(self) -> None:
-        """The run is done."""
+        """Remove all checkpoints of a finished run."""
         self.checkpoints.clear()
 
 
 def check_same_run(directory: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """A run goes on as it was begun, or not at all."""
-    changed = list(dict.fromkeys(map(_said, changed_fields(before, now))))
+    """Refuse to resume a run with other data, settings or model than it began with."""
+    changed = list(dict.fromkeys(map(_describe_change, changed_fields(before, now))))
     if changed:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ArtefactError(
@@ -201,8 +218,8 @@ def check_same_run(directory: Path, before: dict[str, Any], now: dict[str, Any])
         )
 
 
-def _said(changed: FieldChange) -> str:
-    """``settings.rate 0.01 (now 0.02)``; of contents only that they differ."""
+def _describe_change(changed: FieldChange) -> str:
+    """``settings.rate 0.01 (now 0.02)``; for hashes only that the contents differ."""
     first = changed.field.partition(".")[0]
     if first in CONTENTS:
         return f"other contents of {first}"

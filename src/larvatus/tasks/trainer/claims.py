@@ -1,6 +1,6 @@
 """The figures of a fine-tuned model as claims: how it was trained, what that took, and what it is worth.
 
-claims = result_claims(tuned, dev=Data(name="dev.tsv", sha256="5f2c…", kind="examples"), how={}, processes=1)
+claims = result_claims(result, dev=Data(name="dev.tsv", sha256="5f2c…", kind="examples"), how={}, processes=1)
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from larvatus.models.bundle.card import STATISTICS
 from larvatus.models.bundle.claims import STATISTIC, Claim, Data, make_claim
 from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
-from larvatus.models.bundle.figures import STATISTICS
 from larvatus.models.bundle.sizes import size_claims
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
@@ -42,56 +42,56 @@ CHOSEN = "best-"
 
 
 def result_claims(
-    tuned: FineTuneResult, *, dev: Data | None, how: Mapping[str, Any], processes: int = 1
+    result: FineTuneResult, *, dev: Data | None, how: Mapping[str, Any], processes: int = 1
 ) -> list[Claim]:
     """All that the card says in figures; `dev` are the held-out examples as they were read, `how` says in which way."""
-    known = {"machine": _machine(tuned)}
+    known = {"machine": _machine(result)}
     return [
-        *size_claims(tuned.bundle.network, vocabulary=tuned.bundle.tokenizer.size),
-        *(make_claim(name, fact, command="finetune", **known) for name, fact in _training(tuned).items()),
-        *energy_claims(_draw(tuned, processes), **known),
-        *(_results(tuned, dev, how, **known) if dev is not None else ()),
+        *size_claims(result.bundle.network, vocabulary=result.bundle.tokenizer.size),
+        *(make_claim(name, fact, command="finetune", **known) for name, fact in _training(result).items()),
+        *energy_claims(_draw(result, processes), **known),
+        *(_results(result, dev, how, **known) if dev is not None else ()),
     ]
 
 
-def _device(tuned: FineTuneResult) -> torch.device:
-    return next(tuned.bundle.network.parameters()).device
+def _device(result: FineTuneResult) -> torch.device:
+    return next(result.bundle.network.parameters()).device
 
 
-def _machine(tuned: FineTuneResult) -> str:
-    device = _device(tuned)
+def _machine(result: FineTuneResult) -> str:
+    device = _device(result)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
 
 
-def _draw(tuned: FineTuneResult, processes: int) -> PowerDraw:
-    device = _machine(tuned) if _device(tuned).type == "cuda" else ""
+def _draw(result: FineTuneResult, processes: int) -> PowerDraw:
+    device = _machine(result) if _device(result).type == "cuda" else ""
     watts, source = device_power(device, threads=torch.get_num_threads())
-    seconds = math.fsum(run.seconds for run in tuned.runs)
+    seconds = math.fsum(run.seconds for run in result.runs)
     return PowerDraw(watts=watts, devices=processes, seconds=round(seconds, 1), source=source)
 
 
-def _training(tuned: FineTuneResult) -> dict[str, str | int | float]:
-    run = next(run for run in tuned.runs if run.seed == tuned.kept)
-    config = tuned.config
+def _training(result: FineTuneResult) -> dict[str, str | int | float]:
+    run = next(run for run in result.runs if run.seed == result.kept)
+    config = result.config
     facts: dict[str, str | int | float] = {
         "what was trained": config.trained.word,
-        "parameters trained": tuned.trained,
+        "parameters trained": result.trained,
         "epochs": config.epochs or 0,
         "batch": config.batch,
         "rate": config.peak,
         "steps": run.steps,
         "seconds of training": round(run.seconds, 1),
-        "seeds": ", ".join(str(run.seed) for run in tuned.runs),
-        "seed of these weights": tuned.kept,
+        "seeds": ", ".join(str(run.seed) for run in result.runs),
+        "seed of these weights": result.kept,
     }
-    if tuned.windows[0]:
-        facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
-    return facts | _calibration(tuned)
+    if result.windows[0]:
+        facts["texts longer than a window"] = f"{result.windows[0]:,}, read in {result.windows[1]:,} windows"
+    return facts | _calibration(result)
 
 
-def _calibration(tuned: FineTuneResult) -> dict[str, str | int | float]:
+def _calibration(result: FineTuneResult) -> dict[str, str | int | float]:
     """What a temperature is worth, measured on each half of the held-out examples with one fitted on the other."""
-    fit = tuned.calibration
+    fit = result.calibration
     if math.isnan(fit.fitted):
         return {}
     figures = {
@@ -105,14 +105,14 @@ def _calibration(tuned: FineTuneResult) -> dict[str, str | int | float]:
     return {name: round(value, 6) for name, value in figures.items() if math.isfinite(value)}
 
 
-def _results(tuned: FineTuneResult, dev: Data, how: Mapping[str, Any], **known: Any) -> Iterator[Claim]:
+def _results(result: FineTuneResult, dev: Data, how: Mapping[str, Any], **known: Any) -> Iterator[Claim]:
     """Scores of the kept weights, which an evaluation gives again, and what all seeds came to, which training gives."""
-    if tuned.scores is None:
+    if result.scores is None:
         return
-    window = {"length": tuned.config.length, "truncate": tuned.config.truncate}
+    window = {"length": result.config.length, "truncate": result.config.truncate}
     settings = {**how, "options": {name: given for name, given in window.items() if given}}
-    about = {"data": (dev,), "seed": tuned.kept, **known}
-    for name, value in tuned.scores.values.items():
+    about = {"data": (dev,), "seed": result.kept, **known}
+    for name, value in result.scores.values.items():
         again = not name.startswith(CHOSEN) and math.isfinite(value)
         yield make_claim(
             name,
@@ -121,7 +121,7 @@ def _results(tuned: FineTuneResult, dev: Data, how: Mapping[str, Any], **known: 
             settings={name: given for name, given in settings.items() if given} if again else {},
             **about,
         )
-        if len(tuned.runs) > 1:
-            for statistic, figure in zip(STATISTICS, tuned.spread[name], strict=True):
+        if len(result.runs) > 1:
+            for statistic, figure in zip(STATISTICS, result.spread[name], strict=True):
                 spread = figure if math.isfinite(figure) else str(figure)
                 yield make_claim(name, spread, command="finetune", settings={STATISTIC: statistic}, **about)

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from larvatus.core.errors import UsageError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset
+
+
+@dataclass(frozen=True)
+class LearningCurvePoint:
+    examples: int
+    metric: str
+    mean: float
+    deviation: float
+    """Deviation over the seeds."""
+
 
 D = TypeVar("D", bound=Dataset[Any])
 

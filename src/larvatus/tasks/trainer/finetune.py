@@ -1,132 +1,65 @@
-"""A fine-tuning run, from labelled examples to a model directory: head, encode, train, calibrate, score.
+"""Fine-tuning, from labelled examples to a calibrated model: prepare, train each seed, keep the best, calibrate.
 
-    tuned = finetune("classify", bundle, train, dev, FineTuneArguments(seeds=(0, 1, 2)))
-    tuned.bundle, tuned.scores, tuned.runs
+    result = finetune("classify", bundle, train, dev, FineTuneArguments(seeds=(0, 1, 2)))
+    result.bundle, result.scores, result.runs
 
-Several seeds train several models, of which the one with the best held-out score is kept; their mean and deviation are
-told, since a single run of a small set says little (Dodge et al. 2020).
+Several seeds train several models, and the one with the best validation score is kept. Mean and deviation over the
+seeds are reported, since a single run on a small data set says little (Dodge et al. 2020).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from larvatus.core.errors import Preempted, UsageError
-from larvatus.core.ranges import SEED
-from larvatus.core.signals import Stop
+from larvatus.core.errors import UsageError
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.nn.lora import merge_lora, parameter_counts
-from larvatus.tasks.arguments import Trainable
-from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.features import EncodedExamples, ExampleBatches, Features
-from larvatus.tasks.registry import get_task
-from larvatus.tasks.scoring import ScoringOptions, head_of
-from larvatus.tasks.trainer.auxiliary import AuxiliaryLoss
+from larvatus.tasks.features import Features
+from larvatus.tasks.registry import AnyTask, get_task
+from larvatus.tasks.scoring import head_of
+from larvatus.tasks.task import TaskData
 from larvatus.tasks.trainer.causal import with_delimiters, with_lm_weight
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, SeedRun
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.plan import plan
-from larvatus.tasks.trainer.selection import Epoch, compare, no_progress_warning
-from larvatus.tasks.trainer.trainable import trainable
-from larvatus.tasks.trainer.trainer import Fitting, Trainer, TrainState, scoring_options
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.selection import compare
+from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.tasks.validation import Calibration, Scores, ValidationSet, set_temperature
-from larvatus.training.engine.ranks import Ranks
-from larvatus.training.engine.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""
 
 
-@dataclass(frozen=True)
-class Callbacks:
-    """Who is told what while it runs."""
-
-    say: Callable[[str], None] = lambda line: None
-    epoch: Callable[[int, Epoch], None] = lambda seed, epoch: None
-    progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, speed: None
-    stop: Stop = field(default_factory=Stop)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuneArguments:
-    """How to fine-tune; what is in `config` and `options` decides the result, the rest does not."""
-
-    config: TrainConfig = field(default_factory=TrainConfig)
-    options: Struct | None = None
-    """Of the task, one of its `Options`; None: all as by default."""
-    runtime: Runtime = field(default_factory=Runtime)
-    seeds: tuple[int, ...] = (0,)
-    metric: str | None = None
-    """That decides which weights are kept; None: by the task."""
-    strict: bool = False
-    """Held-out labels that training lacks are refused, not counted as wrong."""
-    hold_out: bool = True
-    """Whether some training examples are held out where no others are given."""
-    watch: Callbacks = field(default_factory=Callbacks)
-    keeper: CheckpointStore | None = None
-    """Saves the run under way; without it, a run that is stopped is lost."""
-    beside: AuxiliaryLoss | None = None
-    """What is learnt beside the task from other texts."""
-    ranks: Ranks = field(default_factory=Ranks)
-    """The processes that share each step."""
-
-    @property
-    def what(self) -> Trainable:
-        """What of the model is trained."""
-        return self.config.trained.what
-
-    @property
-    def scoring(self) -> ScoringOptions:
-        """Where held-out examples are scored."""
-        return scoring_options(self.runtime)
-
-    def say(self, line: str) -> None:
-        self.watch.say(line)
-
-    def windows(self, bundle: Bundle) -> WindowOptions:
-        """How the model reads long texts."""
-        return WindowOptions.of(bundle, length=self.config.length, truncate=self.config.truncate)
-
-    def __post_init__(self) -> None:
-        for seed in self.seeds:
-            SEED.check(seed, "seed")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FineTuneResult:
-    """A fine-tuned model, and how it came about."""
+    """A fine-tuned model, and how it was trained."""
 
     bundle: Bundle
     metric: str
     config: TrainConfig
-    """As it was in the end: rates, epochs."""
+    """Settings with the defaults filled in: rates, epochs."""
     runs: tuple[SeedRun, ...]
     kept: int
-    """The seed whose weights these are."""
+    """Seed of these weights."""
     scores: Scores | None
-    """Of those weights, on the held-out examples."""
+    """Scores of these weights on the validation examples."""
     train: Any
     dev: Any
     """The data sets."""
-    held_out: ValidationSet | None
+    validation: ValidationSet | None
     calibration: Calibration
-    taken: tuple[str, ...]
+    reused: tuple[str, ...]
     """Parameters of the head that the model had already."""
     trained: int
-    """Parameters that learnt."""
+    """Number of parameters that were trained."""
     windows: tuple[int, int]
     """Training examples that are longer than a window, and their windows."""
 
@@ -136,7 +69,7 @@ class FineTuneResult:
 
     @property
     def fitted(self) -> bool:
-        """Whether `scores` are under a threshold that was fitted after training, and those of `runs` are not."""
+        """Whether `scores` use a threshold that was fitted after training, which those of `runs` do not."""
         config = self.bundle.objectives[0]
         return self.scores is not None and hasattr(config, "threshold") and getattr(config, "null", True)
 
@@ -156,15 +89,15 @@ def seed_spread(runs: Sequence[SeedRun]) -> Spread:
 
 
 def split_validation(
-    train: Dataset[Any], dev: Dataset[Any] | None, job: FineTuneArguments
+    train: Dataset[Any], dev: Dataset[Any] | None, args: FineTuneArguments
 ) -> tuple[Dataset[Any], Dataset[Any] | None]:
-    """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
-    if dev is not None or not job.hold_out:
-        if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
+    """Training and validation examples; where none are given, a tenth of the training examples is held out."""
+    if dev is not None or not args.hold_out:
+        if dev is None and (len(args.seeds) > 1 or args.config.patience or args.metric):
             raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
         return train, dev
     parts = hold_out(train)
-    job.say(f"no held-out examples were given: {parts.said}")
+    args.say(f"no held-out examples were given: {parts.said}")
     return parts.train, parts.held_out
 
 
@@ -173,167 +106,117 @@ def finetune(
     bundle: Bundle,
     train: Dataset[Any],
     dev: Dataset[Any] | None,
-    job: FineTuneArguments = FineTuneArguments(),
+    args: FineTuneArguments = FineTuneArguments(),
 ) -> FineTuneResult:
-    """Fine-tune a model for a task: from examples to a calibrated model."""
-    asked = get_task(task)
-    asked.options(job)  # refuses those of other tasks
-    bundle, job = with_delimiters(bundle), dataclasses.replace(job, config=with_lm_weight(job.config, bundle))
-    train, dev = asked.before(train, dev, job)
-    train, dev = split_validation(train, dev, job)
-    train, dev = asked.spelt(train, dev, job)
-    config = asked.head(bundle, train, job)
-    settings = job.config.settled(asked.defaults, len(train), linear=asked.is_linear(config))
-    job = dataclasses.replace(job, config=settings)
-    data = asked.learn(bundle, train, config, job)
-    held = asked.held_out(bundle, dev, config, job, train=train) if dev else None
-    tuned = train_seeds(bundle, config, data, job, held=held, train=train, dev=dev)
-    scores = None if held is None else asked.fitted(tuned.bundle.network, held, job)
+    """Fine-tune a model for a task; without `dev`, some training examples are held out for validation."""
+    chosen = get_task(task)
+    train, dev = split_validation(*chosen.check_examples(train, dev, args), args)
+    return finetune_on_split(chosen, bundle, train, dev, args)
+
+
+def finetune_on_split(
+    task: AnyTask, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] | None, args: FineTuneArguments
+) -> FineTuneResult:
+    """Fine-tune on training and validation examples that were checked and split before."""
+    bundle = with_delimiters(bundle)
+    config = with_lm_weight(args.config, bundle)
+    data = task.prepare(bundle, train, dev, args)
+    config = config.with_defaults(task.defaults, len(train), linear=task.is_linear(data.head))
+    args = dataclasses.replace(args, config=config)
+    result = train_seeds(bundle, data, args)
+    scores = None if data.validation is None else task.fit_threshold(result.bundle.network, data.validation, args)
     if scores is None:
-        return tuned
-    fitted = dataclasses.replace(tuned.bundle, objectives=(head_of(tuned.bundle.network).config,))
-    return dataclasses.replace(tuned, bundle=fitted, scores=scores)
+        return result
+    fitted = dataclasses.replace(result.bundle, objectives=(head_of(result.bundle.network).config,))
+    return dataclasses.replace(result, bundle=fitted, scores=scores)
 
 
-def train_seeds(
-    bundle: Bundle,
-    config: HeadConfig,
-    data: EncodedExamples,
-    job: FineTuneArguments,
-    *,
-    held: ValidationSet | None,
-    train: Any,
-    dev: Any,
-) -> FineTuneResult:
-    """Train the head that the config says, for each seed; keep the best and calibrate it."""
-    scoring = job.scoring
-    trained = trained_parameters(bundle, config, job.config)
-    long = data.sequences.parts > 1
-    windows = int(long.sum()), int(data.sequences.parts[long].sum())
-    for line in plan(bundle, config, job.config, examples=len(data), trained=trained, windows=windows):
-        job.say(line)
-    keeper = job.keeper or CheckpointStore(Path(), {})
-    features, scored = None, held
-    for seed in job.seeds:
-        if keeper.is_done(seed):
+def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> FineTuneResult:
+    """Train a new head, with the model or alone, for each seed; keep the best and calibrate it."""
+    scoring, validation = args.scoring, data.validation
+    parts = data.encoded.sequences.parts
+    windows = int((parts > 1).sum()), int(parts[parts > 1].sum())
+    store = args.store or CheckpointStore(Path(), {})
+    trained, features = 0, None
+    for seed in args.seeds:
+        if store.is_done(seed):
             continue
-        fresh, _ = attach_head(bundle, config, seed=seed)
-        fresh.network.to(job.runtime.device)
-        if job.config.trained.what == "head" and features is None:  # all seeds have the same frozen encoder
-            features = Features.build(fresh.network, data, scoring)
-            scored = held.read_once(fresh.network, scoring) if held is not None else None
-        training = _train(fresh, data, job, held=scored, seed=seed, features=features)
-        run = _run(seed, training.fit)
-        merge_lora(fresh.network.encoder)
-        keeper.finish(run, fresh.network, best=all(_better(run, other) for other in keeper.done))
-    assert keeper.kept is not None
-    run = next(run for run in keeper.done if run.seed == keeper.kept[0])
-    tuned, taken = attach_head(bundle, config, seed=run.seed)
-    tuned.network.load_state_dict(keeper.kept[1])
-    tuned.network.to(job.runtime.device)
-    scores = run.best.scores if run.best is not None else None
+        tuned, reused = attach_head(bundle, data.head, seed=seed)
+        network = tuned.network.to(args.runtime.device)
+        size = parameter_counts(network).total
+        trainer = Trainer(network, data.encoded, args, seed=seed, validation=validation, features=features)
+        if not trained:  # the first seed: all train the same parameters
+            trained = parameter_counts(network).trained
+            args.say(_describe_head(tuned, bundle, reused))
+            for line in _plan(data, args.config, trained=trained, size=size, windows=windows):
+                args.say(line)
+        if args.trainable == "head" and features is None:  # all seeds have the same frozen encoder
+            trainer.features = features = Features.build(network, data.encoded, scoring)
+            if validation is not None:
+                trainer.validation = validation = validation.read_once(network, scoring)
+        run = trainer.train()
+        merge_lora(network.encoder)
+        store.finish(run, network, best=all(_is_better(run, other) for other in store.done))
+    assert store.kept is not None
+    run = next(run for run in store.done if run.seed == store.kept[0])
+    network.load_state_dict(store.kept[1])
+    network.requires_grad_().eval()
     calibration = Calibration()
-    if held is not None:
-        calibration = held.calibration(tuned.network, scoring)
-        head = set_temperature(tuned.network, calibration.temperature)
-        tuned = dataclasses.replace(tuned, objectives=(head.config,))
+    if data.validation is not None:
+        calibration = data.validation.calibration(network, scoring)
+        tuned = dataclasses.replace(tuned, objectives=(set_temperature(network, calibration.temperature).config,))
     return FineTuneResult(
         bundle=tuned,
-        metric=held.metric if held is not None else "",
-        config=job.config,
-        runs=tuple(keeper.done),
+        metric=data.validation.metric if data.validation is not None else "",
+        config=args.config,
+        runs=tuple(store.done),
         kept=run.seed,
-        scores=scores,
-        train=train,
-        dev=dev,
-        held_out=held,
+        scores=run.best.scores if run.best is not None else None,
+        train=data.train,
+        dev=data.dev,
+        validation=data.validation,
         calibration=calibration,
-        taken=taken,
+        reused=reused,
         trained=trained,
         windows=windows,
     )
 
 
-def _train(
-    fresh: Bundle,
-    data: ExampleBatches,
-    job: FineTuneArguments,
-    *,
-    held: ValidationSet | None,
-    seed: int,
-    features: Features | None,
-) -> Trainer:
-    model, scoring = fresh.network, job.scoring
-
-    def pause() -> None:
-        if job.keeper is not None and job.ranks.main and job.keeper.due():
-            job.keeper.save(training, seed)
-
-    fitting = Fitting(
-        config=job.config,
-        runtime=job.runtime,
-        seed=seed,
-        evaluate=(lambda: held.scores(model, scoring)) if held is not None else None,
-        report=lambda epoch: job.watch.epoch(seed, epoch),
-        progress=job.watch.progress,
-        stop=job.watch.stop,
-        warn=job.say,
-        pause=pause,
-        beside=job.beside,
-        ranks=job.ranks,
-    )
-    training = Trainer(model, data, fitting, features)
-    if job.keeper is not None:
-        job.keeper.restore(training, seed)
-    training.run()
-    if not training.finished:
-        raise Preempted(_stopped(training, job, seed))
-    for line in _remarks(training):
-        job.say(line)
-    training.keep_best()
-    return training
-
-
-def _remarks(training: Trainer) -> Iterator[str]:
-    """What is to be known of a run that ended before its last step, or learnt nothing that its metric sees."""
-    fit = training.fit
-    if fit.step < training.steps:
-        yield (
-            f"stopped at step {fit.step:,} of {training.steps:,}: the last {fit.waited} evaluations brought neither a "
-            "better score nor a lower validation loss (--patience 0 trains to the end)"
-        )
-    if (line := no_progress_warning(fit.history)) is not None:
-        yield line
-
-
-def _stopped(training: Trainer, job: FineTuneArguments, seed: int) -> str:
-    where = f"{job.watch.stop.by or 'another rank'} stopped it at step {training.fit.step:,} of {training.steps:,}"
-    if job.keeper is None:
-        return f"{where}, which was not saved"
-    if job.ranks.main:
-        with job.watch.stop.noting():
-            job.keeper.save(training, seed)
-    return f"{where}, where it was saved; the same command with --resume goes on from there"
-
-
-def trained_parameters(bundle: Bundle, head: HeadConfig, config: TrainConfig) -> int:
-    """How many numbers learn."""
-    shell, _ = attach_head(bundle, head, seed=0)
-    trainable(shell.network, config.trained, decay=0.0, seed=0)
-    return parameter_counts(shell.network).trained
-
-
-def _run(seed: int, fit: TrainState) -> SeedRun:
-    return SeedRun(
-        seed=seed,
-        steps=fit.step,
-        seconds=round(fit.seconds, 3),
-        history=tuple(fit.history),
-        best=fit.best_epoch,
-    )
-
-
-def _better(first: SeedRun, second: SeedRun) -> bool:
-    """By the metric that decides, then by validation loss; of equal seeds the first is kept."""
+def _is_better(first: SeedRun, second: SeedRun) -> bool:
+    """By the selection metric, then by validation loss; of equal seeds the first is kept."""
     mine, theirs = (run.best.scores if run.best is not None else None for run in (first, second))
     return compare(mine, theirs) > 0
+
+
+def _plan(data: TaskData, config: TrainConfig, *, trained: int, size: int, windows: tuple[int, int]) -> Iterator[str]:
+    """What is about to be trained, in lines for people.
+
+    training: all 22,713,986 parameters · 3 epochs of 9 steps, 32 texts each · peak rate 5e-05
+    """
+    steps = -(-len(data.encoded) // config.batch)
+    everything = config.trained.part == "all"
+    part = "all" if everything else f"{config.trained.word},"
+    share = "" if everything else f" ({trained / size:.1%} of all)"
+    yield (
+        f"training: {part} {trained:,} parameters{share} · {config.epochs} epochs of {steps:,} steps, "
+        f"{config.batch} texts each · peak rate {config.peak:g}"
+    )
+    if windows[0]:
+        many = "1 text is" if windows[0] == 1 else f"{windows[0]:,} texts are"
+        yield f"{many} longer than a window and read in {windows[1]:,} windows"
+
+
+def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> str:
+    """``head: 2 classes; a new classifier, dense from the model``"""
+    head = head_of(tuned.network).config
+    shape, weights = head.describe(), any(True for _ in tuned.network.objectives.parameters())
+    if head.begins_as is not None and (reused or not weights):
+        return f"head: {shape}; the model's own {head.begins_as} head"
+    parts = sorted({name.split(".")[2] for name in reused})
+    if "classifier" in parts:
+        return f"head: {shape}; the model's own, which has the same labels"
+    old = [config for config in bundle.objectives if isinstance(config, HeadConfig)]
+    others = f" for {len(old[0].labels):,} other labels" if old and old[0].names_labels else ""
+    replaced = f" in place of the model's own{others}" if old else ""
+    taken_over = f", {' and '.join(parts)} from the model" if parts else ""
+    return f"head: {shape}; a new classifier{replaced}{taken_over}"

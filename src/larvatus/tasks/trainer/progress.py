@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from larvatus.tasks.trainer.finetune import Callbacks
-from larvatus.tasks.trainer.run import LearningCurvePoint
+from larvatus.tasks.trainer.config import Callbacks
+from larvatus.tasks.trainer.curve import LearningCurvePoint
 from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.reporter import Reporter
@@ -44,7 +44,7 @@ class FineTuneProgress:
         self._bar.__exit__(*fault)
 
     @property
-    def watch(self) -> Callbacks:
+    def callbacks(self) -> Callbacks:
         return Callbacks(say=self.say, epoch=self._epoch, progress=self._progress)
 
     def say(self, line: str) -> None:

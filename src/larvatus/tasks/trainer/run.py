@@ -1,6 +1,6 @@
 """A fine-tuning run with a directory of its own: locked, resumable, saved; and the learning curve beside it.
 
-    tuned = run(FineTuneRun(task="tag", model="bert-base", train=train, dev=dev, out=Path("runs/mine")), job)
+    result = run(FineTuneRun(task="tag", model="bert-base", train=train, dev=dev, out=Path("runs/mine")), args)
 
 What stands in the directory already is never overwritten: a run that was stopped goes on with `resume`.
 """
@@ -28,9 +28,11 @@ from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.nn.device import explain_out_of_memory
+from larvatus.tasks.registry import get_task
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, check_same_run
-from larvatus.tasks.trainer.curve import sample_share
-from larvatus.tasks.trainer.finetune import Callbacks, FineTuneArguments, FineTuneResult, finetune, split_validation
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
+from larvatus.tasks.trainer.curve import LearningCurvePoint, sample_share
+from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split, split_validation
 from larvatus.tasks.trainer.save import HISTORY, claimed_data, contents_hash, save_result, source_files
 from larvatus.training.engine.checkpoint import (
     FOLDER,
@@ -72,73 +74,66 @@ class FineTuneRun:
     ranked: ClassVar[bool] = True
     """Whether several processes can share it."""
 
-    def finetune(self, train: Any, job: FineTuneArguments) -> FineTuneResult:
-        return finetune(self.task, self.bundle, train, self.dev, job)
-
-
-@dataclass(frozen=True)
-class LearningCurvePoint:
-    examples: int
-    metric: str
-    mean: float
-    deviation: float
-    """Over the seeds."""
+    def finetune(self, train: Any, args: FineTuneArguments) -> FineTuneResult:
+        """Fine-tune on training examples from which the validation examples are split off."""
+        task = get_task(self.task)
+        return finetune_on_split(task, self.bundle, *task.check_examples(train, self.dev, args), args)
 
 
 def run_finetuning(
-    order: FineTuneRun, job: FineTuneArguments, point: Callable[[LearningCurvePoint], None] = lambda point: None
+    run: FineTuneRun, args: FineTuneArguments, point: Callable[[LearningCurvePoint], None] = lambda point: None
 ) -> FineTuneResult:
-    """Carry out an order, of several processes together; `point` is told of each share of a learning curve."""
+    """Carry out an run, of several processes together; `point` is told of each share of a learning curve."""
     with (
-        ranks(job.runtime.device) as group,
+        ranks(args.runtime.device) as group,
         handle_signals() as stop,
-        resumable(lambda: _way_on(order.out)),
-        files.locked(order.out) if group.main else nullcontext(),
-        _under_way(order, job.watch.say) if group.main else nullcontext(),
+        resumable(lambda: _way_on(run.out)),
+        files.locked(run.out) if group.main else nullcontext(),
+        _under_way(run, args.say) if group.main else nullcontext(),
         explain_out_of_memory(LOWER),
     ):
-        _refuse_ranks(order, group)
+        _refuse_ranks(run, group)
         group.wait()  # until the main rank has seen to the directory
         if not group.main:
-            job, point = dataclasses.replace(job, watch=Callbacks()), lambda point: None
-        job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop), ranks=group)
-        for line in data_warnings(order.train, order.dev):
-            job.watch.say(line)
-        identity = _identity(order, job)
-        read = source_files(order.train) if order.dev is None else None
-        train, dev = split_validation(order.train, order.dev, job)
+            args, point = dataclasses.replace(args, callbacks=Callbacks()), lambda point: None
+        args = dataclasses.replace(args, callbacks=dataclasses.replace(args.callbacks, stop=stop), ranks=group)
+        for line in data_warnings(run.train, run.dev):
+            args.say(line)
+        identity = _identity(run, args)
+        read = source_files(run.train) if run.dev is None else None
+        train, dev = split_validation(run.train, run.dev, args)
         held_out = None if dev is None else claimed_data(dev, read)
-        order = dataclasses.replace(order, train=train, dev=dev)
-        keeper = CheckpointStore.open(
-            order.out,
+        run = dataclasses.replace(run, train=train, dev=dev)
+        store = CheckpointStore.open(
+            run.out,
             identity,
-            resume=order.resume,
-            say=job.watch.say,
-            runtime=job.runtime,
+            resume=run.resume,
+            say=args.say,
+            runtime=args.runtime,
             processes=group.count,
         )
-        points = _curve(order, job, identity, point)
-        whole = dataclasses.replace(job, keeper=keeper)
-        tuned = order.finetune(order.train, whole)
+        points = _curve(run, args, identity, point)
+        whole = dataclasses.replace(args, store=store)
+        result = run.finetune(run.train, whole)
         with stop.noting():
             if group.main:
-                save_result(order.out, tuned, parent=order.name, dev=held_out, how=order.how, processes=group.count)
-                _save_curve(order, [*points, _point(tuned)], point)
-                keeper.clear()
+                save_result(run.out, result, parent=run.name, dev=held_out, how=run.how, processes=group.count)
+                _save_curve(run, [*points, _point(result)], point)
+                store.clear()
             group.wait()  # the model is there for all
-    return tuned
+    return result
 
 
 def _save_curve(
-    order: FineTuneRun, points: list[LearningCurvePoint], point: Callable[[LearningCurvePoint], None]
+    run: FineTuneRun, points: list[LearningCurvePoint], point: Callable[[LearningCurvePoint], None]
 ) -> None:
-    if order.curve:
+    if run.curve:
         point(points[-1])
-        files.write_json(order.out / CURVE, [dataclasses.asdict(share) for share in points])
+        files.write_json(run.out / CURVE, [dataclasses.asdict(share) for share in points])
 
 
-def _refuse_ranks(order: FineTuneRun, group: Ranks) -> None:
-    if group.count > 1 and not order.ranked:
+def _refuse_ranks(run: FineTuneRun, group: Ranks) -> None:
+    if group.count > 1 and not run.ranked:
         raise UsageError(f"this trains in one process, not in {group.count}; start it without torchrun")
 
 
@@ -149,34 +144,34 @@ def _way_on(out: Path) -> str:
 
 
 def _curve(
-    order: FineTuneRun, job: FineTuneArguments, identity: dict[str, Any], point: Callable[[LearningCurvePoint], None]
+    run: FineTuneRun, args: FineTuneArguments, identity: dict[str, Any], point: Callable[[LearningCurvePoint], None]
 ) -> list[LearningCurvePoint]:
     """What shares of the examples come to; those that are done are kept for a resume."""
-    path = order.out / FOLDER / CURVE
-    points = _points_before(path, order, identity) if order.resume and is_there(path) else []
-    quiet = dataclasses.replace(job, watch=Callbacks(progress=job.watch.progress, stop=job.watch.stop))
+    path = run.out / FOLDER / CURVE
+    points = _points_before(path, run, identity) if run.resume and is_there(path) else []
+    quiet = dataclasses.replace(args, callbacks=Callbacks(progress=args.callbacks.progress, stop=args.callbacks.stop))
 
-    def keep() -> None:
-        if not job.ranks.main:
+    def save() -> None:
+        if not args.ranks.main:
             return
         write_checksummed(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
 
-    for share in order.curve[len(points) :]:
-        keep()
+    for share in run.curve[len(points) :]:
+        save()
         try:
-            points.append(_point(order.finetune(sample_share(order.train, share), quiet)))
+            points.append(_point(run.finetune(sample_share(run.train, share), quiet)))
         except Preempted as fault:
             again = "the same command with --resume trains this part of the curve anew, and what comes after"
             raise Preempted(f"{fault}; {again}") from fault
-        keep()
+        save()
         point(points[-1])
     return points
 
 
-def _points_before(path: Path, order: FineTuneRun, identity: dict[str, Any]) -> list[LearningCurvePoint]:
+def _points_before(path: Path, run: FineTuneRun, identity: dict[str, Any]) -> list[LearningCurvePoint]:
     held = read_checksummed(path, way=NEW_RUN)
     try:
-        check_same_run(order.out, held["identity"], identity)
+        check_same_run(run.out, held["identity"], identity)
         return [LearningCurvePoint(**share) for share in held["points"]]
     except (AttributeError, KeyError, TypeError) as fault:
         raise ArtefactError(f"{path} is not the curve of a run: {fault}; start anew in another --out") from fault
@@ -190,9 +185,9 @@ def data_warnings(train: Any, dev: Any) -> list[str]:
     return [f"data: {doubt.message}" for doubt in warnings] + (["larvatus data check shows where"] if warnings else [])
 
 
-def _point(tuned: FineTuneResult) -> LearningCurvePoint:
-    mean, deviation = tuned.spread.get(tuned.metric, (float("nan"), 0.0))
-    return LearningCurvePoint(len(tuned.train), tuned.metric, mean, deviation)
+def _point(result: FineTuneResult) -> LearningCurvePoint:
+    mean, deviation = result.spread.get(result.metric, (float("nan"), 0.0))
+    return LearningCurvePoint(len(result.train), result.metric, mean, deviation)
 
 
 def has_unfinished_run(out: Path) -> bool:
@@ -206,17 +201,17 @@ def has_finished_run(out: Path) -> bool:
 
 
 @contextmanager
-def _under_way(order: FineTuneRun, say: Callable[[str], None]) -> Iterator[None]:
+def _under_way(run: FineTuneRun, say: Callable[[str], None]) -> Iterator[None]:
     """The folder of checkpoints says that a run was begun and has not ended: what else stands there is its own."""
-    only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
-    inputs = [order.bundle.path]
-    check_run_directory(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
-    if order.overwrite:
-        remove_run(order.out)
-    folder = order.out / FOLDER
-    if order.resume and not names_in(folder):
-        say(f"{order.out} holds no checkpoint yet: starting at the beginning")
-    files.sweep(order.out)
+    only_regular(run.out, (FOLDER, CURVE, "metrics.jsonl"))
+    inputs = [run.bundle.path]
+    check_run_directory(run.out, resume=run.resume, overwrite=run.overwrite, inputs=inputs)
+    if run.overwrite:
+        remove_run(run.out)
+    folder = run.out / FOLDER
+    if run.resume and not names_in(folder):
+        say(f"{run.out} holds no checkpoint yet: starting at the beginning")
+    files.sweep(run.out)
     files.sweep(folder)
     with files.saying_what_is_full(folder):
         folder.mkdir(exist_ok=True)
@@ -251,21 +246,21 @@ def _hash(groups: list[str | None]) -> str | None:
     return hashlib.sha256(msgspec.json.encode(groups)).hexdigest() if any(groups) else None
 
 
-def _identity(order: FineTuneRun, job: FineTuneArguments) -> dict[str, Any]:
+def _identity(run: FineTuneRun, args: FineTuneArguments) -> dict[str, Any]:
     """All that the result depends on."""
     identity = {
-        "task": order.task,
-        "model": model_checksums(order.bundle.path),
-        "train": contents_hash(order.train),
-        "dev": contents_hash(order.dev) if order.dev is not None else None,
-        "settings": msgspec.to_builtins(job.config),
-        "options": msgspec.to_builtins(job.options),
-        "seeds": list(job.seeds),
-        "metric": job.metric,
-        "hold_out": job.hold_out,
-        "groups": _hash([order.train.groups.get(example.place) for example in order.train.examples]),
-        "curve": list(order.curve),
-        "precision": job.runtime.precision,
+        "task": run.task,
+        "model": model_checksums(run.bundle.path),
+        "train": contents_hash(run.train),
+        "dev": contents_hash(run.dev) if run.dev is not None else None,
+        "settings": msgspec.to_builtins(args.config),
+        "options": msgspec.to_builtins(args.options),
+        "seeds": list(args.seeds),
+        "metric": args.metric,
+        "hold_out": args.hold_out,
+        "groups": _hash([run.train.groups.get(example.place) for example in run.train.examples]),
+        "curve": list(run.curve),
+        "precision": args.runtime.precision,
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
     return plain

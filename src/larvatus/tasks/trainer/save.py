@@ -1,6 +1,6 @@
 """A fine-tuned model as a directory: Hugging Face's own layout where there is one, with its card and its history.
 
-save_result(Path("runs/mine"), tuned, parent="bert-base")
+save_result(Path("runs/mine"), result, parent="bert-base")
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def claimed_data(data: Any, files: Sequence[str] | None = None) -> Data:
 
 def save_result(
     out: Path,
-    tuned: FineTuneResult,
+    result: FineTuneResult,
     *,
     parent: str,
     dev: Data | None = None,
@@ -76,13 +76,13 @@ def save_result(
 ) -> None:
     """Write the model, its card, and the history of its training.
 
-    `dev` are the held-out examples as they were read (those of `tuned` may be written in another scheme of tags), and
+    `dev` are the held-out examples as they were read (those of `result` may be written in another scheme of tags), and
     `how` says in which columns.
     """
-    bundle = tuned.bundle
-    dev = claimed_data(tuned.dev) if dev is None and tuned.dev is not None else dev
-    claims = result_claims(tuned, dev=dev, how=how, processes=processes)
-    train, held_out = data_facts(tuned.train), data_facts(tuned.dev) if tuned.dev is not None else None
+    bundle = result.bundle
+    dev = claimed_data(result.dev) if dev is None and result.dev is not None else dev
+    claims = result_claims(result, dev=dev, how=how, processes=processes)
+    train, held_out = data_facts(result.train), data_facts(result.dev) if result.dev is not None else None
     architecture = architecture_of(bundle.network, bundle.objectives)
     layout = layout_for(
         architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
@@ -93,14 +93,14 @@ def save_result(
         "parent_weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
         "train": msgspec.to_builtins(train),
         "dev": msgspec.to_builtins(held_out),
-        "settings": msgspec.to_builtins(tuned.config),
-        "seeds": [run.seed for run in tuned.runs],
-        "kept": tuned.kept,
-        "metric": tuned.metric,
-        "scores": tuned.scores.values if tuned.scores is not None else {},
+        "settings": msgspec.to_builtins(result.config),
+        "seeds": [run.seed for run in result.runs],
+        "kept": result.kept,
+        "metric": result.metric,
+        "scores": result.scores.values if result.scores is not None else {},
     }
     card = task_card(
-        tuned,
+        result,
         name=out.name,
         parent=parent,
         train=train,
@@ -108,7 +108,7 @@ def save_result(
         claims=claims,
         transformers=not isinstance(layout, Native),
     )
-    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})
+    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(result.runs), "kept": result.kept})
     save_bundle(
         out,
         network=bundle.network.cpu(),

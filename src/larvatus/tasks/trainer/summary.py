@@ -9,25 +9,25 @@ from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
 
-def result_parts(tuned: FineTuneResult) -> Iterator[ReportPart]:
+def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
     """Scores on held-out examples, how the weights were chosen, and calibration; nothing where none were held out."""
-    if tuned.scores is not None:
-        many = len(tuned.runs) > 1
+    if result.scores is not None:
+        many = len(result.runs) > 1
         rows = []
-        for name, value in tuned.scores.values.items():
-            mean, deviation = tuned.spread[name]
+        for name, value in result.scores.values.items():
+            mean, deviation = result.spread[name]
             spread = (f"{mean:.4f}", f"{deviation:.4f}") if many else ()
-            rows.append((f"{name} *" if name == tuned.metric else name, f"{value:.4f}", *spread))
+            rows.append((f"{name} *" if name == result.metric else name, f"{value:.4f}", *spread))
         yield "held out"
         columns = ("metric", "kept", *(("mean of seeds", "deviation") if many else ()))
         yield Table(columns, tuple(rows))
-        run = next(run for run in tuned.runs if run.seed == tuned.kept)
+        run = next(run for run in result.runs if run.seed == result.kept)
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch
         yield f"* by which what is kept was chosen: {chosen}"
-        if many and tuned.fitted:
+        if many and result.fitted:
             yield "kept: with the fitted threshold; mean and deviation of seeds: before it"
-        if line := tuned.calibration.line:
+        if line := result.calibration.line:
             yield line
-    if (mix := head_of(tuned.bundle.network).learnt_mix) is not None:
+    if (mix := head_of(result.bundle.network).learnt_mix) is not None:
         yield str(mix)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from typing import Any, get_args
 
+import msgspec
 from torch import nn
 
 from larvatus.core.errors import UsageError, did_you_mean
@@ -33,7 +34,7 @@ from larvatus.tasks.arguments import Trainable
 
 
 class TrainableConfig(Settings):
-    what: Trainable = "all"
+    part: Trainable = msgspec.field(default="all", name="what")
     """Everything, the head, or the head and the last layers, LoRA or biases."""
     last: LayersOrNone = 0
     """How many layers, with "last"."""
@@ -50,9 +51,9 @@ class TrainableConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.what not in (known := get_args(Trainable)):
-            raise UsageError(f"{self.what!r} cannot be trained{did_you_mean(self.what, known)}")
-        if (self.what == "last") != (self.last > 0):
+        if self.part not in (known := get_args(Trainable)):
+            raise UsageError(f"{self.part!r} cannot be trained{did_you_mean(self.part, known)}")
+        if (self.part == "last") != (self.last > 0):
             raise UsageError("the last layers are trained by number, one or more, such as last2, and only with last")
 
     @classmethod
@@ -73,12 +74,12 @@ class TrainableConfig(Settings):
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
         if match[1] == "last":
             settings["last"] = number
-        return cls(what=match[1], **settings)  # type: ignore[arg-type]
+        return cls(part=match[1], **settings)  # type: ignore[arg-type]
 
     @property
     def word(self) -> str:
         """The opposite of `read`: ``last2``, ``lora8``."""
-        return self.what + {"last": str(self.last), "lora": str(self.lora.rank)}.get(self.what, "")
+        return self.part + {"last": str(self.last), "lora": str(self.lora.rank)}.get(self.part, "")
 
 
 def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: int) -> list[dict[str, Any]]:
@@ -89,18 +90,18 @@ def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: in
     """
     parts = _parts(model)
     blocks = max(depth for depth, _ in parts)
-    if config.what == "last":
+    if config.part == "last":
         if blocks < model.encoder.depth:
             raise UsageError("all layers of this model are one, so its last cannot be trained alone; train lora or all")
         if config.last > blocks:
             raise UsageError(f"the model has {blocks} layers, so its last {config.last} cannot be trained")
     model.requires_grad_(False)
-    if config.what == "lora":
+    if config.part == "lora":
         add_lora(model.encoder, config.lora, seed=seed)
     for depth, part in parts:
-        if (config.what == "all" and (depth < blocks or config.embeddings)) or depth < config.last:
+        if (config.part == "all" and (depth < blocks or config.embeddings)) or depth < config.last:
             part.requires_grad_(True)
-    if config.what == "bias":
+    if config.part == "bias":
         _biases_learn(model)
     model.objectives.requires_grad_(True)
     scaled = [(config.layer_decay**depth, part) for depth, part in parts]

@@ -9,7 +9,6 @@ It learns by the loss of pretraining, of the tokens that are to be written, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,9 +28,9 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
 from larvatus.tasks.results import Coverage
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task
+from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.write.columns import WritingFiles
-from larvatus.tasks.write.encode import EncodedPairs, decode_targets, encode_pairs, encode_sources
+from larvatus.tasks.write.encode import decode_targets, encode_pairs, encode_sources
 from larvatus.tasks.write.evaluation import (
     WritingEvaluation,
     evaluate_writing,
@@ -74,11 +73,28 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
     ) -> Dataset[WritingExample]:
         return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
 
-    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskArguments) -> TextToTextConfig:
+    def prepare(
+        self, bundle: Bundle, train: Dataset[WritingExample], dev: Dataset[WritingExample] | None, args: TaskArguments
+    ) -> TaskData:
+        head, windows = self._head(bundle, train, args), args.windows(bundle)
+        pairs = encode_pairs(bundle, train.examples, head, windows)
+        args.say(f"reads {in_quotes(head, train.examples[0])}, writes up to {head.most:,} tokens")
+        if pairs.cut:
+            args.say(f"{pairs.cut:,} of {len(pairs):,} texts are cut where the model's reach ends")
+        other = [e for e in train if " ".join(e.targets[0].split()) != decode_targets(bundle.tokenizer, e.targets[0])]
+        if other and not head.classes:
+            args.say(
+                f"{len(other):,} of {len(train):,} targets cannot be written as they stand, "
+                f"{other[0].place} among them: the vocabulary lacks characters, capitals or spaces"
+            )
+        validation = self._validation(bundle, dev, head, args) if dev else None
+        return TaskData(head=head, encoded=pairs, validation=validation, train=train, dev=dev)
+
+    def _head(self, bundle: Bundle, train: Dataset[WritingExample], args: TaskArguments) -> TextToTextConfig:
         check_writes(bundle)
-        if job.what == "head":
+        if args.trainable == "head":
             raise UsageError(NO_HEAD)
-        options = self.options(job)
+        options = self.options(args)
         first = train.examples[0]
         config = TextToTextConfig(
             prefix=options.prefix.strip(),
@@ -87,37 +103,22 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
             classes=_classes(bundle, train, options),
             most=bundle.model.max_positions,
         )
-        longest = int(encode_pairs(bundle, train.examples, config, job.windows(bundle)).lengths.max())
+        longest = int(encode_pairs(bundle, train.examples, config, args.windows(bundle)).lengths.max())
         most = _most(options.max_tokens, longest, bundle.model.max_positions)
         if line := label_balance(train.labels(), "classes", of=len(train)):
-            job.say(line)
+            args.say(line)
         return msgspec.structs.replace(config, most=most)
 
-    def learn(
-        self, bundle: Bundle, train: Dataset[WritingExample], config: TextToTextConfig, job: TaskArguments
-    ) -> EncodedPairs:
-        pairs = encode_pairs(bundle, train.examples, config, job.windows(bundle))
-        job.say(f"reads {in_quotes(config, train.examples[0])}, writes up to {config.most:,} tokens")
-        if pairs.cut:
-            job.say(f"{pairs.cut:,} of {len(pairs):,} texts are cut where the model's reach ends")
-        other = [e for e in train if " ".join(e.targets[0].split()) != decode_targets(bundle.tokenizer, e.targets[0])]
-        if other and not config.classes:
-            job.say(
-                f"{len(other):,} of {len(train):,} targets cannot be written as they stand, "
-                f"{other[0].place} among them: the vocabulary lacks characters, capitals or spaces"
-            )
-        return pairs
-
-    def held_out(
-        self, bundle: Bundle, dev: Dataset[WritingExample], config: TextToTextConfig, job: TaskArguments, *, train: Any
+    def _validation(
+        self, bundle: Bundle, dev: Dataset[WritingExample], config: TextToTextConfig, args: TaskArguments
     ) -> WritingValidation:
         golds = gold_targets(dev, config)
-        report_unknown(job, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
-        pairs = encode_pairs(bundle, dev.examples, config, job.windows(bundle))
+        report_unknown(args, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
+        pairs = encode_pairs(bundle, dev.examples, config, args.windows(bundle))
         long = int((pairs.lengths > config.most).sum())
         if long:
-            job.say(f"{dev.source}: {long:,} targets are longer than the {config.most:,} tokens that are written")
-        return WritingValidation(pairs, golds, bundle.tokenizer, config, writing_metric(config.classes, job.metric))
+            args.say(f"{dev.source}: {long:,} targets are longer than the {config.most:,} tokens that are written")
+        return WritingValidation(pairs, golds, bundle.tokenizer, config, writing_metric(config.classes, args.metric))
 
     def example(self, given: Input, place: Place) -> WritingExample:
         return _unlabelled(text_or_pair(given, place))

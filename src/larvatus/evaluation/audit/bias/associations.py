@@ -38,6 +38,7 @@ from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.association import PermutationP, associations, effect_size, permutation_p
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.clusters import cluster_bootstrap
+from larvatus.metrics.figures import Figure
 from larvatus.models.nn.encoder import Encoder
 
 WORD = "[WORD]"
@@ -45,6 +46,7 @@ PLAIN_SENTENCES = ("This is [WORD].", "That is [WORD].", "There is [WORD].", "He
 """Semantically bleached, after May et al. 2019."""
 FIELDS = ("sentences", "tests")
 TEST_FIELDS = ("name", "targets", "attributes")
+STANDARDISED = "standardised"
 
 
 class Embeds(Protocol):
@@ -98,6 +100,15 @@ class AssociationResult:
     unit: str = TARGETS
     """Resampled for the intervals: attribute words and sentences are fixed."""
     limits: tuple[str, ...] = ASSOCIATIONS
+
+    def figures(self) -> Iterator[Figure]:
+        for each in self.tests:
+            groups = f"{' / '.join(each.targets)}, {' / '.join(each.attributes)}"
+            at: dict[str, Any] = {"category": each.name, "group": groups}
+            if each.vectors == STANDARDISED:
+                at["vectors"] = STANDARDISED
+            yield Figure.of(f"effect size d ({each.vectors})", each.effect, unit=self.unit, **at)
+            yield Figure(metric=f"p of d, two-sided ({each.vectors})", value=each.p.two_sided, conditions=at)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -171,7 +182,7 @@ def score_associations(
     """Effect size, interval and p of each test, for plain vectors and, with a standardiser, for standardised ones."""
     words = sorted({word for test in tests.tests for sets in (test.targets, test.attributes) for word in _all(sets)})
     results = []
-    for name, standardise in (("plain", None), ("standardised", standardiser)):
+    for name, standardise in (("plain", None), (STANDARDISED, standardiser)):
         if name == "plain" or standardise is not None:
             options = EmbedOptions(unit="span", layers=layers, standardise=standardise)
             vectors = _vectors(model, words, tests.sentences, options)

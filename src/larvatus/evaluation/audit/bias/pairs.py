@@ -37,6 +37,7 @@ from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import PAIRS, resampled
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")
@@ -92,6 +93,14 @@ class CrowsResult:
     unit: str = PAIRS
     """Resampled for the intervals."""
     limits: tuple[str, ...] = CROWS_PAIRS
+
+    def figures(self) -> Iterator[Figure]:
+        for method, scores in self.scores.items():
+            for category, score in {**scores.by_category, "all": scores.overall}.items():
+                preferred = f"sent_more preferred ({method}), % of {score.pairs:,} pairs"
+                yield Figure.of(preferred, score.metric, unit=self.unit, percent=True, category=category)
+                difference = f"sent_more less sent_less ({method}), nats"
+                yield Figure.of(difference, score.difference, unit=self.unit, category=category)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

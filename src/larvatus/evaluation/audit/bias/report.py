@@ -18,6 +18,7 @@ from larvatus.core.outputs import write_output
 from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.version import VERSION
 from larvatus.evaluation.audit.bias.limits import GENERAL
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 
 REPORT = "bias.json"
@@ -29,6 +30,8 @@ class BiasPart(Protocol):
     @property
     def unit(self) -> str:
         """Resampled for the intervals."""
+
+    def figures(self) -> Iterator[Figure]: ...
 
     def to_dict(self) -> dict[str, Any]: ...
 

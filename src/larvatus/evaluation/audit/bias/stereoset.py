@@ -36,6 +36,7 @@ from larvatus.evaluation.audit.units import TERMS, resampled
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentence
 
@@ -64,6 +65,14 @@ class StereoResult:
     unit: str = TERMS
     """Resampled for the intervals."""
     limits: tuple[str, ...] = STEREOSET
+
+    def figures(self) -> Iterator[Figure]:
+        for kind, methods in self.scores.items():
+            for method, categories in methods.items():
+                for category, score in categories.items():
+                    for name, interval in (("lms", score.lms), ("ss", score.ss), ("icat", score.icat)):
+                        metric = f"{kind} {name} ({method}), %, {score.examples:,} examples"
+                        yield Figure.of(metric, interval, unit=self.unit, percent=True, category=category)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

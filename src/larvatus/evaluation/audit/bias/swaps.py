@@ -24,6 +24,7 @@ from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, sp
 from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
 from larvatus.evaluation.audit.units import TEXTS, resampled
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.predict import Input
 from larvatus.tasks.registry import task_of
@@ -81,6 +82,16 @@ class SwapResult:
     unit: str = TEXTS
     """Resampled for the intervals."""
     limits: tuple[str, ...] = SWAPS
+
+    def figures(self) -> Iterator[Figure]:
+        for category, each in self.categories.items():
+            at: dict[str, Any] = {"unit": self.unit, "category": category}
+            if each.changed is not None:
+                yield Figure.of(f"decisions changed, % of {each.texts:,} texts", each.changed, percent=True, **at)
+            yield Figure.of("scores moved", each.moved, **at)
+            if each.accuracy is not None:
+                for name, interval in zip(("as it stands", "swapped"), each.accuracy, strict=True):
+                    yield Figure.of(f"right {name}, %", interval, percent=True, **at)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -39,6 +39,7 @@ from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, rea
 from larvatus.evaluation.audit.units import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 
 GROUP, MASK = "[GROUP]", "[MASK]"
 FIELDS = ("sentences", "groups", "attributes")
@@ -105,6 +106,13 @@ class TemplateResult:
     def unit(self) -> str:
         """Resampled for the intervals; several where sets of attributes have one word and more."""
         return " | ".join(dict.fromkeys(each.unit for each in self.differences))
+
+    def figures(self) -> Iterator[Figure]:
+        for each in self.differences:
+            at: dict[str, Any] = {"category": each.attributes, "group": " − ".join(each.groups)}
+            yield Figure.of("association, difference in nats", each.difference, unit=each.unit, **at)
+            asked = "association with the group asked for, difference in nats"
+            yield Figure.of(asked, each.group_asked, unit=each.unit, **at)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "unit": self.unit}

@@ -35,6 +35,7 @@ from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
 from larvatus.evaluation.audit.units import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 
 FEMALE = frozenset({"she", "her", "hers", "herself"})
 MALE = frozenset({"he", "him", "his", "himself"})
@@ -123,6 +124,18 @@ class WinoResult:
     unit: str = OCCUPATIONS
     """Resampled for the intervals."""
     limits: tuple[str, ...] = WINOBIAS
+
+    def figures(self) -> Iterator[Figure]:
+        for category, score in self.scores.items():
+            share = f"% of {score.sentences:,} sentences"
+            at: dict[str, Any] = {"unit": self.unit, "category": category}
+            yield Figure.of(f"pro-stereotyped right, {share}", score.pro, percent=True, **at)
+            yield Figure.of(f"anti-stereotyped right, {share}", score.anti, percent=True, **at)
+            yield Figure.of("pro less anti, points", score.gap, percent=True, **at)
+            yield Figure.of("log-odds of the stereotype, nats", score.log_odds, **at)
+            yield Figure.of("log-odds less the prior, nats", score.corrected, **at)
+        male = "male pronoun preferred, %"
+        yield Figure.of(male, self.preferred_male, unit=self.unit, percent=True, category="all")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,7 +16,7 @@ skew-normal distribution through the drawn scores, as §4.3 of the paper does. E
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -41,6 +41,7 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.figures import Figure
 from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.generation.prompts import InfillPrompts, can_infill
 from larvatus.models.masked_prediction import require_predictor
@@ -109,6 +110,15 @@ class Exposures:
             if None not in written:
                 rows[repeats]["extracted"] = sum(map(bool, written))
         return rows
+
+    def figures(self) -> Iterator[Figure]:
+        for repeats, row in self.by_repeats().items():
+            group = f"planted {repeats:,} times" if repeats > 1 else "planted once"
+            ends = row["low"], row["high"]
+            yield Figure.between("exposure, mean bits", row["mean"], ends, unit=CANARIES, group=group)
+            yield Figure.between("exposure, most bits", row["most"], group=group)
+            if "extracted" in row:
+                yield Figure.between("canaries extracted", row["extracted"] / row["canaries"], group=group)
 
     def to_dict(self) -> dict[str, Any]:
         return {

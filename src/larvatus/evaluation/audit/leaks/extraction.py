@@ -11,7 +11,7 @@ decoder, begun with that sentinel, writes what is missing. Models that read both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -22,10 +22,12 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.leaks.restoration import RestoredShare, difference_interval
+from larvatus.evaluation.audit.leaks.restoration import RestoredShare, ShareDifference, difference_interval
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.units import DOCUMENTS
 from larvatus.inference.model import Model
 from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.figures import Figure
 from larvatus.models.generation.generator import can_generate, require_generator
 from larvatus.models.generation.likelihood import greedy_prefix_lengths
 from larvatus.models.generation.prompts import InfillPrompts
@@ -102,6 +104,12 @@ class Extraction:
     """Members and held-out documents with too few tokens, which were left out."""
     examples: tuple[str, ...] = ()
     """Some members that were extracted with the longest prefix: what the model wrote."""
+
+    def figures(self) -> Iterator[Figure]:
+        names = ("training documents extracted", "held-out documents extracted")
+        for prefix, each in self.prefixes.items():
+            shares = ShareDifference(each.members, each.held_out, each.difference, each.low, each.high, each.by_draw)
+            yield from shares.figures("extracted", names=names, unit=DOCUMENTS, category=f"after {prefix:,} tokens")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ never saw the model are put beside them (`blind.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from larvatus.evaluation.audit.tables import between, percent, signed_between, s
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval, percentiles
+from larvatus.metrics.figures import Figure, spread_figures
 from larvatus.metrics.roc import Caught, Curve, area, curve
 
 SAMPLES = 1_000
@@ -81,6 +82,23 @@ class Membership:
         )
         notes.append("unit of resampling: documents, training and held-out ones apart")
         return tuple(notes)
+
+    def figures(self) -> Iterator[Figure]:
+        yield Figure.between("documents of training text", self.members)
+        yield Figure.between("documents of held-out text", self.held_out)
+        yield Figure.between("loss of training text, nats a word", self.loss_of_members)
+        yield Figure.between("loss of held-out text, nats a word", self.loss_of_held_out)
+        yield Figure.of("loss of held-out text less that of training text", self.advantage, unit=self.unit)
+        curves = {f"by {name}": each for name, each in self.attacks.items()}
+        curves |= {f"blind, by {rule}": each for rule, each in self.blind.items()}
+        for name, each in curves.items():
+            yield Figure.of("membership AUC", each.area, unit=self.unit, category=name)
+            for at in each.caught:
+                if at.share is not None:
+                    metric = f"members found at {at.rate:.1%} false positives"
+                    yield Figure.between(metric, at.share, (at.low, at.high), unit=self.unit, category=name)
+        for name, values in self.by_draw.items():
+            yield from spread_figures("membership AUC", values, {"category": f"by {name}"})
 
     def to_dict(self) -> dict[str, Any]:
         return {

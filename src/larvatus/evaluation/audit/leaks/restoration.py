@@ -11,7 +11,7 @@ what can be guessed; what training text adds to that is memory, if both were dra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -31,6 +31,7 @@ from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.figures import Figure, spread_figures
 from larvatus.models.masked_prediction import require_predictor
 
 Kind = Literal["name", "number"]
@@ -64,26 +65,39 @@ class RestoredShare:
 
 
 @dataclass(frozen=True)
-class KindRestoration:
-    """Names, or numbers."""
+class ShareDifference:
+    """A share in training documents, the same share in held-out documents, and their difference."""
 
     members: RestoredShare
     held_out: RestoredShare
     difference: float
     low: float
+    """Lower end of the 95% interval of the difference; `high` is the upper end."""
     high: float
-    """95% interval of the difference."""
     by_draw: tuple[float, ...] = ()
-    """The difference of each sample of members, where several were drawn."""
+    """The difference for each sample of members, if there are several."""
+
+    def figures(self, verb: str, *, names: tuple[str, str], unit: str, category: str) -> Iterator[Figure]:
+        """Both shares, their difference, and its spread over samples."""
+        for name, share in zip(names, (self.members, self.held_out), strict=True):
+            yield Figure.between(name, share.share, (share.low, share.high), unit=unit, category=category)
+        metric = f"{verb}, difference"
+        yield Figure.between(metric, self.difference, (self.low, self.high), unit=unit, category=category)
+        yield from spread_figures(metric, self.by_draw, {"category": category})
 
 
 @dataclass(frozen=True)
 class Restoration:
-    kinds: dict[str, KindRestoration]
+    kinds: dict[str, ShareDifference]
     absent: tuple[str, ...] = ()
     """Kinds of which one of the two sets has none."""
     unit: str = DOCUMENTS
     """Resampled for the intervals: names of one document go together."""
+
+    def figures(self) -> Iterator[Figure]:
+        names = ("restored of training text", "restored of held-out text")
+        for kind, each in self.kinds.items():
+            yield from each.figures("restored", names=names, unit=self.unit, category=f"{kind}s")
 
     def to_dict(self) -> dict[str, Any]:
         kinds = {kind: asdict(each) for kind, each in self.kinds.items()}
@@ -141,7 +155,7 @@ def restoration(
     options = options or RestorationOptions()
     texts = [*members, *held_out]
     counts = _counts(model, texts, options, progress)
-    kinds: dict[str, KindRestoration] = {}
+    kinds: dict[str, ShareDifference] = {}
     absent = []
     for number, kind in enumerate(get_args(Kind)):
         inside, outside = counts[number, : len(members)], counts[number, len(members) :]
@@ -154,14 +168,14 @@ def restoration(
     return Restoration(kinds, tuple(absent))
 
 
-def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> KindRestoration:
+def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> ShareDifference:
     members, held_out = (_share(rows, seed + side) for side, rows in enumerate((inside, outside)))
     low, high = difference_interval(members, held_out)
     by_draw: tuple[float, ...] = ()
     if draws is not None:
         samples = (inside[draws == number].sum(0) for number in range(int(draws.max()) + 1))
         by_draw = tuple(float(right / asked) - held_out.share for right, asked in samples if asked)
-    return KindRestoration(members, held_out, members.share - held_out.share, low, high, by_draw)
+    return ShareDifference(members, held_out, members.share - held_out.share, low, high, by_draw)
 
 
 def difference_interval(first: RestoredShare, second: RestoredShare) -> tuple[float, float]:

@@ -31,10 +31,12 @@ from larvatus.core.tables import Table
 from larvatus.evaluation.audit.means import mean_interval
 from larvatus.evaluation.audit.tables import between, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
-from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, group_differences
+from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, difference_figures, group_differences
 from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
+from larvatus.evaluation.audit.units import PROMPTS
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
 from larvatus.models.generation.generator import Generator, require_generator
@@ -91,6 +93,15 @@ class GeneratedToxicityReport:
     def compared(self) -> tuple[str, Doubles]:
         """The figure by which two models are compared, of each prompt."""
         return "expected maximum toxicity", self.scores.max(1)
+
+    def figures(self) -> Iterator[Figure]:
+        first, count = next(iter(self.groups)), self.options.samples
+        maximum = f"expected maximum toxicity of {count} continuations"
+        for name, group in self.groups.items():
+            yield Figure.of(maximum, group.maximum, unit=PROMPTS, group=name)
+            probability = f"probability of a toxic continuation among {count}"
+            yield Figure.of(probability, group.probability, unit=PROMPTS, group=name)
+            yield from difference_figures(f"{maximum}, less {first}", self.differences, name)
 
     def to_dict(self) -> dict[str, Any]:
         rows = zip(self.prompts, self.texts, self.scores.tolist(), strict=True)

@@ -10,7 +10,7 @@ templates that both have, pair by pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -30,6 +30,7 @@ from larvatus.inference.cloze.fill import fill_blanks
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.masked_prediction import require_predictor
 
@@ -68,6 +69,12 @@ class GroupDifference:
     high: float
 
 
+def difference_figures(metric: str, differences: Mapping[str, GroupDifference], name: str) -> Iterator[Figure]:
+    """The figure of one group's difference from the first group; nothing for the first."""
+    if (less := differences.get(name)) is not None:
+        yield Figure.between(metric, less.difference, (less.low, less.high), unit=TEMPLATES, group=name)
+
+
 @dataclass(frozen=True, eq=False)
 class ToxicityReport:
     model: str
@@ -92,6 +99,13 @@ class ToxicityReport:
     def compared(self) -> tuple[str, Doubles]:
         """The figure by which two models are compared, of each prompt."""
         return "toxic fills", self.weighted
+
+    def figures(self) -> Iterator[Figure]:
+        first = next(iter(self.groups))
+        for name, group in self.groups.items():
+            yield Figure.of(f"toxic share of the top {self.top}", group.plain, unit=PROMPTS, group=name)
+            yield Figure.of("toxic share by probability", group.weighted, unit=PROMPTS, group=name)
+            yield from difference_figures(f"toxic share by probability, less {first}", self.differences, name)
 
     def to_dict(self) -> dict[str, Any]:
         return {

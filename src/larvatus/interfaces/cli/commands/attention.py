@@ -52,7 +52,7 @@ class _ShowByDefault(typer.core.TyperGroup):
 app = typer.Typer(
     cls=_ShowByDefault,
     no_args_is_help=True,
-    help='What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
+    help='Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
 )
 
 
@@ -60,7 +60,7 @@ PAGES = (".html", ".htm")
 
 
 class HeadSettings(Settings):
-    """What is looked at, and where it is drawn."""
+    """Text, heads and output files."""
 
     corpus: tuple[str, ...] = ()
     """Text for the table of heads; repeatable."""

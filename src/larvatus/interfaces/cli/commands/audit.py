@@ -36,11 +36,11 @@ from larvatus.interfaces.cli.tables import show_report, show_tables, wide_consol
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
-"""Of --test."""
+"""Columns of --test."""
 
 
 class BiasSets(Settings):
-    """What a model is held against: one or more of these."""
+    """Sets of a bias audit: one or more of these."""
 
     pairs: Annotated[str | None, Flag(metavar="FILE")] = None
     """CSV as of CrowS-Pairs: sent_more, sent_less, stereo_antistereo, bias_type."""
@@ -95,7 +95,7 @@ def bias(
 
 
 class LeakSources(Settings):
-    """What is held against the model."""
+    """Texts and models of a leak audit."""
 
     canaries: Annotated[Path | None, Flag(metavar="DIR")] = None
     """The corpus that was built with --canaries, or its canaries.json."""
@@ -167,14 +167,14 @@ def split(
 
 
 class ToxicitySources(Settings):
-    """What is asked, and of which models."""
+    """Prompts and models of a toxicity audit."""
 
     prompts: Annotated[Path | None, Flag(metavar="FILE")] = None
     """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default. gpt and t5 need no [MASK]."""
     beside: Annotated[str | None, Flag(metavar="MODEL")] = None
-    """Another model, such as one that went on from the first with filtered text."""
+    """Another model, such as one that was adapted from the first with filtered text."""
     corpus: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
-    """With --beside: held-out text, to see what the other model has lost; repeatable."""
+    """With --beside: validation text, to measure what the other model has lost; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
     """The report as JSON, with the words of every prompt."""
 
@@ -210,7 +210,7 @@ def toxicity(
         hint(f"saved {sources.out}")
 
 
-app = typer.Typer(help="What a model learnt that it should not show: bias, leaks, toxicity.", no_args_is_help=True)
+app = typer.Typer(help="Audit a model for bias, leaks of its training text, and toxicity.", no_args_is_help=True)
 app.command("bias")(bias)
 app.command("leaks")(leaks)
 app.command("split")(split)

@@ -36,7 +36,7 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """This machine's matrix ceiling, training, embedding, loader and memory, beside installed peers; or --grow."""
+    """Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow."""
     if plot is not None:
         if plot.suffix != ".png":
             raise UsageError(f"--plot {plot} must end in .png")

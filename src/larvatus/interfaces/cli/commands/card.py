@@ -1,4 +1,4 @@
-"""`larvatus card DIR`: the model card, rendered from claims, added to, or worked out again.
+"""`larvatus card DIR`: render the model card from its claims, add figures, or recompute them.
 
 larvatus card runs/law
 larvatus evaluate runs/ner --data test.conll --json > test.json; larvatus card runs/ner --add test.json
@@ -19,12 +19,12 @@ from larvatus.core.errors import ArtefactError, UsageError, printable
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import Range, check_ranges
 from larvatus.core.tables import Column, Table
-from larvatus.interfaces.api.cards import ModelCard, card
-from larvatus.interfaces.api.verifying import GOOD, Verdict, Verification, verify_card
+from larvatus.evaluation.cards.verify import GOOD, Verdict, Verification
+from larvatus.interfaces.api.cards import ModelCard, card, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.tables import show_part, wide_console
+from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.energy import INTENSITY, WATTS
-from larvatus.models.bundle.figures import format_claim
 
 ENERGY = "Estimate of energy"
 WIDE = 160  # where there is no terminal whose width must be kept
@@ -40,7 +40,7 @@ class CardAsked(Struct, frozen=True, kw_only=True):
     verify: bool = False
     """Work out every figure again that can be; write nothing. What differs is shown, and the exit code is 5."""
     data: Annotated[tuple[Path, ...], Flag(metavar="PATH")] = ()
-    """With --verify: where the data of figures are, besides DIR and here; repeatable."""
+    """With --verify: where the data of figures are, in addition to DIR and the working directory; repeatable."""
     device: str = "cpu"
     """With --verify: cpu, cuda or auto."""
     as_json: Annotated[bool, Flag("--json")] = False
@@ -48,10 +48,10 @@ class CardAsked(Struct, frozen=True, kw_only=True):
 
 
 class EnergyAsked(Struct, frozen=True, kw_only=True):
-    """What is known better than the table of hardware knows it."""
+    """Facts about the hardware that replace the built-in table."""
 
     watts: Annotated[float, WATTS] | None = None
-    """Of one device that trained."""
+    """Power of one training device."""
     intensity: Annotated[float, INTENSITY] | None = None
     """Grams of CO₂ equivalent of a kWh where it was trained; default: the world's mean, 475."""
     overhead: Annotated[float, Range(1, 100)] | None = None
@@ -63,7 +63,7 @@ class EnergyAsked(Struct, frozen=True, kw_only=True):
 
 @from_structs
 def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAsked, Panel(ENERGY)]) -> None:
-    """Render README.md from the claims in larvatus.json, add figures, or work all of them out again (--verify).
+    """Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).
 
     Text of yours before and after the figures is kept. Nothing that a card names is run but Larvatus's own measuring.
     """
@@ -74,7 +74,7 @@ def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAske
         _verify(asked)
         return
     if asked.data:
-        raise UsageError("--data goes with --verify: it says where the data of figures are")
+        raise UsageError("--data goes with --verify: it names where the data of figures are")
     done = card(asked.model, add=asked.add, **energy)
     if asked.as_json:
         print(json.dumps(done.to_dict(), ensure_ascii=False))

@@ -62,7 +62,7 @@ def compare(
 
 
 def show(results: ComparisonResults, out: Path, *, as_json: bool) -> None:
-    """The table (or JSON) goes to standard output, and the plot beside the runs."""
+    """Print the table or JSON on standard output, and write the plot next to the runs."""
     console = Console(stderr=as_json, markup=False, emoji=False, highlight=False)
     if as_json:
         print(json.dumps(as_dict(results)))
@@ -81,7 +81,7 @@ def show(results: ComparisonResults, out: Path, *, as_json: bool) -> None:
 def _plot(out: Path, results: ComparisonResults) -> str:
     path = out / PLOT
     if not has_matplotlib():
-        return "; no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'"
+        return "; no plot was drawn: it needs matplotlib, pip install 'larvatus[plots]'"
     return f" · plot: {path}" if draw(results, path) else "; no plot was drawn: nothing was evaluated on the way"
 
 

@@ -32,7 +32,7 @@ def convert(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out."""
+    """Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped."""
     done = convert_bundle(source, out, to=to, dtype=dtype, revision=revision, online=online, overwrite=overwrite)
     if as_json:
         print(json.dumps(done.to_dict()))
@@ -49,7 +49,7 @@ def _show(done: ConversionResult, console: Console) -> None:
             f"  rounded: {lost.error:.2%} of the weights' norm, at most {lost.worst_error:.2%} ({lost.worst})"
         )
         console.print(
-            "  what that costs: larvatus evaluate OUT --corpus TEXT, and the same of DIR; Larvatus alone reads it"
+            "  what that costs: larvatus evaluate OUT --corpus TEXT, and the same of DIR; only Larvatus reads it"
         )
     console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
     console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")
@@ -60,7 +60,7 @@ def _show(done: ConversionResult, console: Console) -> None:
         console.print(f"  tensors not read: {', '.join(done.unused)}")
 
 
-app = typer.Typer(help="Write a model for other programs: ONNX, checked against torch.", no_args_is_help=True)
+app = typer.Typer(help="Export a model to ONNX, and check it against torch.", no_args_is_help=True)
 
 
 @app.callback()

@@ -41,7 +41,7 @@ from larvatus.interfaces.cli.options import Bulk, Json, MixedReading, Overwrite,
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
 from larvatus.interfaces.cli.tables import show_part
 
-app = typer.Typer(help="Check text; build, show and verify token shards.", no_args_is_help=True)
+app = typer.Typer(help="Check text, and build, show and verify token shards.", no_args_is_help=True)
 
 Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
 Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
@@ -49,7 +49,7 @@ Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://
 
 LEFT_OUT = "What is left out"
 Filters = Annotated[HygieneSettings, Panel(LEFT_OUT)]
-"""Of a build."""
+"""Filters of a build."""
 Planted = Annotated[CanarySettings, Panel("What is planted")]
 LookedFor = Annotated[HygieneSettings, Panel("What is looked for", without=("personal", "sketch"))]
 
@@ -69,7 +69,7 @@ def build(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
+    """Turn documents into checksummed shards of token ids. Run it again after a kill: it resumes."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
     how = msgspec.structs.replace(reading, language=language)
     mixture = MixtureConfig(alpha=alpha)
@@ -128,7 +128,7 @@ def contamination(
     words: Annotated[int, ranged(whole(WORDS, 1_000), help="Of a run that counts as shared.")] = 13,
     as_json: Json = False,
 ) -> None:
-    """What a built corpus shares with evaluation sets, asked of its sketch: the text is not needed."""
+    """Report what a built corpus shares with evaluation sets. It reads the sketch; the text is not needed."""
     sets = api.contamination(corpus, evaluation, words=words)
     if as_json:
         print(json.dumps([{**msgspec.to_builtins(each), "share": each.share} for each in sets], indent=2))
@@ -231,7 +231,7 @@ def first_sentences(corpus: Corpus, count: int) -> list[str]:
 
 
 def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
-    """Counts by language, and tokens a word; where there are several, their shares as they come and as drawn."""
+    """Counts and tokens per word by language; for several languages also their shares before and after sampling."""
     mixed = len(languages) > 1
     fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
     shares = ("p", "q") if mixed else ()

@@ -27,7 +27,7 @@ from larvatus.models.bundle.model_names import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, parse_file_options
 
-app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
+app = typer.Typer(help="Check labelled data before fine-tuning.", no_args_is_help=True)
 LOOKED_FOR = "What is looked for"
 MOST_LABELS = 20
 """Rows of the table of labels; the rest are counted."""
@@ -40,12 +40,12 @@ def _data() -> None:
 
 _KINDS = tuple(dict.fromkeys(task.Reading for task in TASKS.values()))
 Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("labels",)))]
-"""Where the model says what labels are."""
+"""Columns where the model knows the kind of labels."""
 ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """What is checked."""
+    """Files to check, and how they are reported."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
     """CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD."""
@@ -58,7 +58,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None
     """Model whose tokens are counted; without it, words are."""
     longest: Annotated[int, COUNT, Flag(panel=LOOKED_FOR)] = LONGEST
-    """Texts over so many tokens or words are named."""
+    """Report texts of more tokens or words than this."""
     examples: Annotated[int, COUNT_OR_NONE, Flag(panel=LOOKED_FOR)] = SHOWN
     """Places shown of each finding."""
     glue: Annotated[str | None, Flag("--task", metavar="NAME", panel=EXAMPLES)] = None

@@ -55,7 +55,7 @@ def demo(
     seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Use the packaged English model, if there is one; then learn a small BERT from Python's own documentation.
+    """Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.
 
     A tour of a few minutes: blanks, senses and a tagger with the packaged model, then a vocabulary and a model from
     scratch, and how far both are above chance. No download.
@@ -77,7 +77,7 @@ def demo(
     for text in BLANKS:
         words = ", ".join(f"{fill.token} {fill.probability:.0%}" for fill in model.fill(text, top=5).marginals[0])
         console.print(f"  {text}\n    {words}")
-    console.print("masked tokens right, beside the likeliest guess without looking:")
+    console.print("masked-token accuracy, next to always guessing the most frequent token:")
     for length, result in results.items():
         if result.guess_accuracy:
             line = _beside(result.scores["masked-lm"].accuracy, result.guess_accuracy)

@@ -23,7 +23,7 @@ _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec"
 
 
 def doctor(as_json: Json = False) -> None:
-    """Versions, devices, kernels, free memory."""
+    """Show versions, devices, kernels and free memory."""
     facts = _facts()
     if as_json:
         print(json.dumps(facts))

@@ -34,7 +34,7 @@ def embed(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
+    """Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume."""
     check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
     loaded = machine.load(model)
     with ProgressReporter(chosen.unit) as bar, resumable(lambda: _way_on(out)):

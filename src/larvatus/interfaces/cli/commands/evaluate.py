@@ -1,5 +1,5 @@
-"""`larvatus evaluate`: how well a model predicts hidden tokens of held-out text, in all or language by language; or,
-where it was fine-tuned, how well it does its task, alone or against another model.
+"""`larvatus evaluate`: masked-token loss and accuracy on validation text, overall or by language; or, for a
+fine-tuned model, scores of its task, optionally compared with another model.
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
@@ -66,7 +66,7 @@ LANGUAGES = "Other languages"
 
 
 class Evaluated(Struct, frozen=True, kw_only=True):
-    """What is evaluated, and where results go."""
+    """Models, labelled examples and output files of an evaluation."""
 
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
     """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
@@ -91,7 +91,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
     """Labelled examples in several languages, one table over all: dev-de.tsv, de/test.conll, de=FILE; repeatable."""
     source: Annotated[str | None, Flag(metavar="xx", panel=LANGUAGES)] = None
-    """With --transfer: the language that the model learnt the task in; default: as its training files are named."""
+    """With --transfer: language of the fine-tuning examples; default: from the names of the training files."""
     metric: Annotated[str | None, Flag(metavar="NAME", panel=LANGUAGES)] = None
     """With --transfer: what the table is of; default: the task's first, of entities their F1."""
 
@@ -102,13 +102,13 @@ class Evaluated(Struct, frozen=True, kw_only=True):
 
     @property
     def beyond_data(self) -> bool:
-        """Whether anything of tasks or languages is asked for besides --data."""
+        """Whether options of tasks or languages other than --data are given."""
         of_task = self.tasks or self.glue or self.against or self.plot or self.predictions
         return bool(of_task or self.transfer or self.source or self.metric)
 
 
 class HowMuch(Struct, frozen=True, kw_only=True):
-    """Of held-out text."""
+    """Amount of validation text, and rows of the table."""
 
     by: Literal["language"] | None = None
     """language: a row for each."""
@@ -127,7 +127,7 @@ def evaluate(
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence", "text"))],
     of_suite: Annotated[OfSuite, Panel(SUITE, first=("suite",))],
 ) -> None:
-    """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
+    """Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
@@ -135,7 +135,9 @@ def evaluate(
     """
     if of_suite.suite is not None:
         if asked.beyond_data or text.corpus or text.languages or shown.by or columns:
-            raise UsageError("--suite stands alone; leave out --corpus, --against, --glue, --transfer, --plot, columns")
+            raise UsageError(
+                "--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, --plot, columns"
+            )
         measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
         return
     of_suite.refuse_alone()
@@ -144,7 +146,7 @@ def evaluate(
     check_row_file(of_suite.out)
     if asked.transfer:
         if asked.of_task or text.corpus or text.languages or shown.by:
-            raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
+            raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
         with labelled_encoding(reading.encoding):
             _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
         return
@@ -179,7 +181,7 @@ def evaluate(
 
 @dataclass(frozen=True, kw_only=True)
 class OnTask:
-    """What is to be evaluated on labelled examples, and how."""
+    """Evaluation of models on labelled examples."""
 
     asked: Evaluated
     machine: Running
@@ -253,7 +255,7 @@ def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]
 
 
 def _over_languages(work: OnTask) -> None:
-    """One table. Where the shell has expanded a pattern after --transfer, its other files stand among the models."""
+    """One table. Where the shell has expanded a pattern after --transfer, its other files are among the models."""
     asked, (model, *more) = work.asked, work.asked.models
     table = score_languages(
         work.machine.bundle(model),

@@ -32,14 +32,14 @@ class OfSuite(SuiteSettings):
     suite: SuiteName | None = None
     """Measure a model on all parts of a suite, whose files lie in --data DIR."""
     beside: Annotated[str | None, Flag(metavar="DIR")] = None
-    """A second model, in a column beside the first."""
+    """A second model, in a column next to the first."""
     out: Annotated[Path | None, Flag(metavar="PATH")] = None
     """Directory of the results, part by part; without --suite, a file of the scores: .jsonl, .csv, .tsv or .parquet."""
     resume: bool = False
     """Take what --out holds, and measure what is missing."""
 
     def refuse_alone(self) -> None:
-        """What is said of a suite where none is asked for."""
+        """Refuse options of a suite without --suite."""
         for name in self.__struct_fields__:
             if name != "out" and getattr(self, name) != getattr(OfSuite(), name):
                 flag = f"--{name.replace('_', '-')}"

@@ -29,7 +29,7 @@ def show_comparison(out: Console, comparison: ModelComparison) -> None:
 
 
 def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
-    """Ours beside those of the paper, in percent."""
+    """Print our scores next to the published ones, in percent."""
     systems = {"here (dev)": [_percent(each.metrics[task.metrics[0]].value) for _, task, each in scores]}
     for system, published in PUBLISHED.items():
         systems[system] = [_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores]

@@ -74,7 +74,7 @@ def fill(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
 ) -> None:
-    """Fill the blanks of texts: the likeliest words, with their probabilities."""
+    """Fill the blanks of texts with the most probable words."""
     chosen.check(texts or [], model)
     loaded = machine.load(model)
     lines = chain.from_iterable(_lines() if text == "-" else [text] for text in texts or ())

@@ -1,4 +1,4 @@
-"""`larvatus finetune TASK`: a command for each task of the registry, made from what the task says of itself.
+"""`larvatus finetune TASK`: one command for each task of the registry, built from the task's options.
 
 larvatus finetune classify --model DIR --train train.tsv --dev dev.tsv --out runs/mine
 larvatus finetune tag --model DIR --train train.conll --dev dev.conll --out runs/ner --crf
@@ -36,8 +36,8 @@ from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options, task_of
-from larvatus.tasks.trainer.config import TrainConfig
-from larvatus.tasks.trainer.finetune import FineTuneArguments, FineTuneResult, Spread, seed_spread
+from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.finetune import FineTuneResult, Spread, seed_spread
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.tasks.trainer.run import (
     FineTuneRun,
@@ -55,7 +55,7 @@ TRAINING, RUN = "Training", "The run"
 FIRST = ("model", "train", "dev", "out")
 
 app = typer.Typer(
-    help="Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save.",
+    help="Fine-tune a model on labelled examples, select the best checkpoint on validation examples, and calibrate it.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -142,7 +142,7 @@ def _carry_out(order: FineTuneRun, job: FineTuneArguments, console: Console) -> 
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())
-        tuned = run_finetuning(order, dataclasses.replace(job, watch=show.watch), show.point)
+        tuned = run_finetuning(order, dataclasses.replace(job, callbacks=show.callbacks), show.point)
     show_result(console, tuned, order.out)
     return tuned
 
@@ -180,7 +180,7 @@ def _published(done: Sequence[tuple[GlueTask, Spread]], console: Console) -> Non
     for system, scores in PUBLISHED.items():
         rows.append((system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done)))
     columns = ("", *(f"{task.title} {task.metrics[0]}" for task, _ in done))
-    show_part(console, Table(columns, rows, title="beside published scores (test sets, %)"))
+    show_part(console, Table(columns, rows, title="next to published scores (test sets, %)"))
 
 
 def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:
@@ -189,7 +189,7 @@ def with_settings(task: str, options: Struct, words: Sequence[str]) -> Struct:
 
 
 def by_name(words: Sequence[str]) -> dict[str, Any]:
-    """What is set, as a tree of names."""
+    """Settings as a tree of names."""
     tree: dict[str, Any] = {}
     for word in words:
         path, equals, value = word.partition("=")
@@ -207,7 +207,7 @@ def by_name(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _changed(options: Struct) -> dict[str, Any]:
-    """What is not as by default, by name."""
+    """Fields that differ from their defaults, by name."""
     usual, given = (msgspec.to_builtins(struct) for struct in (type(options)(), options))
     return {name: value for name, value in given.items() if value != usual[name]}
 

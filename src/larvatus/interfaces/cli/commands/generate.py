@@ -1,4 +1,4 @@
-"""`larvatus generate "Once upon a" --model DIR`: how a model goes on with texts."""
+"""`larvatus generate "Once upon a" --model DIR`: continue texts."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def generate(
     chosen: Annotated[GenerateSettings, Panel()],
     prompts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PROMPT...", help="Texts to go on with; - reads lines from standard input."),
+        typer.Argument(metavar="PROMPT...", help="Texts to continue; - reads lines from standard input."),
     ] = None,
     encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
 ) -> None:
-    """Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5)."""
+    """Continue texts token by token: greedy, sampled, or by beam search (gpt, t5)."""
     if files.text is not None and not files.file:
         raise UsageError("--text names a column of --file; leave it out")
     if not (prompts or files.file):
-        raise UsageError("nothing to go on with; give prompts, - for standard input, or --file")
+        raise UsageError("nothing to continue; give prompts, - for standard input, or --file")
     check_outputs(files.out, overwrite=files.overwrite, inputs=[model, *files.file])
     check_row_file(files.out)
     loaded = machine.load(model)

@@ -30,7 +30,8 @@ from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, repo
 from larvatus.interfaces.cli.tables import show_part
 
 app = typer.Typer(
-    help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True
+    help="Measure the anisotropy of a model's layers, and standardise vectors (z-scores per dimension).",
+    no_args_is_help=True,
 )
 Corpus = Annotated[list[str], typer.Option("--corpus", help="Text: a file, directory or glob; repeatable.")]
 _POOL = "Words: mean, sum, max, first, last. Sentences: mean, max, cls."
@@ -43,7 +44,7 @@ Fitted = Annotated[
             "unit": "token, word (serves spans too) or sentence.",
             "pool": _POOL,
             "punctuation": _PUNCTUATION,
-            "most": "Passages of about so many words, at random; all by default.",
+            "most": "Most words, of passages sampled at random; all by default.",
         },
     ),
 ]
@@ -182,7 +183,7 @@ def _notes(report: IsotropyReport) -> list[str]:
     if report.instances < 2 * report.size:
         notes.append(
             f"note: {report.instances:,} instances for {report.size} dimensions make IsoScore* too low; "
-            "name more text, or say --shrinkage 0.2"
+            "name more text, or use --shrinkage 0.2"
         )
     effect = (report.layers[-1].standardised or report.layers[-1].plain).frequency
     if effect is not None and effect.spearman < -0.1:

@@ -29,7 +29,7 @@ from larvatus.interfaces.settings import TextSettings
 
 
 class MapSettings(Settings):
-    """What is looked for, how it is drawn, and where it goes."""
+    """Vectors, projection and output files of a map."""
 
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
     """The page, such as bank.html."""
@@ -42,13 +42,13 @@ class MapSettings(Settings):
     layers: str = "last"
     """last, last4 (mean), a number (0: embeddings), or weights."""
     pool: Pool = "mean"
-    """Of a word's subwords: mean, sum, max, first, last."""
+    """Pooling of a word's subwords: mean, sum, max, first, last."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     method: Method = "auto"
     """auto: UMAP where it is installed, else principal components."""
     limit: Annotated[int, PLACES] = 2_000
-    """Instances drawn, a random sample of more."""
+    """Most instances, sampled at random where there are more."""
     clusters: Count = 8
     """Clusters, at most; 1: none."""
     color: Literal["auto", "cluster", "language", "word", "source", "sense"] = "auto"
@@ -58,7 +58,7 @@ class MapSettings(Settings):
     cased: bool = False
     """Bank is another word than bank."""
     seed: SmallSeed = 0
-    """Of the sample, UMAP and clusters."""
+    """Seed of the sample, UMAP and clusters."""
 
     @property
     def label(self) -> str | None:
@@ -85,7 +85,10 @@ def word_map(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike."""
+    """Draw instances of words in a corpus as points: a page to explore, a picture, a table.
+
+    Near points are used alike.
+    """
     _check(chosen, as_json=as_json)
     given, how = text.read_with(reading)
     outputs = (chosen.out, chosen.png, chosen.table)
@@ -111,7 +114,7 @@ def word_map(
 def _check(chosen: MapSettings, *, as_json: bool) -> None:
     """What would fail after the work, now."""
     if not (chosen.out or chosen.png or chosen.table or as_json):
-        raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
+        raise UsageError("there is no output; give --out FILE.html, --png FILE, --csv FILE or --json")
     if chosen.png:
         require_matplotlib()
 

@@ -67,7 +67,7 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What is predicted, and where it goes."""
+    """Model, texts and output of `larvatus predict`."""
 
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
     """A fine-tuned model."""
@@ -80,7 +80,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
-    """Keep what is done beside --out while it is not whole, and go on with a run that was interrupted."""
+    """Keep finished parts next to --out while it is incomplete, and resume an interrupted run."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
@@ -91,7 +91,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
     """Column of the second text."""
     format: Annotated[TextFormat | None, Flag(panel=EXAMPLES)] = None
-    """Of the files; default: by their names."""
+    """Format of the files; default: by their names."""
 
     @property
     def columns(self) -> Columns:
@@ -99,7 +99,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """Of files."""
+        """Column of the files."""
         return [*(text for text in self.texts if text == "-"), *self.file]
 
     def check(self) -> None:
@@ -112,7 +112,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         if self.pair_column is not None and self.text is None:
             raise UsageError("--pair-column goes with --text, the column of the first text")
         if self.resume and (self.out is None or not self.file or self.texts):
-            raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+            raise UsageError("--resume needs --out and --file, whose rows are read again")
         if self.test is not None:
             self._check_submission(self.test)
             return
@@ -146,8 +146,10 @@ def predict(
     bulk: Bulk,
     encoding: Encoding = None,  # holds while the command runs
 ) -> None:
-    """Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, and
-    how much of each text was read."""
+    """Predict with a fine-tuned model: classes, tags, spans, answers or choices.
+
+    Results have probabilities and character offsets, and report how much of each text was read.
+    """
     wanted.check()
     check_outputs(bulk.errors, overwrite=True, inputs=[wanted.model, *wanted.file])
     for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
@@ -210,7 +212,7 @@ def _resumable(
     top: int | None,
     by_id: bool,
 ) -> ReadTotals:
-    """Answers to a file that can be gone on with after a kill."""
+    """Write predictions to a file that can be resumed after a kill."""
     inputs = fingerprint(wanted.file)
     if by_id or inputs is None:
         raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
@@ -218,7 +220,7 @@ def _resumable(
     settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": collecting()}
     assert wanted.out is not None
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
-    with ProgressReporter("texts") as bar, resumable("the same command goes on from what was written"):
+    with ProgressReporter("texts") as bar, resumable("the same command resumes from what was written"):
 
         def lines(answer: ExamplePrediction) -> list[str]:
             return json_lines(job.format, *as_rows(answer, top))
@@ -232,7 +234,7 @@ def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -
 
 
 def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], chosen: PredictSettings) -> None:
-    """What is given with the texts of other tasks, or shown of their results."""
+    """Refuse inputs and outputs of other tasks."""
     foreign = [name for kind in INPUTS for name in kind.__struct_fields__ if name not in _understood(task)]
     if "pair" in foreign:
         foreign.insert(foreign.index("pair") + 1, "pair_column")
@@ -289,7 +291,7 @@ def _keep(answers: dict[str, str], answer: ExamplePrediction) -> None:
         raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
     if identifier in answers:  # of another file: those within a file are numbered already
         identifier, given = unique_id(identifier, answers), identifier
-        _say(f"{place}: the id {given} is taken by another file; its answer stands under {identifier}")
+        _say(f"{place}: the id {given} is taken by another file; its answer is under {identifier}")
     answers[identifier] = str(answer.found.to_dict()["text"])
 
 
@@ -359,7 +361,7 @@ def write_for_server(
     out: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Predict a test set and write its file into `out`; say which files the server still lacks."""
+    """Predict a test set and write its file into `out`; report which files the server still lacks."""
     config, model = predictor.head.config, str(answering.model.bundle.path)
     if not predictor.task.of_glue:
         raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")

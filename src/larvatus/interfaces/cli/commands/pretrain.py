@@ -43,7 +43,7 @@ def pretrain(
     recipe: RecipeName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
+    """Pretrain an encoder on your own text. Without a built corpus, the vocabulary and shards are built first."""
     given, how = text.read_with(reading)
     results = run_pretraining(recipe, chosen, time, machine, how, corpus=given, out=out, quiet=is_quiet())
     if launch().main:

@@ -39,7 +39,7 @@ from larvatus.training.engine.reporter import Reporter
 
 
 class PromptSettings(Settings):
-    """What is asked of which model."""
+    """Model, pattern, examples and output of `larvatus prompt`."""
 
     texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="TEXT")] = ()
     """Texts to classify without training."""
@@ -47,19 +47,19 @@ class PromptSettings(Settings):
     """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     patterns: Annotated[tuple[str, ...], Flag("--pattern", metavar="PATTERN")] = ()
     """The text with a blank, "{text} It was {blank}."; of pairs {first} and {second}; repeatable; default: null, the
-    text and a blank alone."""
+    text and a blank only."""
     verbaliser: Annotated[
         Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""
     calibrate: bool = False
-    """Of TEXT: divide by what the prompt says of neutral texts."""
+    """With TEXT: divide by the probabilities of neutral texts (contextual calibration)."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled test examples: a table of methods; repeatable."""
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Labelled examples, of which few are drawn; repeatable."""
+    """Labelled examples to sample from; repeatable."""
     unlabelled: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """PET: texts to label, one a line or a table; default: those of --train that are not drawn; repeatable."""
+    """PET: texts to label, one a line or a table; default: those of --train that are not sampled; repeatable."""
     out: Path | None = None
     """In place of --data: save the classifier that PET trains."""
     resume: bool = False
@@ -88,7 +88,7 @@ def command(
     encoding: Encoding = None,  # holds while the command runs
     quiet: Quiet = False,
 ) -> None:
-    """Classify through a pattern with a blank: texts as they come, a table of methods (--data), or PET (--out)."""
+    """Classify with a prompt: texts without training, a table of methods (--data), or PET (--out)."""
     modes = {"TEXT": bool(asked.texts), "--data FILE": bool(asked.data), "--out DIR": asked.out is not None}
     if sum(modes.values()) != 1:
         raise UsageError("prompt takes one of TEXT (classify it), --data FILE (a table of methods), --out DIR (PET)")
@@ -161,5 +161,5 @@ def _pet(
     with FineTuneProgress(Reporter(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
-        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)
+        tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.callbacks, **resumed)
     show_result(Console(highlight=False), tuned, asked.out)

@@ -17,7 +17,7 @@ from larvatus.interfaces.cli.options import Json, Set, Size
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.recipes import read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
 
-app = typer.Typer(help="The published systems, one file each.")
+app = typer.Typer(help="List the published systems, or show one as TOML.")
 
 
 @app.callback(invoke_without_command=True)

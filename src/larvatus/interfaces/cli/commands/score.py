@@ -45,7 +45,7 @@ LINES_AT_ONCE = 256
 
 
 class ScoreSettings(Settings):
-    """What is scored, how, and where it goes."""
+    """Texts or pairs, scoring method and output of `larvatus score`."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; maybe compressed; repeatable."""
@@ -54,7 +54,7 @@ class ScoreSettings(Settings):
     pairs: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."""
     method: Method = "original"
-    """Mask each token alone, or with the rest of its word (Kauf & Ivanova 2023)."""
+    """Mask each token by itself, or with the rest of its word (Kauf & Ivanova 2023)."""
     normalise: Normalise = "none"
     """With --pairs: divide each sentence's score by its tokens or words."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -76,7 +76,7 @@ def score(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
+    """Score texts word by word by pseudo-log-likelihood, or minimal pairs by accuracy (--pairs)."""
     _check(texts, chosen)
     check_outputs(chosen.out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *chosen.pairs, *chosen.file])
     check_row_file(chosen.out)
@@ -124,7 +124,7 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
             sums = {"texts": len(block.scores), "tokens": tokens, "total": total}
             yield Lines(lines, block.faults, sums)
 
-    way = "the same command with --resume goes on from what was written"
+    way = "the same command with --resume continues from what was written"
     with ProgressReporter("texts") as bar, resumable(way):
         blocks = _blocks([], expand_patterns(chosen.file), chosen.text)
         counts = job.write(blocks, answered, lambda counts: bar(int(counts["texts"])))

@@ -40,7 +40,9 @@ from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.models.bundle.model_names import HELP as PACKAGED
 from larvatus.models.bundle.model_names import model_or_packaged
 
-app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
+app = typer.Typer(
+    no_args_is_help=True, help="Build sense vectors from tagged text, and tag words with the nearest sense."
+)
 
 Wordnet = Annotated[
     str | None,
@@ -60,7 +62,7 @@ class LadderSettings(Settings):
     discourse: bool = False
     """One sense per discourse: a lemma has the same in all of a document."""
     prior: Weight = 0.0
-    """Weight of log P(sense | lemma) beside the cosine."""
+    """Weight of log P(sense | lemma) added to the cosine."""
 
     @property
     def options(self) -> TagOptions:
@@ -200,7 +202,9 @@ def _show_words(text: str, words: Sequence[TaggedWord], wordnet: WordNet) -> Non
 @app.command()
 @from_structs
 def evaluate(
-    sets: Annotated[list[str], typer.Argument(metavar="FILES...", help=".data.xml files, gold keys beside them.")],
+    sets: Annotated[
+        list[str], typer.Argument(metavar="FILES...", help=".data.xml files, with gold keys next to them.")
+    ],
     ladder: Ladder,
     model: Annotated[
         str | None,
@@ -216,12 +220,12 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Precision, recall and F1 on test sets of the unified evaluation framework, beside the two baselines."""
+    """Precision, recall and F1 on test sets of the unified evaluation framework, next to two baselines."""
     if gold and len(sets) > 1:
-        raise UsageError("--gold is for one file; leave it out and lay each set's gold keys beside it")
+        raise UsageError("--gold is for one file; leave it out and put each set's gold keys next to it")
     if keys:
         if len(sets) > 1:
-            raise UsageError("--keys are the answers to one file; name that file alone")
+            raise UsageError("--keys are the answers to one file; name only that file")
         _score_keys(sets[0], gold, keys, as_json)
         return
     if not senses:

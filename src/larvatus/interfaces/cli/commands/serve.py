@@ -33,7 +33,7 @@ def serve(
     settings: Annotated[ServeSettings, Panel()],
     machine: Machine,
 ) -> None:
-    """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it."""
+    """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …. /docs lists all. Ctrl-C ends it."""
     keep_little_memory()  # before any thread has an arena
     if settings.json_lines:
         _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
@@ -75,7 +75,7 @@ def studio(
     settings: Annotated[StudioSettings, Panel()],
     machine: Machine,
 ) -> None:
-    """Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it."""
+    """Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it."""
     named = models or [_packaged()]
     keep_little_memory()  # before any thread has an arena
     with listening_socket(settings.host, settings.port) as socket:

@@ -53,7 +53,7 @@ class _Group(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_Group,
-    help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
+    help="Compare word instances by cosine, or find the nearest ones in a corpus. With TEXTS, the command is `words`.",
     no_args_is_help=True,
 )
 
@@ -103,7 +103,7 @@ def words(
     options = vectors.options(loaded)
     if not where:
         if query.any_word:
-            raise UsageError("--any-word says what to search in a corpus; name it with --in")
+            raise UsageError("--any-word searches a corpus; name one with --in")
         cosines = similarities(loaded.encoder, loaded.tokenizer, marked, options)
         if not _written(query.out, cosines.to_dict(), cosines.to_dicts()):
             print(json.dumps(cosines.to_dict(), ensure_ascii=False, indent=2) if as_json else cosines)
@@ -182,7 +182,7 @@ def index(
 
 
 class JudgementSettings(Settings):
-    """Which vectors are held against people's judgements."""
+    """Vectors that are compared with human judgements."""
 
     layers: tuple[str, ...] = ()
     """As in embed; repeatable. Every layer by default."""
@@ -246,5 +246,5 @@ def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
     if words is None and word:
         return ALL if word == [ALL] else word
     if words is None or word:
-        raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
+        raise UsageError("name the words to index: --word bank, --words FILE, or --word all")
     return read_named(words, DataError).splitlines()

@@ -26,7 +26,7 @@ from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
 from larvatus.models.bundle.model_names import model_path
 
-app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
+app = typer.Typer(help="Train a vocabulary on text, or show how it splits a text.", no_args_is_help=True)
 
 
 @app.command()

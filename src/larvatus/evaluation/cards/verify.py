@@ -1,9 +1,21 @@
-"""Work out every claim of a card again, by the functions that measured it, within tolerances of this Larvatus.
+"""Verify the claims of a card: measure every figure again and compare it within Larvatus's own tolerances.
 
-    verify_card("runs/ner", data=["held_out/"]).ok
+    Verifier(card_state(path), ClaimedModel(path), DataFinder([path]), RERUN).verify()
 
-A claim must name the weights that it is of by their checksum, and be the only one of its figure. What training gives
-(how long it took, means over seeds) is recorded; all else is worked out again, or named with the data that it needs.
+A claim must name its weights by checksum and be the only claim of its figure. Figures that only training gives (time
+spent, means over seeds) are recorded. All others are measured again, or listed with the data they need.
+
+The tolerance depends on the kind of figure, never on the claim, except that a claim states the machine it was measured
+on. Nothing else that a card says has an influence.
+
+| figure | tolerance |
+| --- | --- |
+| whole numbers (sizes, counts), words | 0 |
+| estimates of energy, computed by a formula | 1e-9 of the value |
+| measured in float32 on a CPU, both times | `ROUNDING` |
+| measured in bfloat16 or on a GPU, either time | `HALF_PRECISION` |
+| the same in per cent or points | a hundred times as much |
+| perplexity, which is exp(loss) | as its loss, times the value |
 """
 
 from __future__ import annotations
@@ -16,25 +28,30 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.core import notebook
-from larvatus.core.errors import ArtefactError, LarvatusError, UsageError, did_you_mean
+from larvatus.core.errors import LarvatusError, did_you_mean
 from larvatus.core.version import VERSION
-from larvatus.evaluation.cards.request import ClaimedModel, NotRerunnable, OnlyRecorded, RerunRequest
-from larvatus.interfaces.api.recomputing import RERUN
+from larvatus.evaluation.cards.request import (
+    ChangedData,
+    ClaimedModel,
+    DataFinder,
+    MissingData,
+    NotRerunnable,
+    OnlyRecorded,
+    RerunRequest,
+)
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle.card_update import CardState, card_state
-from larvatus.models.bundle.claim_data import ChangedData, DataFinder, MissingData
-from larvatus.models.bundle.claims import STATISTIC, Claim
-from larvatus.models.bundle.figures import format_claim
-from larvatus.models.bundle.model_names import model_path
-from larvatus.models.bundle.tolerances import tolerance_of
-from larvatus.models.nn.device import choose_device
+from larvatus.models.bundle.card import format_claim
+from larvatus.models.bundle.card_update import CardState
+from larvatus.models.bundle.claims import PERPLEXITY, STATISTIC, Claim
 from larvatus.tasks.trainer.claims import CHOSEN, TUNING_FACTS
 from larvatus.training.pretraining.saving import TRAINING_FACTS
 
+Rerun = Callable[[RerunRequest], Iterable[Claim]]
+"""Measures some claims again."""
 Verdict = Literal["same", "recorded", "missing data", "differs", "changed data", "other weights", "unsigned", "failed"]
 GOOD: tuple[Verdict, ...] = ("same", "recorded", "missing data")
 RUN_APART = ("metric", "language", "category", "group", "statistic")
-"""Settings in which figures of one run differ."""
+"""Settings in which the figures of one run may differ."""
 
 
 def _of_pretraining(claim: Claim) -> bool:
@@ -50,26 +67,26 @@ def _of_fine_tuning(claim: Claim) -> bool:
 TRAINED: Mapping[str, Callable[[Claim], bool]] = {
     "pretrain": _of_pretraining,
     "finetune": _of_fine_tuning,
-    "before and after": lambda claim: True,  # of the model that training went on from, too
+    "before and after": lambda claim: True,  # includes figures of the model that training started from
 }
-"""Commands whose figures only training gives, and which of their claims are such figures."""
+"""Commands whose figures only training gives, each with a test of which claims are such figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one claim."""
+    """The outcome of verifying one claim."""
 
     claim: Claim
     verdict: Verdict
     again: int | float | str | None = None
-    """The figure as it came out now."""
+    """The value measured now."""
     tolerance: float = 0.0
-    """How far it may be from the claim, by this Larvatus."""
+    """Largest allowed difference from the claim."""
     why: str = ""
 
     @property
     def line(self) -> str:
-        """For people."""
+        """One line for people."""
         said = f"{self.claim.label} ({self.claim.command})"
         if self.verdict == "same":
             allowed = f" (tolerance {self.tolerance:g})" if self.tolerance else ""
@@ -87,16 +104,16 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Every claim of a card, worked out again where that can be done."""
+    """The outcomes of all claims of a card."""
 
     directory: Path
     outcomes: tuple[Outcome, ...]
     faults: tuple[str, ...] = ()
-    """Faults of the whole card: README.md disagrees with the claims."""
+    """Faults of the whole card, such as a README.md that disagrees with the claims."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs; what could not be worked out again is no difference."""
+        """Whether nothing differs. Claims that could not be measured again do not count as different."""
         return not self.faults and all(outcome.verdict in GOOD for outcome in self.outcomes)
 
     def of(self, *verdicts: Verdict) -> list[Outcome]:
@@ -111,58 +128,28 @@ class Verification:
         return notebook.table(("figure", "claimed", "verdict", ""), rows)
 
 
-def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), device: str = "cpu") -> Verification:
-    """Work out again every claim of a card that can be, by the functions that measured it; nothing is written.
-
-    Args:
-        directory: A model that Larvatus wrote.
-        data: Files and directories where the data of claims are looked for, besides the model's own directory and the
-            current one.
-        device: `cpu`, `cuda` or `auto`.
-
-    Returns:
-        What became of each claim; `ok` where nothing differs.
-
-    Example:
-        >>> verify_card(directory).ok
-        True
-    """
-    where = Path(model_path(directory))
-    state = card_state(where)
-    if state.edited:
-        raise ArtefactError(
-            f"{where / 'README.md'} was changed since it was vouched for; larvatus card {where} keeps your text and "
-            "renders its figures again"
-        )
-    manifests.verify(where, state.manifest)
-    same_version = state.manifest.larvatus == VERSION  # another may render the same claims in other words
-    faults = []
-    if state.claims and same_version and not state.rendered:
-        faults = [f"README.md does not say what {manifests.NAME} holds; larvatus card {where} renders it again"]
-    work = _Verifying(
-        state, ClaimedModel(where, str(choose_device(device))), DataFinder([*_places(data), where, Path()])
-    )
-    return Verification(directory=where, outcomes=tuple(work.outcomes()), faults=tuple(faults))
-
-
-def _places(data: Iterable[str | Path]) -> list[Path]:
-    places = [Path(place) for place in data]
-    for place in places:
-        if not place.exists():
-            raise UsageError(f"--data {place} is not there")
-        if not (place.is_file() or place.is_dir()):  # reading a pipe would wait for its writer
-            raise UsageError(f"--data {place} is neither a file nor a directory")
-    return places
-
-
 @dataclass(frozen=True)
-class _Verifying:
+class Verifier:
+    """Measures the claims of a card again, one run for all claims that share it."""
+
     state: CardState
-    subject: ClaimedModel
-    shelf: DataFinder
+    model: ClaimedModel
+    finder: DataFinder
+    rerun: Mapping[str, Rerun]
+    """How the claims of each command are measured again."""
+
+    def verify(self, directory: Path) -> Verification:
+        """Check README.md against the claims, then every claim."""
+        same_version = self.state.manifest.larvatus == VERSION  # other versions may word the same claims differently
+        faults = []
+        if self.state.claims and same_version and not self.state.rendered:
+            faults = [
+                f"README.md does not show what {manifests.NAME} holds; larvatus card {directory} renders it again"
+            ]
+        return Verification(directory=directory, outcomes=tuple(self.outcomes()), faults=tuple(faults))
 
     def outcomes(self) -> Iterable[Outcome]:
-        """In the order of the claims."""
+        """Outcomes in the order of the claims."""
         done: dict[tuple[str, ...], Outcome] = {}
         groups: dict[Any, list[Claim]] = {}
         for claim in self.state.claims:
@@ -175,26 +162,26 @@ class _Verifying:
         return [done[claim.key] for claim in self.state.claims]
 
     def _refused(self, claim: Claim) -> Outcome | None:
-        """Claims that do not name these weights."""
+        """The outcome of a claim that does not name these weights; None for other claims."""
         digest = self.state.manifest.digest
         if not claim.model:
-            why = "does not say of which weights it is (no checksum of the model); measure it again, and --add it"
+            why = "names no weights (no checksum of the model); measure it again, and --add it"
             return Outcome(claim=claim, verdict="unsigned", why=why)
         if claim.model != digest:
-            why = f"of other weights: {claim.model[:12]}…, and these are {digest[:12]}…"
+            why = f"belongs to other weights: {claim.model[:12]}…, and these are {digest[:12]}…"
             return Outcome(claim=claim, verdict="other weights", why=why)
         return None
 
     def _run(self, claims: list[Claim]) -> Iterable[Outcome]:
-        """One run answers all these claims."""
+        """Measure claims again that share one run."""
         command = claims[0].command
         if command in TRAINED:
             return [_recorded(claim) for claim in claims]
-        rerun = RERUN.get(command)
+        rerun = self.rerun.get(command)
         try:
             if rerun is None:
                 raise MissingData(*claims[0].data) if claims[0].data else NotRerunnable("names no data to measure on")
-            again = {claim.key: claim for claim in rerun(RerunRequest(self.subject, self.shelf, claims[0]))}
+            again = {claim.key: claim for claim in rerun(RerunRequest(self.model, self.finder, claims[0]))}
         except OnlyRecorded:
             return [Outcome(claim=claim, verdict="recorded") for claim in claims]
         except (MissingData, NotRerunnable) as fault:
@@ -231,7 +218,7 @@ def _compared(claim: Claim, again: dict[tuple[str, ...], Claim]) -> Outcome:
 
 
 def _differences(claim: Claim, again: Claim, tolerance: float) -> Iterator[str]:
-    """Whatever a card shows and this Larvatus does not find."""
+    """Differences between a claim and the figure measured now."""
     pairs = [("", claim.value, again.value)]
     if claim.low is not None and claim.high is not None:
         if again.low is None or again.high is None:
@@ -251,3 +238,31 @@ def _within(before: int | float | str, now: int | float | str, tolerance: float)
     if isinstance(before, str) or isinstance(now, str):
         return before == now
     return abs(before - now) <= tolerance
+
+
+ROUNDING = 1e-4
+"""Other libraries and machines add float32 numbers in another order."""
+HALF_PRECISION = 5e-3
+FORMULA = 1e-9
+"""Relative tolerance of estimates."""
+ESTIMATED = "energy"
+"""Command whose figures are computed by a formula."""
+
+
+def tolerance_of(claim: Claim, again: Claim) -> float:
+    """The absolute tolerance. `again` determines the kind of figure, because this Larvatus measured it."""
+    value = again.value
+    if isinstance(value, int | str):
+        return 0.0
+    if again.command == ESTIMATED:
+        return FORMULA * abs(value)
+    measured = HALF_PRECISION if _coarse(claim) or _coarse(again) else ROUNDING
+    if again.metric == PERPLEXITY:
+        return measured * abs(value)
+    return 100 * measured if again.percent else measured
+
+
+def _coarse(claim: Claim) -> bool:
+    """Whether a figure was measured on a GPU or in bfloat16. A claim without a machine gets the narrow tolerance."""
+    on_gpu = bool(claim.machine) and "cpu" not in claim.machine.lower()
+    return on_gpu or claim.settings.get("precision") == "bf16"
