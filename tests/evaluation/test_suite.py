@@ -176,7 +176,7 @@ def test_a_resume_measures_only_what_is_missing_and_refuses_what_changed(measure
     words = [models[0], "--suite", "english", "--data", data, "--out", out, "--device", "cpu"]
     code, _, said = larvatus(*words, "--only", "scws")
     assert code == 5
-    assert "is measured already; go on with --resume, or measure again with --overwrite" in said
+    assert "is measured already; continue with --resume, or measure again with --overwrite" in said
     code, _, said = larvatus(*words, "--resume", "--only", "wnut17", "--epochs", 2, "--seeds", 2)
     assert code == 5
     assert "wnut17.json is of something else: settings.epochs" in said
@@ -199,15 +199,15 @@ def test_missing_files_are_said_and_the_rest_runs(data, models, larvatus):
     assert (code, told["not_measured"][0]["part"]) == (0, "xquad")
     code, _, said = larvatus(*words, "--only", "ewt")
     assert code == 4
-    assert "holds the files of no part that is asked for" in said
+    assert "holds the files of no requested part" in said
 
 
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
         (["--data", "DATA", "--only", "blimb"], 2, "no part 'blimb'; did you mean blimp"),
-        (["--data", "DATA", "--leave-out", PARTS, "--only", "blimp"], 2, "leave no part to measure"),
-        (["--data", "absent"], 4, "--data absent is no folder"),
+        (["--data", "DATA", "--leave-out", PARTS, "--only", "blimp"], 2, "exclude every part"),
+        (["--data", "absent"], 4, "--data absent is not a folder"),
         ([], 2, "reads its files from one folder: --data DIR"),
         (["--data", "DATA", "--corpus", "x.txt"], 2, "--suite cannot be combined"),
         (["--data", "DATA", "--resume"], 2, "need --out"),

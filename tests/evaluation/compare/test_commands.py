@@ -48,7 +48,7 @@ def test_a_comparison_prints_json_for_programs_and_draws_a_plot(larvatus, given,
     assert f"{loss['mean']:.3f} ± {loss['deviation']:.3f}" in out
     code, _, err = larvatus(*words)
     assert code == 5
-    assert err.endswith("already holds a comparison; go on with --resume, or choose another --out")
+    assert err.endswith("already holds a comparison; continue with --resume, or choose another --out")
     code, _, err = larvatus("compare", "bert", *settings(*BERT), *given, "--steps", 3, "--seeds", "1,2", "--resume")
     assert code == 5
     assert "holds another comparison: budget.steps: 2 → 3; resume with the same" in err
@@ -73,7 +73,7 @@ def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch
         (["bert", "--tokens", -9], 2, "--tokens = -9 must lie between 1"),
         (["bert"], 2, "a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps"),
         (["bert", "--steps", 1, "--seeds", "1,x"], 2, "--seeds wants whole numbers with commas between"),
-        (["bert", "--steps", 1, "--seeds", "1,1"], 2, "--seeds wants different numbers"),
+        (["bert", "--steps", 1, "--seeds", "1,1"], 2, "--seeds needs different numbers"),
         (
             ["bert,roberta", "--steps", 1, "--set", "objectives.next-sentence.weight=2"],
             3,

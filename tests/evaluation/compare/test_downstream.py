@@ -133,7 +133,7 @@ def test_sets_are_read_from_directories_files_memory_and_glue_by_name(sets):
         (["classify={sets}/reviews,{sets}/reviews"], [], "two labelled sets are called reviews; name them: --then"),
         (["classify={sets}/reviews"], ["epoch=3"], "--then-set: finetune has no setting 'epoch'; did you mean epochs?"),
         (["classify={sets}/reviews"], ["epochs"], "--then-set epochs is not name=value"),
-        (["classify={sets}/reviews"], ["seeds=3"], "--then-set seeds=3: that is said by --then-seeds"),
+        (["classify={sets}/reviews"], ["seeds=3"], "--then-set seeds=3: use --then-seeds for that"),
         (["classify={sets}/reviews"], ["crf=true"], "--then-set: crf belongs to finetune tag, not classify"),
         (["classify={sets}/reviews"], ["review:epochs=3"], "'review' is no task, set or candidate here; did you"),
         ([], ["epochs=3"], "go with --then TASK=PATH"),

@@ -95,9 +95,9 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_file(
         stream.write(cut)
     refused = run(*base, "--out", out)
     assert isinstance(refused.exception, ArtefactError)
-    assert "unfinished run; go on with --resume" in str(refused.exception)
+    assert "unfinished run; continue with --resume" in str(refused.exception)
     other = run(*base, "--out", out, "--resume", "--method", "word-l2r")
-    assert "was begun with another method" in str(other.exception)
+    assert "was started with another method" in str(other.exception)
     read = []
     with monkeypatch.context() as patched:
         patched.setattr(minimal_pairs, "score_texts", lambda *a, **o: read.extend(a[2]) or score_texts(*a, **o))
@@ -161,7 +161,7 @@ def test_texts_from_arguments_files_and_pipes(directory: Path, tmp_path: Path) -
         (b'{"sentence_good": "a"}\n', "pairs:1: no field 'sentence_bad'"),
         (b'{"sentence_good": "a", "sentence_bad": 3}\n', "pairs:1: field 'sentence_bad' is int, not a string"),
         (b'{"sentence_good": "a", "sentence_bad": "b"}\n\n{"sent', "pairs:3: broken JSON"),
-        (b'{"sentence_good": "a", "sentence_bad": "b"}\n[1]\n', "pairs:2: the line is no JSON object"),
+        (b'{"sentence_good": "a", "sentence_bad": "b"}\n[1]\n', "pairs:2: the line is not a JSON object"),
         (b'{"sentence_good": "a", "sentence_bad": " "}\n', "pairs:1: a sentence is empty"),
         (b"good\tbad\na\tb\nno tab\n", "pairs:3: 1 columns; write good<TAB>bad"),
         (b"a\tb\tc\td\n", "pairs:1: 4 columns"),

@@ -1,4 +1,4 @@
-"""What a model learnt that it should not show: bias, leaks, toxicity (the chapter's section on harms).
+"""Audits of harms: bias, leaks of training text, toxicity.
 
 larvatus audit bias --pairs crows_pairs.csv --model runs/mine
 """

@@ -1,4 +1,4 @@
-"""The result of a corpus check as a page: tables, and examples to read. Text of the corpus is data, never markup.
+"""The result of a corpus check as an HTML page with tables and examples. Corpus text is data, never markup.
 
 html = corpus_page("judgments/", check)
 """

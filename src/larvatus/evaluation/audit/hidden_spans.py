@@ -1,15 +1,15 @@
-"""How likely a hidden stretch of text is, token after token, and whether the model would restore it exactly.
+"""Likelihood of masked spans, token after token, and whether the model restores them exactly.
 
     log p(x_1 … x_n | the rest) = Σ_i log p(x_i | the rest, x_1 … x_{i−1}, masks at i … n)
 
     answers = read_spans(predictor, tokenizer, [HiddenSpan(ids, 4, 6)], choose=True)
     answers.log_probabilities, answers.restored
 
-One mask stands for each hidden token, so the model is told how many there are. Restored means that the first choice is
-right at each token after those before it: what filling the masks from left to right would write. Copies that several
-stretches share (candidates that begin alike) are read once.
+There is one mask per hidden token, so the model knows their number. A span is restored if the first choice is correct
+at every token, given the tokens before it, as when masks are filled from left to right. Masked copies that several
+spans share (candidates with the same beginning) are read once.
 
-S stretches, C different copies, V vocabulary.
+S spans, C different copies, Q queries, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
 
 _AT_ONCE = 4_096
-"""Stretches whose copies are compared with each other."""
+"""Spans that may share copies."""
 
 
 @dataclass(frozen=True, eq=False)
 class HiddenSpan:
-    """Tokens of a text, without special tokens, of which those from `start` to `end` are hidden."""
+    """Tokens of a text, without special tokens; those from `start` to `end` are hidden."""
 
     ids: Ints
     start: int
@@ -45,12 +45,12 @@ class SpanAnswers:
     log_probabilities: Doubles
     """[S] in nats."""
     restored: Bools
-    """[S] whether every token is the model's first choice; all False where that was not asked for."""
+    """[S] whether every token is the model's first choice; all False if not requested."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Different sequences with special tokens, and what is asked of them."""
+    """Distinct masked sequences with special tokens, and the queries about them."""
 
     rows: list[Ints]
     places: list[int]  # the first mask of each row
@@ -63,7 +63,7 @@ class _Copies:
 def read_spans(
     predictor: MaskedPredictor, tokenizer: Tokenizer, spans: Sequence[HiddenSpan], *, choose: bool = False
 ) -> SpanAnswers:
-    """`choose`: look for the first choices too, which wants the scores of the whole vocabulary."""
+    """Score spans. `choose` also finds the first choices, which needs scores of the whole vocabulary."""
     scores, restored = np.zeros(len(spans)), np.full(len(spans), choose)
     for first in range(0, len(spans), _AT_ONCE):
         copies = _copies(tokenizer, spans[first : first + _AT_ONCE])
@@ -95,7 +95,7 @@ def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
 
 
 def _asked(predictor: MaskedPredictor, copies: _Copies, *, choose: bool) -> tuple[Doubles, Bools]:
-    """[Q] log p of each wanted token, and whether it is the first choice."""
+    """[Q] log p of each target token, and whether it is the first choice."""
     log_Q, right_Q = np.zeros(len(copies.wanted)), np.zeros(len(copies.wanted), np.bool_)
     order = np.argsort([len(row) for row in copies.rows], kind="stable")
     budget = BUDGETS.get(predictor.device.type, BUDGETS["cuda"])

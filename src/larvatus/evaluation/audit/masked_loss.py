@@ -1,13 +1,13 @@
-"""The loss of texts under fixed masks: what a masked language model has in place of the loss of a text.
+"""The loss of texts under fixed masks, the counterpart of a text's loss for masked language models.
 
     E(x) = mean over masks m, and over the words that m hides, of −log p(word | x with the words of m masked)
 
 (Mireshghallah et al. 2022, *Quantifying privacy risks of masked language models using membership inference attacks*,
-§3.1.) Which words a mask hides is a function of the seed and the text alone, chosen by characters: models with other
-vocabularies are asked for the same words of the same text, so losses of two models can be subtracted. A left-to-right
-model needs no masks; it gives its loss a word.
+§3.1.) The masked words depend only on the seed and on the characters of the text. Models with different vocabularies
+predict the same words, so their losses can be subtracted. A left-to-right model needs no masks; its loss per word is
+used.
 
-    energies(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
+    text_losses(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.nn.device import on_device
 
 SHORTEST = 8
-"""Words of a text: fewer give no context."""
+"""Fewest words of a text; fewer give no context."""
 _AT_ONCE = 64
-"""Texts whose copies are made at a time."""
+"""Texts per block."""
 Words = Annotated[int, whole(SHORTEST, 100_000)]
 Masks = Annotated[int, whole(1, 10_000)]
 
 
 class MaskedLossOptions(Settings):
-    """How texts are read to have their loss taken."""
+    """Options of masked losses."""
 
     masks: Masks = 10
-    """Copies of each text, each with other words hidden."""
+    """Masked copies of each text, each with other words masked."""
     hidden: ShareBetween = 0.15
-    """Share of the words that a copy hides."""
+    """Share of masked words in a copy."""
     words: Words = 100
-    """Words of a text that are read, from its beginning; shorter texts are read whole."""
+    """Number of words that are read from the beginning of a text."""
     seed: Seed = 0
-    """Of what is hidden, and of what is drawn."""
+    """Seed of masks and of sampling."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedLosses:
     losses: Doubles
-    """[texts] nats a hidden word; of a left-to-right model, a word."""
+    """[texts] nats per masked word; per word for a left-to-right model."""
     asked: Ints
-    """[texts] hidden words, over all masks."""
+    """[texts] number of masked words over all masks."""
     cut: int
-    """Texts of which the model could read less than the words asked for: its window is shorter."""
+    """Number of texts that are longer than the model's context."""
 
     @property
     def mean(self) -> float:
-        """Over all hidden words of all texts."""
+        """Mean over all masked words of all texts."""
         return float((self.losses * self.asked).sum() / max(1, int(self.asked.sum())))
 
 
 def first_words(text: str, words: int) -> str | None:
-    """A text up to so many words; None where it has too few to be asked about.
+    """The first words of a text; None if it has too few.
 
     >>> first_words("one two three four five six seven eight nine", 8)
     'one two three four five six seven eight'
@@ -82,7 +82,7 @@ def first_words(text: str, words: int) -> str | None:
 
 
 def hidden_words(text: str, options: MaskedLossOptions) -> list[Ints]:
-    """For each mask the words, by number, that it hides; at least one."""
+    """The indices of the masked words for each mask, at least one each."""
     count = len(segment_words(text))
     hidden = max(1, round(options.hidden * count))
     item = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
@@ -101,7 +101,7 @@ def text_losses(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> MaskedLosses:
-    """Texts as `first_words` gives them. `progress` is told how many are done."""
+    """Losses of texts that `first_words` has cut. `progress` is called with the number of finished texts."""
     options = options or MaskedLossOptions()
     name = str(model.bundle.path)
     if find_reader(model.network) is not None:
@@ -164,7 +164,7 @@ def _masked(
 
 @torch.inference_mode()
 def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
-    """[copies] −log p of all that is hidden in each, in flat batches of nearly equal length."""
+    """[copies] −log p of all masked tokens of each copy, in flat batches of similar lengths."""
     losses = np.zeros(len(copies))
     order = np.argsort([len(copy.ids) for copy in copies], kind="stable")
     lengths = np.array([len(copies[number].ids) for number in order], np.int64)

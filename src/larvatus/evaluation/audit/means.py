@@ -1,12 +1,12 @@
-"""Means with a bootstrap interval, all samples drawn at once.
+"""Means with a bootstrap interval, sampled in large arrays.
 
     >>> values = np.array([0.0, 1.0] * 50)
     >>> rough = mean_interval(values, seed=0)
     >>> rough.value, 0.38 < rough.low < 0.45, 0.55 < rough.high < 0.62
     (0.5, True, True)
 
-An audit has an interval for every group of prompts and of canaries; `metrics/bootstrap.py` makes a stream of random
-numbers for every sample, which for a dozen values is most of the time.
+An audit needs an interval for every group of prompts and canaries. `metrics/bootstrap.py` makes a random stream for
+every sample, which takes most of the time for a dozen values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAMPLES = 1_000
 
 
 def mean_interval(values: Doubles, seed: int) -> Interval:
-    """95%, percentile; values are drawn with replacement, as many as there are."""
+    """The mean with its 95% percentile interval, by sampling values with replacement."""
     random, size = stream(seed, "audit bootstrap"), len(values)
     at_once = max(1, CHUNK // size)
     parts = []

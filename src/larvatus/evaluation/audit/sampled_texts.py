@@ -1,8 +1,8 @@
-"""Documents drawn at random from text of any length, the same ones for the same seed, in one reading.
+"""Documents sampled at random in one pass over text of any length; the seed determines the sample.
 
-texts = drawn_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
-texts = drawn_texts(read_documents(["in.jsonl"]), most=5 * 250, words=100, seed=0)
-texts.split(5)                                       # which of five samples of 250 each text belongs to
+texts = sample_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
+texts = sample_texts(read_documents(["in.jsonl"]), most=5 * 250, words=100, seed=0)
+texts.split(5)                                       # the sample, of five with 250 each, that each text belongs to
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from larvatus.evaluation.audit.masked_loss import first_words
 @dataclass(frozen=True)
 class SampledTexts:
     texts: tuple[str, ...]
-    """The first words of each drawn document, in the order of the source; each text once."""
+    """First words of each sampled document, in the order of the source, without duplicates."""
     documents: int
-    """Long enough to be drawn."""
+    """Number of documents that are long enough."""
     short: int
-    """Documents with too few words."""
+    """Number of documents with too few words."""
     order: tuple[int, ...] = ()
-    """Rank of each text in the random order by which documents were sampled."""
+    """Rank of each text in the random order of sampling."""
 
     def split(self, draws: int) -> Ints:
-        """[texts] number of the sample that each text belongs to: random samples of nearly equal size, each text in
-        one of them."""
+        """[texts] the sample that each text belongs to: disjoint random samples of nearly equal size."""
         ranks = np.array(self.order, np.int64)
         return ranks * draws // max(1, len(ranks))
 
 
 def sample_texts(documents: Iterable[Document], *, most: int, words: int, seed: int) -> SampledTexts:
-    """Which are drawn is a function of the seed and of each document's number."""
+    """Sample up to `most` documents; the sample depends on the seed and on the number of each document."""
     heap: list[tuple[int, int, str]] = []
     numbers = np.empty(1, np.int64)
     count = short = 0

@@ -10,7 +10,7 @@ def percent(share: float | None) -> str:
 
 
 def between(low: float | None, high: float | None, *, digits: int = 3, times: float = 1.0) -> str:
-    """An interval as tables write it.
+    """An interval as printed in tables.
 
     >>> between(0.4812, 0.5301), between(0.1, 0.25, digits=1, times=100)
     ('0.481–0.530', '10.0–25.0')
@@ -19,12 +19,12 @@ def between(low: float | None, high: float | None, *, digits: int = 3, times: fl
 
 
 def signed_between(low: float, high: float, *, digits: int = 3, times: float = 1.0) -> str:
-    """The same of a difference: ``−1.2 to +3.4``."""
+    """An interval of a difference: ``−1.2 to +3.4``."""
     return f"{times * low:+.{digits}f} to {times * high:+.{digits}f}"
 
 
 def spread_note(what: str, values: Sequence[float], *, digits: int = 3, times: float = 1.0, sign: str = "") -> str:
-    """How a figure varies over samples of documents.
+    """A note on how a figure varies over samples of documents.
 
     >>> spread_note("AUC by loss", [0.52, 0.55, 0.531])
     'AUC by loss in 3 samples of training documents: 0.520 to 0.550 (0.520, 0.550, 0.531)'

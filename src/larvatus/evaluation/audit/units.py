@@ -1,10 +1,9 @@
-"""What an audit resamples for its 95% intervals: every report, table, JSON and card states it.
+"""Units that audits resample for their 95% intervals; reports, tables, JSON and cards state them.
 
     >>> resampled(OCCUPATIONS)
     '95% intervals: occupations resampled, separately for each stereotype'
 
-The unit is what another sample would have had others of. Rows that share it (sentences about one occupation) are no
-independent evidence.
+Rows that share a unit (sentences about one occupation) are not independent evidence.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CANARIES = "canaries"
 
 
 def template_unit(sentences: int, words: int) -> str:
-    """Factors that are resampled; one of a single level is fixed.
+    """The resampled factors; a factor with one level is fixed.
 
     >>> template_unit(6, 6), template_unit(1, 6)
     ('sentences × attribute words', 'attribute words; one sentence, fixed')
@@ -34,6 +33,6 @@ def template_unit(sentences: int, words: int) -> str:
 
 
 def resampled(unit: str) -> str:
-    """A line below a table."""
+    """A line below a table that states the unit."""
     what, how = (unit, "") if (end := re.search("[,;]", unit)) is None else (unit[: end.start()], unit[end.start() :])
     return f"95% intervals: {what} resampled{how}"

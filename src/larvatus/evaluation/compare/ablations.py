@@ -1,10 +1,10 @@
-"""The published ablations, one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`.
+"""Published ablations, one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`.
 
     ablation = read_ablation("next-sentence")
     compare(Comparison(candidates=ablation.candidates(size="tiny"), …), Reporter(console))
 
-An ablation is a recipe and a list of variants, each a label with what makes it: settings of the recipe, another recipe,
-a share of the budget, or settings of fine-tuning. Everything else is equal.
+An ablation is a recipe with a list of variants. Each variant has a label and changes settings of the recipe, the
+recipe itself, the share of the budget, or settings of fine-tuning. Everything else is equal.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HOME = "larvatus.models.recipes"
 class Variant(Settings):
     label: str
     recipe: str | None = None
-    """Where it is another than the others': a recipe's name, or a file beside the ablation's."""
+    """Another recipe than the ablation's: its name, or a file in the folder of ablations."""
     settings: tuple[str, ...] = ()
-    """Of the recipe, as after `--set`."""
+    """Settings of the recipe, as given to `--set`."""
     tuning: tuple[str, ...] = ()
-    """Of fine-tuning, as after `--then-set`. Variants that differ in these alone are pretrained once."""
+    """Settings of fine-tuning, as given to `--then-set`. Variants that differ only in these are pretrained once."""
     share: PositiveShare = 1.0
-    """Of the budget."""
+    """Share of the budget."""
 
     def __post_init__(self) -> None:
         check_ranges(self, f"{self.label}: ")
@@ -41,21 +41,21 @@ class Variant(Settings):
 class Ablation(Settings):
     name: str
     about: str
-    """What is varied."""
+    """The varied property."""
     paper: str
-    """Who published it, and where to look."""
+    """The publication, with the place in it."""
     finding: str
-    """What they found."""
+    """The published finding."""
     recipe: str = "bert"
-    """What is varied if nothing else is asked for."""
+    """Default recipe."""
     wants: str = ""
-    """A task that shows it, where pretraining alone does not: the difference is downstream."""
+    """A task that shows the difference, if pretraining does not."""
     variants: tuple[Variant, ...]
 
     def candidates(
         self, *, recipe: str | None = None, size: str | None = None, settings: Sequence[str] = ()
     ) -> tuple[Candidate, ...]:
-        """The variants as recipes; `settings` are for all of them, and come after a variant's own."""
+        """The variants as candidates; `settings` apply to all, after a variant's own."""
         candidates: list[Candidate] = []
         for variant in self.variants:
             chosen = [*variant.settings, *settings]
@@ -75,7 +75,7 @@ class Ablation(Settings):
         return tuple(candidates)
 
     def check_sets(self, sets: Collection[object]) -> None:
-        """Refuse an ablation of fine-tuning where nothing is fine-tuned: its columns would all be the same."""
+        """Refuse an ablation of fine-tuning without labelled sets: its columns would all be equal."""
         if self.wants and not sets:
             raise UsageError(
                 f"{self.name} varies what is fine-tuned: give labelled sets, such as --then {self.wants}=PATH"
@@ -83,7 +83,7 @@ class Ablation(Settings):
 
 
 def _beside(recipe: str) -> str:
-    """A recipe's name as it is, a packaged file by its path."""
+    """The name of a recipe, or the path of a packaged recipe file."""
     return str(resources.files(_HOME).joinpath("ablations", recipe)) if recipe.endswith(".toml") else recipe
 
 

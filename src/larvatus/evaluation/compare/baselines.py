@@ -1,9 +1,9 @@
-"""What shortcuts get on a labelled set: the commonest label, the commonest tag of each word form, phrases looked up.
+"""Baselines on a labelled set: the majority label, the most frequent tag of each word form, phrase lookup.
 
-    shortcut(data, "accuracy")            # {"commonest label": 0.512}
+    baseline_scores(data, "accuracy")            # {"commonest label": 0.512}
 
-A score says little beside nothing. Each shortcut learns from the training examples of the set and is scored on the same
-examples as the model; none looks at more than single words or phrases.
+Each baseline learns from the training examples and is scored on the same examples as the model. None uses more than
+single words or phrases.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from larvatus.metrics.entities import entity_f1
 
 Phrase = tuple[str, ...]
 Spans = Collection[tuple[int, int, str]]
-"""Words [start, end) and what they are."""
+"""Word spans [start, end) with labels."""
 
 
 def baseline_scores(data: LabelledSet, metric: str) -> dict[str, float]:
-    """The shortcut of a kind of labels and a metric, by its name; nothing where there is none."""
+    """Scores of the baseline for a kind of labels and a metric, by name; empty if there is none."""
     score = _BASELINES.get((data.train.examples[0].labels_are, metric))
     return {} if score is None else score(data)
 
 
 def majority_accuracy(data: LabelledSet) -> dict[str, float]:
-    """Accuracy of always giving the label that training has most."""
+    """Accuracy of always predicting the most frequent training label."""
     common = _commonest(data)
     return {"commonest label": statistics.fmean(example.label == common for example in data.scored)}
 
 
 def majority_f1(data: LabelledSet) -> dict[str, float]:
-    """F1 of the second of two classes, where the commonest label is always given."""
+    """F1 of the second of two classes, if the most frequent label is always predicted."""
     classes = sorted({example.label for example in data.train})
     wanted = sum(example.label == classes[-1] for example in data.scored)
     if _commonest(data) != classes[-1]:
@@ -48,7 +48,7 @@ def _commonest(data: LabelledSet) -> Any:
 
 
 def word_form_accuracy(data: LabelledSet) -> dict[str, float]:
-    """Accuracy of the commonest tag of each word form; of all tags for words that training lacks."""
+    """Accuracy of the most frequent tag of each word form; unknown words get the most frequent tag."""
     tags_of: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in data.train:
         for word, tag in zip(example.words, example.tags, strict=True):
@@ -60,7 +60,7 @@ def word_form_accuracy(data: LabelledSet) -> dict[str, float]:
 
 
 def entity_lookup_f1(data: LabelledSet) -> dict[str, float]:
-    """Entity F1 of phrases looked up."""
+    """Entity F1 of phrase lookup."""
     train, scored = (
         [(example.words, set(read_entities(example.tags or (), "BIO"))) for example in part]
         for part in (data.train, data.scored)
@@ -69,7 +69,7 @@ def entity_lookup_f1(data: LabelledSet) -> dict[str, float]:
 
 
 def span_lookup_f1(data: LabelledSet) -> dict[str, float]:
-    """F1 of phrases looked up, none within another."""
+    """Span F1 of phrase lookup, without nested spans."""
     train, scored = (
         [(example.words, set(example.spans or ())) for example in part] for part in (data.train, data.scored)
     )
@@ -77,7 +77,7 @@ def span_lookup_f1(data: LabelledSet) -> dict[str, float]:
 
 
 def lookup_f1(train: Sequence[tuple[Phrase, Spans]], scored: Sequence[tuple[Phrase, Spans]]) -> float:
-    """F1 of taking every phrase that was labelled in training for what it mostly was, longest first, none inside it."""
+    """F1 of labelling each phrase as in training, most frequent label, longest match first, no nesting."""
     types: defaultdict[Phrase, Counter[str]] = defaultdict(Counter)
     for words, spans in train:
         for start, end, label in spans:

@@ -16,27 +16,27 @@ from larvatus.models.recipes import Recipe, read_recipe
 
 @dataclass(frozen=True)
 class Candidate:
-    """A column of the table: a recipe, how long it is trained, and how it is fine-tuned."""
+    """A column of the table: a recipe, its share of the budget, and its settings of fine-tuning."""
 
     label: str
     recipe: Recipe
     share: float = 1.0
-    """Of the budget."""
+    """Share of the budget."""
     tuning: tuple[str, ...] = ()
-    """Settings of fine-tuning that are its own, as after `--then-set`."""
+    """Its own settings of fine-tuning, as given to `--then-set`."""
 
     def pretrained_as(self, other: Candidate) -> bool:
-        """Whether the other's pretrained model is its own too: they differ only in how it is fine-tuned."""
+        """Whether both have the same pretraining and differ only in fine-tuning."""
         return self.recipe == other.recipe and self.share == other.share
 
     @property
     def folder(self) -> str:
-        """The label as the name of a directory."""
+        """The label as a directory name."""
         return re.sub(r"[^\w.+-]+", "-", self.label).strip("-.") or "run"
 
 
 def read_candidates(names: str, *, size: str | None = None, settings: Sequence[str] = ()) -> tuple[Candidate, ...]:
-    """Recipes by name or file, with commas between; a setting is for all, or with `name:` before it for one."""
+    """Read comma-separated recipes by name or file. A setting applies to all, or with the prefix `name:` to one."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     labels = [Path(name).stem if name.endswith(".toml") else name for name in wanted]
     addressed = [_addressed(setting, labels) for setting in settings]
@@ -48,7 +48,7 @@ def read_candidates(names: str, *, size: str | None = None, settings: Sequence[s
 
 
 def read_candidate_recipe(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
-    """As `read_recipe`; errors name the candidate."""
+    """Like `read_recipe`, but errors name the candidate."""
     try:
         return read_recipe(name, size=size, settings=settings)
     except RecipeError as fault:

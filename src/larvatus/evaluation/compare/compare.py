@@ -1,19 +1,19 @@
-"""Several recipes on the same text under the same budget: `larvatus compare bert,roberta,spanbert`.
+"""Train several recipes on the same text with the same budget: `larvatus compare bert,roberta,spanbert`.
 
-    candidates = candidates_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
+    candidates = read_candidates("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
     plan = Comparison(candidates=candidates, corpus=["texts/"], out=Path("runs/compare"), budget=Budget(minutes=10))
     results = compare(plan, Reporter(console))
 
-    runs/compare/compare.json        what is compared: a resume with anything else is refused
-    runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings
-    runs/compare/bert/               a run like any other, and a model directory (bert-seed-1/ … with several seeds)
-    runs/compare/then/bert/          scores of fine-tuning on each labelled set from each seed (`downstream.py`)
-    runs/compare/results.json        what the table shows
+    runs/compare/compare.json        the plan; a resume with another plan is refused
+    runs/compare/texts/…             vocabulary and shards, shared by recipes with the same tokenizer settings
+    runs/compare/bert/               an ordinary run and model directory (bert-seed-1/ … with several seeds)
+    runs/compare/then/bert/          fine-tuning scores on each labelled set from each seed (`downstream.py`)
+    runs/compare/results.json        the contents of the table
     runs/compare/compare.png         the curves
 
-Each run is what `larvatus pretrain` alone would have made of recipe, text, steps and seed. Text is prepared for all
-before anything is trained, so that what cannot work is refused at once. A failing run stops the comparison with its
-name; with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
+Each run equals a run of `larvatus pretrain` with the same recipe, text, steps and seed. The text is prepared before any
+training, so that errors show up early. An error names the run that failed. With `resume`, finished runs are checked and
+reused, and unfinished ones continue.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What to compare, on what, for how long."""
+    """Candidates, text and budget of a comparison."""
 
     candidates: tuple[Candidate, ...]
     corpus: Sequence[LanguageSource]
@@ -69,7 +69,7 @@ class Comparison:
     runtime: Runtime = field(default_factory=Runtime)
     resume: bool = False
     downstream: Downstream = field(default_factory=Downstream)
-    """Labelled sets that every model is fine-tuned on."""
+    """Labelled sets on which every model is fine-tuned."""
 
     def __post_init__(self) -> None:
         if not self.candidates:
@@ -84,15 +84,15 @@ class Comparison:
                     f'of its own that begins with base = "{candidate.recipe.name}"'
                 )
             if candidate.folder in (TEXTS, THEN):
-                raise UsageError(f"a recipe called {candidate.folder} would stand where others are; rename it")
+                raise UsageError(f"a recipe called {candidate.folder} would overwrite other files; rename it")
         for seed in self.seeds:
             SEED.check(seed, "--seed")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
+            raise UsageError(f"--seeds needs different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
 
 
 def compare(plan: Comparison, reporter: Reporter) -> ComparisonResults:
-    """Train all, measure all, fine-tune all; the results are also written to `results.json`."""
+    """Train, measure and fine-tune all candidates, and write the results to `results.json`."""
     if launch().count > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
     clock = _Clock()
@@ -126,7 +126,7 @@ def compare(plan: Comparison, reporter: Reporter) -> ComparisonResults:
 
 
 class _Clock:
-    """How long the parts of a comparison take."""
+    """Seconds spent in each stage of a comparison."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -140,7 +140,7 @@ class _Clock:
 def _pretrained(
     plan: Comparison, prepared: dict[str, PreparedCorpus], passages: MaskedPassages | None, reporter: Reporter
 ) -> list[RunResult]:
-    """Every candidate from every seed; those that differ only in how they are fine-tuned are trained once."""
+    """Pretrain every candidate from every seed. Candidates that differ only in fine-tuning share one run."""
     runs: list[RunResult] = []
     trained = [_first(plan, candidate) for candidate in plan.candidates]
     total = len(plan.seeds) * len({candidate.label for candidate in trained})
@@ -166,7 +166,7 @@ def _pretrained(
 
 
 def _first(plan: Comparison, candidate: Candidate) -> Candidate:
-    """The first candidate with the same pretraining."""
+    """The first candidate that has the same pretraining."""
     return next(other for other in plan.candidates if candidate.pretrained_as(other))
 
 
@@ -175,7 +175,7 @@ def _folder_of(plan: Comparison, candidate: Candidate, seed: int) -> str:
 
 
 def share_of_budget(budget: Budget, share: float) -> Budget:
-    """A share of a budget; at least a step or a token.
+    """A share of a budget, at least one step or token.
 
     >>> share_of_budget(Budget(steps=1_000), 0.25).steps
     250
@@ -203,13 +203,13 @@ def _models(plan: Comparison, runs: Sequence[RunResult]) -> list[PretrainedModel
 
 
 def as_dict(results: ComparisonResults) -> dict[str, object]:
-    """For JSON: the runs, and the measures of the table."""
+    """Runs and rows of the table, for JSON."""
     plain: dict[str, object] = msgspec.to_builtins(results)
     return {**plain, "rows": msgspec.to_builtins(results.rows())}
 
 
 def _begin(plan: Comparison) -> None:
-    """Write the plan; a directory with something else in it is not touched."""
+    """Write the plan, or check it when resuming. A directory with other files is not touched."""
     path = plan.out / PLAN
     identity: dict[str, object] = {
         "contestants": {candidate.label: recipe_table(candidate.recipe) for candidate in plan.candidates},
@@ -226,7 +226,7 @@ def _begin(plan: Comparison) -> None:
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
         write_checksummed(path, identity)
     elif not plan.resume:
-        raise ArtefactError(f"{plan.out} already holds a comparison; go on with --resume, or choose another --out")
+        raise ArtefactError(f"{plan.out} already holds a comparison; continue with --resume, or choose another --out")
     elif changed := changed_fields(read_checksummed(path, way="choose another --out"), identity):
         raise ArtefactError(
             f"{plan.out} holds another comparison: {'; '.join(map(str, changed[:8]))}; resume with the same, "
@@ -235,7 +235,7 @@ def _begin(plan: Comparison) -> None:
 
 
 def _folder(plan: Comparison, candidate: Candidate) -> Path:
-    """Where its vocabulary and shards are: the same place for all that learn the same vocabulary."""
+    """Folder of vocabulary and shards, shared by candidates with the same tokenizer settings."""
     recipe = candidate.recipe
     settings = msgspec.json.encode((recipe.tokenizer, recipe.mixture), order="sorted")
     kind = msgspec.to_builtins(recipe.tokenizer)["type"]
@@ -259,7 +259,7 @@ def _texts(plan: Comparison, candidate: Candidate, reporter: Reporter) -> Prepar
 
 
 def _check(plan: Comparison, candidate: Candidate, corpus: Corpus) -> None:
-    """What would fail after hours, now."""
+    """Raise errors now that would otherwise stop the training later."""
     recipe = candidate.recipe
     step = recipe.batch * max(phase.length for phase in recipe.phases)
     try:
@@ -276,7 +276,7 @@ def _check(plan: Comparison, candidate: Candidate, corpus: Corpus) -> None:
 
 
 def _sample_passages(plan: Comparison) -> MaskedPassages | None:
-    """The same held-out text for all, read as text; which vocabulary's folder it is found by does not matter."""
+    """Masked passages of the validation text, the same for all candidates."""
     folder = _folder(plan, plan.candidates[0])
     documents = held_out_documents(plan.corpus, out=folder, valid=plan.valid, options=plan.options)
     if documents is None:

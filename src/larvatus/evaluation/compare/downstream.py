@@ -1,12 +1,13 @@
-"""What becomes of pretrained models downstream: each is fine-tuned on the same labelled sets, through its own head.
+"""Fine-tuning of pretrained models on the same labelled sets, to compare them on downstream tasks.
 
     downstream = Downstream.read({"classify": "glue/SST-2"}, ["epochs=3", "classify:rate=1e-4"], labels=["bert", "gpt"])
-    tune_all(downstream, [Pretrained(label="bert", seed=0, path=…, out=…)], reporter, runtime=Runtime(), resume=False)
+    models = [PretrainedModel(label="bert", seed=0, path=…, out=…)]
+    fine_tune_all(downstream, models, reporter, runtime=Runtime(), resume=False)
 
-    runs/compare/then/bert/SST-2/seed-0/result.json     what was measured, of what: a resume takes it if it is the same
-    runs/compare/then/bert/SST-2/seed-0/checkpoints/    of a fine-tuning under way
+    runs/compare/then/bert/SST-2/seed-0/result.json     scores and their inputs; a resume reuses it if they are equal
+    runs/compare/then/bert/SST-2/seed-0/checkpoints/    checkpoints of an unfinished run
 
-Models are not kept: scores are. `larvatus finetune` with the same settings and seed gives the model.
+Only scores are kept. `larvatus finetune` with the same settings and seed reproduces the model.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from larvatus.training.engine.settings import Runtime
 
 FOLDER, RESULT = "then", "result.json"
 SEEDS = (0, 1, 2)
-LOWER = "lower --microbatch; what is done stays, and --resume goes on from there"
+LOWER = "lower --microbatch; finished work is kept, and --resume continues from there"
 _ELSEWHERE = {
     "seed": "--then-seeds",
     "seeds": "--then-seeds",
@@ -64,10 +65,10 @@ _NOT_OURS = ("hold_out", "watch", "options")
 
 
 class TuningSetting(NamedTuple):
-    """One setting of fine-tuning, as after `--then-set`."""
+    """One setting of fine-tuning, as given to `--then-set`."""
 
     to: str | None
-    """A task, a labelled set or a candidate; None: all."""
+    """A task, a labelled set or a candidate; None for all."""
     name: str
     value: str
 
@@ -82,19 +83,19 @@ class TuningSetting(NamedTuple):
         if not equals or not name:
             raise UsageError(f"--then-set {word} is not name=value, such as epochs=3 or classify:epochs=3")
         if name in _ELSEWHERE:
-            raise UsageError(f"--then-set {word}: that is said by {_ELSEWHERE[name]}")
+            raise UsageError(f"--then-set {word}: use {_ELSEWHERE[name]} for that")
         if name in _NOT_OURS:
             raise UsageError(f"--then-set {word}: {name} is not a setting of fine-tuning")
         return cls(to if colon else None, name, value)
 
 
 def _truth(value: str) -> str | bool:
-    """Columns are words, even where they are numbers; whether there is a header is not."""
+    """Column names stay strings, even if they are numbers; `true` and `false` become truth values."""
     return value.lower() == "true" if value.lower() in ("true", "false") else value
 
 
 def _plain(value: str) -> Any:
-    """A number, a truth or a word."""
+    """A number, a truth value or a string."""
     try:
         return json.loads(value.lower() if value in ("True", "False") else value)
     except (ValueError, RecursionError):
@@ -103,7 +104,7 @@ def _plain(value: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Downstream:
-    """The labelled sets of a comparison, and how models learn them."""
+    """Labelled sets of a comparison, with settings and seeds of fine-tuning."""
 
     sets: tuple[LabelledSet, ...] = ()
     settings: tuple[TuningSetting, ...] = ()
@@ -119,7 +120,7 @@ class Downstream:
         seeds: tuple[int, ...] = SEEDS,
         most: int | None = None,
     ) -> Downstream:
-        """Read the sets, and refuse what cannot be before anything is trained. `labels` are the candidates'."""
+        """Read the sets, and raise errors before any training. `labels` are the labels of the candidates."""
         sources = parse_sets(then)
         chosen = tuple(TuningSetting.of(word) for word in settings)
         if not sources and (chosen or most is not None):
@@ -132,7 +133,7 @@ class Downstream:
         for seed in seeds:
             SEED.check(seed, "--then-seeds")
         if not seeds or len(set(seeds)) < len(seeds):
-            raise UsageError(f"--then-seeds wants different numbers, such as 0,1,2, not {','.join(map(str, seeds))}")
+            raise UsageError(f"--then-seeds needs different numbers, such as 0,1,2, not {','.join(map(str, seeds))}")
         columns = column_names()
         sets = []
         for source in sources:
@@ -149,7 +150,7 @@ class Downstream:
     def job(
         self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None
     ) -> FineTuneArguments:
-        """How a candidate learns a set; `tuning` are settings of its own, which come last."""
+        """The fine-tuning job of a candidate on a set; its own settings `tuning` override the others."""
         said = _chosen(self.settings, data.task, data.name, label)
         said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
         said = {name: value for name, value in said.items() if name not in column_names()}
@@ -179,26 +180,26 @@ class Downstream:
 
 
 def _chosen(settings: Sequence[TuningSetting], *addresses: str | None) -> dict[str, str]:
-    """For all, then for each of these, the later the stronger."""
+    """Settings for all, then for each address; later ones override earlier ones."""
     return {setting.name: setting.value for to in (None, *addresses) for setting in settings if setting.to == to}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedModel:
-    """A model of a comparison, and where its scores go."""
+    """A pretrained model of a comparison, and the folder of its scores."""
 
     label: str
     seed: int
     path: Path
     out: Path
     tuning: tuple[str, ...] = ()
-    """Settings of fine-tuning that are its own."""
+    """Its own settings of fine-tuning."""
 
 
 def fine_tune_all(
     downstream: Downstream, models: Sequence[PretrainedModel], reporter: Reporter, *, runtime: Runtime, resume: bool
 ) -> list[FineTuneScore | FineTuneRefusal]:
-    """Every model on every labelled set from every seed."""
+    """Fine-tune every model on every labelled set from every seed."""
     outcomes: list[FineTuneScore | FineTuneRefusal] = []
     contents: dict[Path, dict[str, str]] = {}
     for model in models if downstream.sets else ():
@@ -217,7 +218,7 @@ def _order(
 ) -> FineTuneRun | FineTuneRefusal:
     try:
         job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
-    except UsageError as fault:  # settings of a variant need not suit every task; those of the user were checked
+    except UsageError as fault:  # settings of a variant need not suit every task; the user's were checked before
         return FineTuneRefusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
     return FineTuneRun(model=model, contents=contents, data=data, job=job)
 
@@ -235,7 +236,7 @@ def _seeds(
 
 
 def _line(model: PretrainedModel, data: LabelledSet, outcomes: Sequence[FineTuneScore | FineTuneRefusal]) -> str:
-    """What one model came to on one set."""
+    """One line about the scores of one model on one set."""
     scores = [outcome for outcome in outcomes if isinstance(outcome, FineTuneScore)]
     said = [f"{score.metric} {'not defined' if score.value is None else f'{score.value:.4g}'}" for score in scores]
     said += [f"refused: {outcome.why}" for outcome in outcomes if isinstance(outcome, FineTuneRefusal)]
@@ -245,7 +246,7 @@ def _line(model: PretrainedModel, data: LabelledSet, outcomes: Sequence[FineTune
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FineTuneRun:
-    """One model on one set from one seed, the first of the job's."""
+    """One model on one set with one seed, the first of the job's."""
 
     model: PretrainedModel
     contents: Mapping[str, str]
@@ -281,7 +282,7 @@ class FineTuneRun:
 
 
 def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTuneScore | FineTuneRefusal:
-    """The scores: found beside the comparison, or made. What the model or its head refuses is told, not raised."""
+    """Return stored scores, or fine-tune and score. Errors of the model or its head are returned as a refusal."""
     if resume and order.record.exists():
         return _finished(order)
     began = time.monotonic()
@@ -290,7 +291,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
     try:
         with (
             handle_signals() as stop,
-            resumable("the same command with --resume goes on"),
+            resumable("the same command with --resume continues"),
             explain_out_of_memory(LOWER),
         ):
             store = CheckpointStore.open(
@@ -312,7 +313,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
 
 
 def _finished(order: FineTuneRun) -> FineTuneScore:
-    """What was measured before, if it was of the same."""
+    """The stored scores, if their inputs are the same."""
     path = order.record
     kept = read_checksummed(path, way="delete it to fine-tune again")
     try:
@@ -328,7 +329,7 @@ def _finished(order: FineTuneRun) -> FineTuneScore:
 
 
 def _known(number: float) -> float | None:
-    """What JSON can say: it has no NaN."""
+    """The number, or None for NaN and infinity, which JSON cannot express."""
     return number if math.isfinite(number) else None
 
 

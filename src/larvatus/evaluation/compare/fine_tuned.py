@@ -1,9 +1,9 @@
-"""What fine-tuning came to: one record for each model, labelled set and seed, and one for what could not be.
+"""Scores after fine-tuning: one record for each model, labelled set and seed, and one for each refusal.
 
-    tuned_rows(results.tuned, results.sets, labels)      # "SST-2 accuracy": {"bert": 81.2% ± 0.6, [78.7, 83.8]}, …
+    fine_tuned_rows(results.tuned, results.sets, labels)      # "SST-2 accuracy": {"bert": 81.2% ± 0.6, [78.7, 83.8]}, …
 
-The mean and the deviation are over all seeds, of pretraining and of fine-tuning. The interval is that of the examples
-that were scored (95%, by the bootstrap): its ends are the means of those of the single models.
+Mean and deviation are over all seeds, of pretraining and of fine-tuning. The 95% interval is over the scored examples,
+by the bootstrap: its ends are means of the ends of the single models.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class SetFacts(Settings):
     name: str
     task: str
     train: int
-    """Examples to learn from."""
+    """Number of training examples."""
     scored: int
-    """Examples that the scores are of."""
+    """Number of scored examples."""
     source: str
-    """Files that were scored."""
+    """Files of the scored examples."""
     is_test: bool = False
-    """Whether these are others than those by which the best weights were chosen."""
+    """Whether a test set is scored, and not the validation examples."""
 
 
 class FineTuneScore(Settings):
@@ -39,25 +39,25 @@ class FineTuneScore(Settings):
 
     label: str
     seed: int
-    """Of pretraining."""
+    """Seed of pretraining."""
     set: str
     task: str
     tuning_seed: int
     metric: str
     value: float | None
-    """None where it is not defined: a correlation with answers that are all the same."""
+    """None if it is not defined, as a correlation with constant answers."""
     low: float | None
-    """End of the 95% interval, over the examples that were scored; so is `high`."""
+    """Lower end of the 95% interval over the scored examples; `high` is the upper end."""
     high: float | None
     steps: int
     trained: int
-    """Parameters that learnt."""
+    """Number of trainable parameters."""
     training_seconds: float
-    """Spent on training steps and on scoring held-out examples between them."""
+    """Seconds of training steps and of validation between them."""
     seconds: float
-    """Of all: reading, training, scoring."""
+    """Total seconds: reading, training, scoring."""
     layers: tuple[float, ...] = ()
-    """How much the head takes of each layer that it mixes, the lowest first; empty where it reads one."""
+    """Weights of the layers that the head mixes, lowest first; empty if it reads one layer."""
 
 
 class FineTuneRefusal(Settings):
@@ -69,7 +69,7 @@ class FineTuneRefusal(Settings):
 
 
 def fine_tuned_rows(tuned: Sequence[FineTuneScore], sets: Sequence[SetFacts], labels: Sequence[str]) -> list[MetricRow]:
-    """A row for each set, and where there are several the average of them, for models that did all."""
+    """A row for each set and, if there are several, their average for models that have all."""
     rows = []
     for facts in sets:
         of_set = [result for result in tuned if result.set == facts.name]

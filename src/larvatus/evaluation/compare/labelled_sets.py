@@ -1,15 +1,15 @@
-"""Labelled sets that the models of a comparison are fine-tuned on: named in one word each, read before anything trains.
+"""Labelled sets for the fine-tuning of a comparison: parsed from short words, and read before any training.
 
     classify=glue/SST-2                      a directory with train.* and dev.*, or a task of GLUE
-    tag=train.conll:dev.conll                files to learn from and to choose by; a third is the test set
-    answer:XQuAD=tydiqa.en.json:xquad.json   a name of one's own for the table
-    classify=glue/SST-2,glue/RTE,tag=ewt     several, with commas between; one without a task is of the task before it
+    tag=train.conll:dev.conll                training and validation files; a third is the test set
+    answer:XQuAD=tydiqa.en.json:xquad.json   with a name for the table
+    classify=glue/SST-2,glue/RTE,tag=ewt     several, separated by commas; the task carries over
 
-    for source in sources_of(["classify=glue/SST-2,tag=ewt"]):
+    for source in parse_sets(["classify=glue/SST-2,tag=ewt"]):
         labelled_set(source)
 
-Scores are those of the test set, or of the held-out examples by which the best weights were chosen where there is none.
-Where one file is all there is, a tenth of its examples is held out at random, the same for every model.
+The test set is scored, or the validation examples if there is none. If there is a single file, a random tenth of its
+examples is held out for validation, the same for every model.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from larvatus.tasks.trainer.curve import sample_share
 from larvatus.tasks.trainer.save import contents_hash
 
 Sets = str | Sequence[str] | Mapping[str, Any]
-"""Words as after `--then`, or by task: a path, a list of paths, a tuple of what to learn from and to choose by, or any
-of these by the name that the table is to show."""
+"""Words as given to `--then`; or by task: a path, a list of paths, a tuple of training and validation examples, or a
+mapping from names in the table to any of these."""
 _HELD_OUT = ("dev", "validation", "valid")
 _FORM = "give TASK=DIRECTORY with train.* and dev.* in it, or TASK=TRAIN:DEV"
 
 
 @dataclass(frozen=True, eq=False)
 class SetSource:
-    """A labelled set that was asked for and not yet read."""
+    """A requested labelled set that is not read yet."""
 
     task: str
     name: str | None
     given: str | Path | tuple[Examples, ...]
-    """A path as on the command line, or examples to learn from, to choose by, and to test on."""
+    """A path as on the command line, or training, validation and test examples."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledSet:
-    """The same for every model."""
+    """Training, validation and test examples, the same for every model."""
 
     task: str
     name: str
     train: Dataset[Any]
     dev: Dataset[Any]
-    """By which the best weights are chosen."""
+    """Validation examples, which select the best weights."""
     test: Dataset[Any] | None = None
-    """Scored once, at the end; None: the dev examples are."""
+    """Test examples, scored once; None scores `dev`."""
     metric: str | None = None
-    """The official one, where there is one."""
+    """The official metric, if there is one."""
 
     @property
     def scored(self) -> Dataset[Any]:
@@ -68,12 +68,12 @@ class LabelledSet:
 
     @property
     def folder(self) -> str:
-        """The name as that of a directory."""
+        """The name as a directory name."""
         return re.sub(r"[^\w.+-]+", "-", self.name).strip("-.") or "set"
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What its examples say, whatever files they came from."""
+        """Hashes of the contents of its examples, independent of file names."""
         test = None if self.test is None else contents_hash(self.test)
         return {
             "task": self.task,
@@ -85,7 +85,7 @@ class LabelledSet:
 
 
 def parse_sets(given: Sets) -> list[SetSource]:
-    """What was asked for, in order; nothing is read yet."""
+    """The requested sets in order; nothing is read yet."""
     if isinstance(given, Mapping):
         return [source for task, value in given.items() for source in _of_task(task, value)]
     words = [given] if isinstance(given, str) else list(given)
@@ -125,7 +125,7 @@ def _known(task: str, word: str) -> str:
 
 
 def set_name(source: SetSource) -> str:
-    """What the table calls it: as asked for, else after its directory or file."""
+    """The name of a set in the table: as given, else from its directory or file."""
     if source.name is not None:
         return source.name
     if isinstance(source.given, tuple):
@@ -143,7 +143,7 @@ def set_name(source: SetSource) -> str:
 def labelled_set(
     source: SetSource, *, columns: Mapping[str, Any] | None = None, most: int | None = None
 ) -> LabelledSet:
-    """Read it; `columns` says how, `most` is how many training examples are drawn at random where there are more."""
+    """Read a set. `columns` names columns of its files; `most` limits training examples by random sampling."""
     try:
         data = _read(source, columns or {})
     except (DataError, UsageError) as fault:
@@ -174,7 +174,7 @@ def _read(source: SetSource, columns: Mapping[str, Any]) -> LabelledSet:
 def _of_examples(source: SetSource, columns: Mapping[str, Any], given: Sequence[Examples]) -> LabelledSet:
     name = set_name(source)
     if not 1 <= len(given) <= 3:
-        raise UsageError(f"{name} is {len(given)} sets of examples; give those to learn from, to choose by, to test on")
+        raise UsageError(f"{name} is {len(given)} sets of examples; give training, validation and test examples")
     reading = parse_file_options(source.task, columns)
     train = read_examples(source.task, given[0], reading)
     others = [read_examples(source.task, each, reading, kind=train.kind) for each in given[1:]]
@@ -186,7 +186,7 @@ def _of_examples(source: SetSource, columns: Mapping[str, Any], given: Sequence[
 
 
 def _glue(source: SetSource) -> tuple[GlueTask, Path] | None:
-    """The task of GLUE that a path is named after, and the directory to look in: ``glue/SST-2``, ``glue/sst2``."""
+    """The GLUE task that a path names, and its directory: ``glue/SST-2``, ``glue/sst2``."""
     if isinstance(source.given, tuple) or not get_task(source.task).of_glue:
         return None
     path = Path(source.given)
@@ -227,7 +227,7 @@ def _files_of(given: str) -> list[Path]:
 
 
 def check_set_names(sets: Sequence[LabelledSet]) -> None:
-    """Two sets of one name would stand in one line of the table, and in one folder."""
+    """Refuse two sets with one name, which would share a row and a folder."""
     folders = [each.folder for each in sets]
     for each in sets:
         if folders.count(each.folder) > 1:

@@ -1,15 +1,14 @@
-"""Held-out masked loss, perplexity and accuracy of a model, language by language, beside what frequencies alone give.
+"""Masked-LM loss, perplexity and accuracy on held-out text by language, compared with the unigram baseline.
 
     corpus = open_text([LanguagePath("sw", "held_out/")], bundle.tokenizer, Path("shards"))
     result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=1_048_576)
     result.languages["sw"].scores["masked-lm"].loss
 
-A model of many languages serves each of them less well than one of few (the curse of multilinguality, Conneau et al.
-2020, §5.2): that is seen here. Masks are those of every other held-out evaluation, so results of two models with one
-vocabulary compare. Perplexities of two languages do not: a language cut into more pieces has easier pieces.
+A model of many languages does worse on each of them than a model of few (the curse of multilinguality, Conneau et al.
+2020, §5.2). All held-out evaluations use the same masks, so results of two models with one vocabulary compare.
+Perplexities of two languages do not: a language with more subwords per word has easier subwords.
 
-The baseline guesses from the frequencies of the evaluated text itself, language by language: the best guess without
-context.
+The unigram baseline uses the token frequencies of the evaluated text in each language: the best guess without context.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from larvatus.training.pretraining.evaluation import (
 )
 
 LONGEST = 512
-"""Tokens of a sequence, for a directory without the recipe it was trained by."""
+"""Sequence length for model directories without a recipe."""
 
 
 class TextSetup(NamedTuple):
-    """How text is packed and masked."""
+    """Packing, masking and sequence length of evaluated text."""
 
     packing: PackingConfig
     corruption: CorruptionConfig | None
@@ -57,7 +56,7 @@ class TextSetup(NamedTuple):
 def open_text(
     text: Sequence[LanguageSource], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None
 ) -> Corpus:
-    """The text as shards in the model's vocabulary: a built corpus as it is, other text built in `folder`."""
+    """The text as shards in the model's vocabulary: a built corpus, or shards built in `folder`."""
     if len(text) == 1 and is_corpus(path := Path(path_of(text[0]))):
         corpus = Corpus.open(path)
         if corpus.tokenizer.tokens != tokenizer.tokens:
@@ -76,11 +75,10 @@ def evaluate_text(
     how: TextSetup | None = None,
     only_masked: bool = False,
 ) -> HeldOutScores:
-    """The model's objectives on the text: up to `tokens` in all, of each language as much.
+    """Scores of the model's objectives on up to `tokens` tokens, shared equally between languages.
 
-    `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
-    are predicted by the generator. `only_masked` scores the places that show `[MASK]`, and not those that are to be
-    predicted although they show a token (80/10/10).
+    `how` defaults to packing and masking of the recipe. The generator predicts the masked tokens of an ELECTRA model.
+    `only_masked` scores positions that show `[MASK]`, but not those that show another token (80/10/10).
     """
     if bundle.network.filler is None and not text_target_kinds(bundle.objectives):
         raise ArtefactError(
@@ -133,7 +131,7 @@ def _evaluate(
 
 
 def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[Ints]:
-    """The batch with those masked tokens to predict that show this token."""
+    """The batch with only those targets that show the given token."""
     targets: MaskedTokens[Ints] = batch.targets[MaskedTokens]
     kept = batch.tokens.ids[targets.places] == token
     fewer = MaskedTokens(places=targets.places[kept], ids=targets.ids[kept])
@@ -141,7 +139,7 @@ def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[
 
 
 def copy_baseline(corpus: Corpus, how: TextSetup, *, tokens: int, microbatch: int) -> float:
-    """What a rule without a model gets right: copy the shown token, and for `[MASK]` guess the commonest token."""
+    """Accuracy of a rule without a model: copy the shown token, or predict the most frequent one for `[MASK]`."""
     mask, commonest = corpus.tokenizer.id(corpus.tokenizer.special.mask), int(np.argmax(_frequencies(corpus, None)))
     right = total = 0
     for batch in held_out_batches(
@@ -155,7 +153,7 @@ def copy_baseline(corpus: Corpus, how: TextSetup, *, tokens: int, microbatch: in
 
 
 def _settings(bundle: Bundle) -> TextSetup:
-    """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
+    """Setup of the model's recipe; for a directory without a recipe, what its heads need."""
     if bundle.recipe is not None:
         recipe = parse_recipe(bundle.recipe, where=str(bundle.path))
         return TextSetup(recipe.packing, recipe.corruption, recipe.phases[-1].length)
@@ -171,7 +169,7 @@ def _settings(bundle: Bundle) -> TextSetup:
 
 
 def _frequencies(corpus: Corpus, language: str | None) -> Ints:
-    """[V] how often each token comes in the text of a language."""
+    """[V] counts of tokens in the text of a language."""
     counts = np.zeros(corpus.tokenizer.size, np.int64)
     for number, chunk in enumerate(corpus.chunks):
         if language is None or chunk.language == language:
@@ -180,7 +178,7 @@ def _frequencies(corpus: Corpus, language: str | None) -> Ints:
 
 
 def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
-    """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
+    """The text that `evaluate_text` reads, as small batches in memory, for several passes."""
     packing, corruption, length = _settings(bundle)
     batches = held_out_batches(
         corpus,

@@ -1,13 +1,12 @@
-"""Minimal pairs (BLiMP, Warstadt et al. 2020): does the model give the good sentence the higher pseudo-log-likelihood?
+"""Minimal pairs (BLiMP, Warstadt et al. 2020): accuracy of preferring the good sentence by pseudo-log-likelihood.
 
     run = PairRun(model.network, model.tokenizer, read_pairs(["blimp.jsonl.xz"]), method="original")
     result = run.finish()                                            # all in memory
     result = run.to_file(Path("scores.jsonl"), settings, resume=True)   # every score in a file; survives a kill
 
-Pairs are scored some hundred at a time, and the two sentences of a pair together, since they share masked copies.
-A run to a file appends what it has to OUT.parts/scores.jsonl and renames that to OUT at its end; one that was killed
-goes on at the block it was in, and ends with the same file. OUT.parts/run.json says what is scored and vouches for the
-scores so far, and for itself.
+Pairs are scored in blocks, the two sentences of a pair together because they share masked copies. A run to a file
+appends scores to OUT.parts/scores.jsonl and renames it to OUT at the end. A killed run resumes at its block and ends
+with the same file. OUT.parts/run.json records the inputs and a checksum of the scores so far.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
 from larvatus.models.network import Network
 
 BLOCK = 256
-"""Pairs that are scored, and written, at a time."""
+"""Pairs per block."""
 
 RUN, SCORES = "run.json", "scores.jsonl"
 
@@ -51,7 +50,7 @@ class ScoredPair(Settings, omit_defaults=True):
     sentence_good: str
     sentence_bad: str
     good: float
-    """Pseudo-log-likelihood of the good sentence, divided as was asked for; and of the bad one."""
+    """Pseudo-log-likelihood of the good sentence, normalised as requested; `bad` is that of the bad sentence."""
     bad: float
     preferred: bool
     UID: str | None = None
@@ -67,18 +66,18 @@ class PairRun:
     pairs: Sequence[MinimalPair]
     method: Method = "original"
     normalise: Normalise = "none"
-    """What a sentence's score is divided by; the two sentences of a pair may differ in length."""
+    """Normalisation of scores, since the two sentences may differ in length."""
     name: str = "the model"
     progress: Callable[[int], None] = lambda _: None
-    """Told how many pairs are done, first of all those of an interrupted run."""
+    """Callback with the number of finished pairs, starting with those of an interrupted run."""
 
     def finish(self) -> PairAccuracies:
-        """Score all pairs; only the accuracies stay."""
+        """Score all pairs in memory and return accuracies."""
         self.progress(0)
         return accuracies_of([row for block in self._blocks(0) for row in block])
 
     def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> PairAccuracies:
-        """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
+        """Score all pairs into a file. `settings` must be the same when the run is resumed."""
         parts = out.with_name(out.name + ".parts")
         format = row_format(out)
         ended = resume and not overwrite and is_there(parts / RUN) and _at_its_end(parts, out, format)
@@ -116,7 +115,7 @@ class PairRun:
         return accuracies_of(rows)
 
     def _checksum(self) -> str:
-        """Of what is scored, wherever it was read from."""
+        """Checksum of the pairs, independent of their files."""
         said = [[pair.good, pair.bad, pair.id, sorted(pair.groups.items())] for pair in self.pairs]
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
 
@@ -143,7 +142,7 @@ class PairRun:
 
 
 def _at_its_end(parts: Path, out: Path, format: RowFormat) -> bool:
-    """Whether an interrupted run lacked its last step only: JSONL was moved already, or another format written."""
+    """Whether an interrupted run missed only its last step: the output was already moved or written."""
     return not is_there(parts / SCORES) if format == "jsonl" else out.exists()
 
 
@@ -157,26 +156,26 @@ def accuracies_of(rows: Sequence[ScoredPair]) -> PairAccuracies:
 
 
 def _vouch(parts: Path, settings: dict[str, Any], size: int, digest: Any) -> None:
-    """Note how far the file of scores is whole, and what it holds so far."""
+    """Record the size and the checksum of the scores so far."""
     write_checksummed(parts / RUN, {"settings": settings, "bytes": size, "scores": digest.hexdigest()})
 
 
 def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> tuple[list[ScoredPair], Any]:
-    """What an interrupted run had done, as far as it is vouched for, with its running checksum; the rest is cut off."""
-    way = f"remove {parts} to begin anew"
+    """Checksummed scores of an interrupted run, with the running checksum; anything after them is truncated."""
+    way = f"remove {parts} to start again"
     if not is_there(parts / RUN):
         part.unlink(missing_ok=True)
         part.touch()
         _vouch(parts, settings, 0, hashlib.sha256())
         return [], hashlib.sha256()
     if not resume:
-        raise ArtefactError(f"{parts} holds an unfinished run; go on with --resume, or remove it to begin anew")
+        raise ArtefactError(f"{parts} holds an unfinished run; continue with --resume, or remove it to start again")
     held = read_checksummed(parts / RUN, way=way)
     before, size = held.get("settings", {}), held.get("bytes", 0)
     changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
     if changed:
         raise ArtefactError(
-            f"{parts} was begun with another {' and '.join(changed)}; use the same, or remove it to begin anew"
+            f"{parts} was started with another {' and '.join(changed)}; use the same, or remove it to start again"
         )
     kept = read_bytes(part, most=LONGEST)[:size]
     digest = hashlib.sha256(kept)

@@ -1,4 +1,4 @@
-"""What a reader must know before believing the table of a comparison: printed below it, and kept in `results.json`."""
+"""Caveats of a comparison: printed below its table and stored in `results.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from larvatus.evaluation.compare.results import ComparisonResults, RunResult
 from larvatus.training.engine.settings import Budget
 
 FEW_STEPS = 100
-UNEQUAL = 1.05  # so many times as much text is worth a note
+UNEQUAL = 1.05  # ratio of text amounts that is worth a note
 
 
 def budget_text(budget: Budget) -> str:
@@ -22,7 +22,7 @@ def budget_text(budget: Budget) -> str:
 
 
 def run_line(run: RunResult) -> str:
-    """The line of a run that has ended; the table at the end has more."""
+    """One line about a finished run."""
     losses = [f"{name} loss {score.loss:.3f}" for name, score in run.objectives.items()]
     guess = [] if run.guess_loss is None else [f"unigram {run.guess_loss:.3f}"]
     effort = f"{run.steps:,} steps, {run.tokens:,} tokens, {run.seconds:,.0f} s"
@@ -34,7 +34,7 @@ def _fills_nothing(results: ComparisonResults, label: str) -> bool:
 
 
 def _unequal_text(results: ComparisonResults) -> str | None:
-    """That equal tokens are not equal text, where they are not."""
+    """A note if equal numbers of tokens are not equal amounts of text."""
     words = {run.label: run.words for run in results.runs if run.words}
     if not words or max(words.values()) <= UNEQUAL * min(words.values()):
         return None
@@ -46,7 +46,7 @@ def _unequal_text(results: ComparisonResults) -> str | None:
 
 
 def notes_on(results: ComparisonResults, passages: MaskedPassages | None) -> list[str]:
-    """One line for each thing."""
+    """All caveats, one line each."""
     notes = []
     if passages is None:
         notes.append("no held-out text to hide the same words in: give it as text with --valid PATH")
@@ -78,7 +78,7 @@ def notes_on(results: ComparisonResults, passages: MaskedPassages | None) -> lis
 
 
 def _not_read(results: ComparisonResults) -> list[str]:
-    """Languages in which a model was measured without having read any of them."""
+    """Languages in which a model was measured but not trained."""
     notes = []
     for label in results.labels:
         read = {name for run in results.runs if run.label == label for name in run.languages}

@@ -1,8 +1,8 @@
-"""Files of minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; both may be compressed.
+"""Files of minimal pairs: BLiMP's JSONL, or lines good<TAB>bad[<TAB>phenomenon]; both may be compressed.
 
     {"sentence_good": "…", "sentence_bad": "…", "UID": "adjunct_island", "linguistics_term": "…", "field": "syntax"}
 
-Every fault is named with its file and line. Which kind a file is, is told by its first line.
+Errors name file and line. The first line determines the format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.streams import numbered_lines
 
 GROUPS = {"UID": "phenomenon", "linguistics_term": "term", "field": "field"}
-"""What pairs are sorted by, finest first: the name in files, and the one for people."""
+"""Groupings of pairs, finest first: the name in files, and the name in tables."""
 _HEADERS = (["sentence_good", "sentence_bad"], ["good", "bad"])
 
 
@@ -26,9 +26,9 @@ class MinimalPair(msgspec.Struct, frozen=True, kw_only=True):
     good: str
     bad: str
     groups: dict[str, str] = {}
-    """By the names of `GROUPS`."""
+    """Group by each name of `GROUPS`."""
     id: str | None = None
-    """Its own name in the file (`pairID`)."""
+    """Its `pairID` in the file."""
     where: str = ""
     """File and line."""
 
@@ -55,7 +55,7 @@ def _pairs(name: str) -> Iterator[MinimalPair]:
 
 
 def minimal_pair(sentences: Any, where: str) -> MinimalPair:
-    """A pair that stands in no file: its good sentence, then its bad one. `where` names it in errors."""
+    """A pair from memory: the good sentence, then the bad one. `where` names it in errors."""
     if not isinstance(sentences, tuple | list) or [type(sentence) for sentence in sentences] != [str, str]:
         raise UsageError(f"{where} is not two sentences; give files, or the good and the bad sentence of each pair")
     return _checked(MinimalPair(good=sentences[0], bad=sentences[1], where=where))
@@ -77,7 +77,7 @@ def _record(line: str, where: str) -> MinimalPair:
     except (ValueError, RecursionError) as fault:
         raise DataError(f"{where}: broken JSON: {fault}") from fault
     if not isinstance(record, dict):
-        raise DataError(f"{where}: the line is no JSON object")
+        raise DataError(f"{where}: the line is not a JSON object")
     for name in ("sentence_good", "sentence_bad"):
         if name not in record:
             raise DataError(f"{where}: no field {name!r}; a pair has sentence_good and sentence_bad")

@@ -1,5 +1,5 @@
-"""The plot of a comparison: gain over the unigram guess against tokens seen and against minutes of training, and
-below it, where models were fine-tuned, their scores on each labelled set.
+"""The plot of a comparison: gain over the unigram baseline by training tokens and by minutes, and below it the scores
+of fine-tuned models on each labelled set.
 
     draw(results, Path("runs/compare/compare.png"))
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
-# Okabe and Ito's palette, told apart by the colour-blind; markers tell the same in black and white
+# Okabe and Ito's palette for the colour-blind; markers distinguish lines in black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, LOW = 11, 4.8, 3.0  # inches of curves, and of a row of panels of scores
 ABREAST = 6  # panels of scores in a row
@@ -28,7 +28,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def draw(results: ComparisonResults, path: Path) -> bool:
-    """Write the plot as PNG; False where there is nothing to draw: no run has a curve, and none was fine-tuned."""
+    """Write the plot as PNG; return False if there is nothing to draw."""
     has_curves, scores = any(run.curve for run in results.runs), results.fine_tuned_rows() if results.tuned else []
     if not has_curves and not scores:
         return False
@@ -76,7 +76,7 @@ def _draw_curves(figure: SubFigure, results: ComparisonResults) -> None:
 
 
 def _draw_scores(figure: SubFigure, results: ComparisonResults, rows: Sequence[MetricRow]) -> None:
-    """A panel for each labelled set, each on a scale of its own: the mean of each model, deviation and interval."""
+    """A panel for each labelled set with its own scale: mean, deviation and interval of each model."""
     panels = figure.subplots(-(-len(rows) // ABREAST), min(len(rows), ABREAST), squeeze=False).ravel()
     for axes, row in zip(panels, rows, strict=False):
         scale = 100 if row.kind == "share" else 1
@@ -128,7 +128,7 @@ def _tidy(axes: Axes) -> None:
 
 
 def _name_lines(axes: Axes, results: ComparisonResults) -> None:
-    """Each line's name to the right of the plot, at the height of its end, moved apart where they would touch."""
+    """Label each line to the right of the plot at its end, moving labels apart that would touch."""
     ends: list[tuple[float, int, str]] = []
     for number, label in enumerate(results.labels):
         runs = [run for run in results.runs if run.label == label and run.curve]
@@ -154,8 +154,7 @@ def _mean_end(runs: Sequence[RunResult]) -> float:
 
 
 def spread_heights(heights: Sequence[float], gap: float) -> list[float]:
-    """The same heights (ascending), moved as little as it takes for neighbours to be `gap` apart; all within 0 … 1
-    where they fit.
+    """Move ascending heights as little as needed for gaps of `gap`, within 0 … 1 if they fit.
 
     >>> [round(h, 2) for h in spread_heights([0.5, 0.51, 0.9], gap=0.1)]
     [0.5, 0.6, 0.9]

@@ -1,10 +1,10 @@
-"""What a comparison found: one record for each run, and the measures of each candidate over its seeds.
+"""Results of a comparison: one record per run, and the metrics of each candidate over its seeds.
 
     results.rows()                 # "masked-lm loss": {"bert": 3.21 ± 0.02, "roberta": 3.05 ± 0.01}, …
 
-Losses per token are those of each recipe's own masks and vocabulary, and compare only between runs that share both.
-What compares across recipes is the yardstick (`yardstick.py`), and, roughly, the gain over the unigram guess: by which
-share the loss of guessing from token frequencies alone has been lowered.
+Losses per token depend on the recipe's masks and vocabulary, and compare only between runs that share both. Word-level
+masked NLL (`word_nll.py`) compares across recipes. So does, roughly, the gain over the unigram baseline: the share by
+which the loss is below that of predicting from token frequencies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from larvatus.metrics.figures import Figure
 
 
 class ObjectiveScore(Settings):
-    """One objective on held-out text, with the recipe's own masks."""
+    """Scores of one objective on validation text, with the recipe's own masks."""
 
     loss: float
     accuracy: float
@@ -32,17 +32,17 @@ class ObjectiveScore(Settings):
 
 
 class LossPoint(Settings):
-    """A held-out evaluation on the way."""
+    """Validation loss during training."""
 
     step: int
     tokens: int
-    """Training tokens seen so far."""
+    """Training tokens so far."""
     seconds: float
     """Training time so far."""
     loss: float
-    """Of the objective that predicts words."""
+    """Loss of the objective that predicts words."""
     guess: float
-    """Loss of the unigram guess on the same tokens."""
+    """Loss of the unigram baseline on the same tokens."""
 
     @property
     def gain(self) -> float:
@@ -57,35 +57,35 @@ class RunResult(Settings):
     path: str
     parameters: int
     vocabulary: int
-    """Pieces of the vocabulary."""
+    """Size of the vocabulary."""
     tokenizer: str
-    """Fingerprint of the vocabulary: runs with the same one cut text alike."""
+    """Fingerprint of the vocabulary: runs with the same fingerprint tokenize text alike."""
     cased: bool
     steps: int
     tokens: int
-    """Training tokens seen."""
+    """Training tokens."""
     seconds: float
     """Time spent on training steps."""
     epochs: float
-    """How often the corpus was read."""
+    """Number of passes over the corpus."""
     words: float = 0.0
-    """Words of text seen: what equal tokens come to in this vocabulary."""
+    """Number of training words."""
     length: int
-    """Longest sequence of the last phase, at which it was evaluated."""
+    """Longest sequence of the last phase, used for evaluation."""
     objectives: dict[str, ObjectiveScore]
-    """Empty without held-out text."""
+    """Scores by objective; empty without validation text."""
     predicts: str = "masked-lm"
-    """The objective that predicts the words which the unigram guess is of."""
+    """The objective that predicts words, which the unigram baseline is compared with."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
     word_nll: WordNLL | None = msgspec.field(default=None, name="yardstick")
     languages: dict[str, ObjectiveScore] = {}
-    """Masked-lm of each language that was read and held out; the yardstick's are in `yardstick.languages`."""
+    """Masked-lm scores by language; those of word-level masked NLL are in `word_nll.languages`."""
     curve: tuple[LossPoint, ...] = ()
 
     @property
     def gain(self) -> float | None:
-        """Share of the unigram guess's loss that was learnt away."""
+        """Share by which the loss is below that of the unigram baseline."""
         predicted = self.objectives.get(self.predicts)
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
@@ -94,14 +94,14 @@ class ComparisonResults(Tabular, Settings):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()
-    """What a reader must know before believing the table."""
+    """Caveats of the table."""
     sets: tuple[SetFacts, ...] = ()
-    """Labelled sets that every model was fine-tuned on."""
+    """Labelled sets on which every model was fine-tuned."""
     tuned: tuple[FineTuneScore, ...] = ()
     refusals: tuple[FineTuneRefusal, ...] = ()
-    """What could not be fine-tuned, and why."""
+    """Models that could not be fine-tuned on a set, and why."""
     seconds: Mapping[str, float] = {}
-    """How long each part of this call took; what was taken as it is took nothing."""
+    """Seconds of each stage of this call; reused results take none."""
 
     @property
     def labels(self) -> list[str]:
@@ -109,7 +109,7 @@ class ComparisonResults(Tabular, Settings):
 
     @property
     def languages(self) -> list[str]:
-        """That any model was measured in, where they are several."""
+        """Languages in which any model was measured, if there are several."""
         names = {name for run in self.runs for name in (*run.languages, *(run.word_nll or run).languages)}
         return sorted(names) if len(names) > 1 else []
 
@@ -127,7 +127,7 @@ class ComparisonResults(Tabular, Settings):
         return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each measure and model: mean and deviation over seeds, None where it was not measured."""
+        """A row for each metric and model: mean and deviation over seeds, None if it was not measured."""
         rows = []
         for row in self.rows():
             for label in self.labels:
@@ -146,7 +146,7 @@ class ComparisonResults(Tabular, Settings):
                     yield Figure.between(row.name, value.mean, ends, category=row.group, group=label)
 
     def rows(self) -> list[MetricRow]:
-        """All measures, those that compare across vocabularies last."""
+        """All metrics; those that compare across vocabularies come last."""
 
         def row(
             name: str,
@@ -193,7 +193,7 @@ class ComparisonResults(Tabular, Settings):
         return rows + self.fine_tuned_rows()
 
     def fine_tuned_rows(self) -> list[MetricRow]:
-        """Scores after fine-tuning: a row for each labelled set."""
+        """Scores after fine-tuning, one row per labelled set."""
         return fine_tuned_rows(self.tuned, self.sets, self.labels)
 
     def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
@@ -214,7 +214,7 @@ def _word(name: str) -> Callable[[RunResult], float | None]:
 
 
 def _bits_error(run: RunResult) -> float | None:
-    """Bits are the loss in another unit, so their relative errors are equal."""
+    """Bits are the loss in another unit, so both have the same relative error."""
     score = run.word_nll
     return score.error / score.loss * score.bits if score and score.loss else None
 

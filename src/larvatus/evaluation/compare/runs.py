@@ -1,7 +1,7 @@
-"""One run of a comparison: train it or go on with it, measure it, and keep what was found beside it.
+"""One run of a comparison: train or resume it, measure it, and store the result with it.
 
-`result.json` in the run's directory says what was measured and of what: a resume takes it only if recipe, seed, text,
-budget and the model itself are the same.
+`result.json` in the run's directory records the result and its inputs. A resume reuses it only if recipe, seed, text,
+budget and model are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateRun:
-    """One candidate from one seed."""
+    """One candidate with one seed."""
 
     label: str
     recipe: Recipe
@@ -55,7 +55,7 @@ class CandidateRun:
 
 
 def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter: Reporter) -> RunResult:
-    """The result of a trial: found beside a finished run, or made."""
+    """Return the result of a finished run, or train and measure."""
     corpus = Corpus.open(trial.prepared.train)
     identity: dict[str, Any] = {
         "recipe": recipe_table(trial.recipe),
@@ -65,7 +65,7 @@ def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter
         "yardstick": passages.fingerprint if passages else None,
     }
     if trial.resume and (trial.out / RESULT).exists():
-        reporter.say(f"{trial.out} is finished: taken as it is")
+        reporter.say(f"{trial.out} is finished: reused")
         return _finished(trial, identity)
     job = PretrainingJob(
         recipe=trial.recipe,
@@ -87,7 +87,7 @@ def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter
 
 
 def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
-    """What was measured before, if it was of the same; the model is checked against its manifest."""
+    """The stored result, if its inputs are the same. The model is checked against its manifest."""
     path = trial.out / RESULT
     kept = read_checksummed(path, way="delete it to measure again")
     try:
@@ -99,7 +99,7 @@ def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
         raise ArtefactError(
             f"{trial.out} is of something else: {'; '.join(map(str, changed[:8]))}; choose another --out"
         )
-    load_bundle(trial.out)  # refuses what does not match its checksum
+    load_bundle(trial.out)  # verifies checksums
     if manifest != sha256(trial.out / MANIFEST):
         other = f"{trial.out / MANIFEST} is of another model than was measured"
         raise ArtefactError(f"{other}; delete {path} to measure it again")
@@ -113,7 +113,7 @@ def _measured(
     length = recipe.phases[-1].length
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
-    room = bundle.tokenizer.template.single.text_length(longest)  # no further than it was trained to read
+    room = bundle.tokenizer.template.single.text_length(longest)  # no longer than its training sequences
     with empty_weights():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
@@ -153,7 +153,7 @@ def _measured(
 
 
 def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
-    """Masked-lm of each language; of text in one, that one."""
+    """Masked-lm scores by language."""
     alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
     scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}
     return {n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}

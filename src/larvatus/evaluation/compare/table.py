@@ -1,6 +1,6 @@
-"""Results as a table for people: a line for each measure, a column for each candidate.
+"""Results of a comparison as a table: one row per metric, one column per candidate.
 
-The best is bold only where its 95% interval lies apart from those of all others.
+The best value is bold only if its 95% interval overlaps with no other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from larvatus.evaluation.compare.values import Kind, MetricRow, SeedMean
 
 
 def as_table(results: ComparisonResults) -> Table:
-    """The table, and below it what a reader must know."""
+    """The table of pretraining, with its caveats as notes."""
     rows: list[list[Cell]] = []
     group = ""
     for row in results.rows():
@@ -34,7 +34,7 @@ def as_table(results: ComparisonResults) -> Table:
 
 
 def fine_tuned_table(results: ComparisonResults) -> Table | None:
-    """Scores after fine-tuning, with the interval of each below it; None where nothing was fine-tuned."""
+    """Scores after fine-tuning, each with its interval below it; None if nothing was fine-tuned."""
     if not results.sets:
         return None
     rows: list[list[Cell]] = []
@@ -55,7 +55,7 @@ def fine_tuned_table(results: ComparisonResults) -> Table | None:
 
 
 def _facts(sets: Sequence[SetFacts]) -> str:
-    """How many examples were learnt from and scored."""
+    """Numbers of training and of scored examples."""
     counts = ", ".join(f"{facts.name} {facts.train:,} and {facts.scored:,}" for facts in sets)
     chosen = [facts.name for facts in sets if not facts.is_test]
     by = f"; best weights were chosen by the scored examples of {', '.join(chosen)}" if chosen else ""

@@ -1,12 +1,12 @@
-"""A model fine-tuned on one language and scored on many: one table over all (zero-shot transfer, as in XTREME).
+"""Zero-shot transfer, as in XTREME: a model fine-tuned on one language and scored on many.
 
     files = files_by_language(["xnli/dev-*.tsv.xz", "sw=swahili.tsv"])         # {"de": "xnli/dev-de.tsv.xz", …}
-    table = Transfer.of({language: evaluate(…) for language in files}, source="en")
+    table = TransferResult.of({language: evaluate(…) for language in files}, source="en")
     table.scores["de"].value, table.zero_shot, table.gap
 
-The zero-shot mean is over the languages other than the source, each counting the same whatever the size of its set; the
-gap is the source's score less that mean (Hu et al. 2020). Intervals are those of each set by itself: sets that are
-translations of each other share what is hard in them, so none is given for the mean.
+The zero-shot mean is over languages other than the source, with equal weights. The gap is the source's score minus that
+mean (Hu et al. 2020). Each set has its own interval. The mean has none, because sets that are translations of each
+other share their hard examples.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
 from larvatus.tasks.validation import check_metric
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
-"""Files whose names tell their languages, patterns of such, ``xx=PATH``; or examples by language."""
+"""Files with languages in their names, patterns of such files, ``xx=PATH``; or examples by language."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TransferResult(Tabular):
-    """A model on the same task in several languages."""
+    """Scores of a model on one task in several languages."""
 
     model: str
     metric: str
-    """That the table is of."""
+    """Metric of the table."""
     source: str | None
-    """The language that the model was fine-tuned on; None where it is not known."""
+    """Language of fine-tuning; None if unknown."""
     evaluations: Mapping[str, Evaluation]
-    """By language: what `evaluate` gives for its examples alone."""
+    """Evaluation of each language."""
 
     @classmethod
     def of(
         cls, evaluations: Mapping[str, Evaluation], *, source: str | None = None, metric: str | None = None
     ) -> TransferResult:
-        """From the evaluations of one model; the source stands first, others follow as they come."""
+        """Combine evaluations of one model; the source comes first, others keep their order."""
         first = next(iter(evaluations.values()))
         chosen = first.headline if metric is None else check_metric(metric, list(first.metrics))
         order = sorted(evaluations, key=lambda language: language != source)
@@ -64,29 +64,29 @@ class TransferResult(Tabular):
 
     @property
     def scores(self) -> dict[str, Interval]:
-        """By language, with 95% intervals."""
+        """Score of each language with its 95% interval."""
         return {language: evaluation.metrics[self.metric] for language, evaluation in self.evaluations.items()}
 
     @property
     def zero_shot(self) -> float | None:
-        """Mean over the languages other than the source; None where there are none."""
+        """Mean over languages other than the source; None if there are none."""
         others = [score.value for language, score in self.scores.items() if language != self.source]
         return statistics.fmean(others) if others and self.source is not None else None
 
     @property
     def mean(self) -> float:
-        """Over all languages, the source too."""
+        """Mean over all languages, including the source."""
         return statistics.fmean(score.value for score in self.scores.values())
 
     @property
     def gap(self) -> float | None:
-        """The source's score less the zero-shot mean; None where either is missing."""
+        """The source's score minus the zero-shot mean; None if either is missing."""
         if self.zero_shot is None or self.source not in self.scores:
             return None
         return self.scores[self.source].value - self.zero_shot
 
     def majority(self, language: str) -> float | None:
-        """What always giving the commonest label of the set would get, where the score is the share of right labels."""
+        """Accuracy of always predicting the most frequent label of the set; None for other metrics."""
         counts = self.evaluations[language].data.labels()
         return max(counts.values()) / counts.total() if self.metric == "accuracy" and counts else None
 
@@ -95,7 +95,7 @@ class TransferResult(Tabular):
             yield Figure.of(self.metric, score, language=language)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """The output of `--json`."""
         rows = [
             {
                 "language": language,
@@ -119,7 +119,7 @@ class TransferResult(Tabular):
         return [flatten({name: value for name, value in row.items() if name != "notes"}) for row in rows]
 
     def shown(self) -> Iterator[ReportPart]:
-        """For people."""
+        """Lines and tables of the printed report."""
         yield self._table()
         yield f"\n{self._summary()}"
         for language, evaluation in self.evaluations.items():
@@ -162,7 +162,7 @@ class TransferResult(Tabular):
 
 
 def files_by_language(given: ByLanguage) -> dict[str, Examples]:
-    """What is to be read in each language, in the order given; a file whose language cannot be told is refused."""
+    """Examples or files by language, in order. A file is refused if its name does not reveal one language."""
     if isinstance(given, Mapping):
         pairs: list[tuple[str, Examples]] = list(given.items())
     else:
@@ -181,7 +181,7 @@ def files_by_language(given: ByLanguage) -> dict[str, Examples]:
 
 
 def _named(name: str) -> Iterator[tuple[str, str]]:
-    """Files with their languages, of a path, a pattern, or ``xx=PATH``."""
+    """Languages and files of a path, a pattern, or ``xx=PATH``."""
     language, equals, path = name.partition("=")
     if equals and is_language(language):
         if not path:
@@ -207,7 +207,7 @@ def _language(file: str) -> str:
 
 
 def source_language(lineage: Mapping[str, Any]) -> str | None:
-    """The language of the files that a model was fine-tuned on, where their names tell one and the same."""
+    """The language of the training files, if their names agree on one."""
     train = lineage.get("train")
     names = train.get("source") if isinstance(train, Mapping) else None
     if not isinstance(names, str):

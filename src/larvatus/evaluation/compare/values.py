@@ -1,4 +1,4 @@
-"""A measure of all candidates of a comparison, as mean and deviation over seeds: a row of its table.
+"""Rows of a comparison's table: one metric of all candidates, each as mean and deviation over seeds.
 
 >>> SeedMean.of([0.5, 0.7]).mean
 0.6
@@ -23,13 +23,13 @@ class SeedMean(Settings):
     deviation: float | None = None
     """Standard deviation over seeds (n − 1); None for a single seed."""
     low: float | None = None
-    """Lower end of the 95% interval over scored examples or passages, where these were resampled; so is `high`."""
+    """Lower end of the 95% interval over examples or passages, if known; `high` is the upper end."""
     high: float | None = None
     seeds: int = 1
 
     @classmethod
     def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> SeedMean | None:
-        """Mean over seeds; `errors` are the standard errors over examples, one for each seed."""
+        """Mean over seeds; `errors` are the standard errors over examples, one per seed."""
         if not numbers:
             return None
         deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
@@ -41,7 +41,7 @@ class SeedMean(Settings):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The wider of the intervals over seeds and over examples; None where neither is known.
+        """The wider of the intervals over seeds and over examples; None if neither is known.
 
         >>> SeedMean(mean=0.5, low=0.4, high=0.6).interval
         (0.4, 0.6)
@@ -54,19 +54,19 @@ class SeedMean(Settings):
 
 
 class MetricRow(Settings):
-    """One measure of all candidates."""
+    """One metric of all candidates."""
 
     name: str
     group: str
     kind: Kind
-    """How to print it."""
+    """Format of the values."""
     better: Better = None
-    """Which direction is better; None where the numbers do not compare."""
+    """Better direction; None if the values do not compare."""
     values: dict[str, SeedMean | None]
 
     @property
     def best(self) -> str | None:
-        """The candidate whose interval lies apart from all others, on the better side; None where intervals overlap."""
+        """The best candidate, if its interval overlaps with no other; else None."""
         known = {label: value for label, value in self.values.items() if value and not math.isnan(value.mean)}
         intervals = {label: value.interval for label, value in known.items()}
         if self.better is None or len(known) < 2:

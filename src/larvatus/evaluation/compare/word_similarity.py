@@ -1,13 +1,13 @@
-"""Similarity of words in context against people's judgements.
+"""Similarity of words in context compared with human judgements.
 
 **SCWS** (Huang et al. 2012): 2,003 pairs of words, each in a paragraph, rated 0 to 10 by ten people; Spearman's ρ of
 the cosine with the mean rating. A line of the file: number, word, part of speech, word, part of speech, both contexts
 with the word between `<b>` and `</b>`, the mean, the ten ratings, separated by tabs.
 
-**WiC** (Pilehvar & Camacho-Collados 2019): does a word mean the same in two sentences? Yes where the cosine is above a
-threshold, which is fitted on a part of the pairs; accuracy on the others. Records:
-`{"label": 1, "text": "Word: window. Sentence 1: … Sentence 2: …"}`, the word being found in any of its forms, or
-`{"label": true, "word": …, "sentence1": …, "sentence2": …}` with `start1`, `end1`, `start2`, `end2` where known.
+**WiC** (Pilehvar & Camacho-Collados 2019): does a word have the same meaning in two sentences? The answer is yes if the
+cosine exceeds a threshold, which is fitted on part of the pairs; accuracy is on the others. Records:
+`{"label": 1, "text": "Word: window. Sentence 1: … Sentence 2: …"}`, where the word may occur in any of its forms, or
+`{"label": true, "word": …, "sentence1": …, "sentence2": …}`, optionally with `start1`, `end1`, `start2`, `end2`.
 
     larvatus similar evaluate scws scws.tsv.xz --model runs/mine
 """
@@ -44,17 +44,17 @@ from larvatus.models.nn.encoder import Encoder
 
 class SimilarityOptions(Settings):
     layers: tuple[Layers, ...] | None = None
-    """Each layer or mix to judge; None: every layer by itself."""
+    """Layers or mixes to evaluate; None for every single layer."""
     pool: Pool = "mean"
     standardise: Standardiser | None = None
     train: ShareBetween = 0.5
-    """Share of the WiC pairs that the threshold is fitted on."""
+    """Share of the WiC pairs on which the threshold is fitted."""
     seed: Seed = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layers is not None and "all" in self.layers:
-            raise UsageError("every layer is judged by itself without --layers; leave out --layers all")
+            raise UsageError("every layer is evaluated by default; omit --layers all")
 
 
 class LayerScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class SimilarityEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class WordPair:
-    """Two word instances and what people say."""
+    """Two words in context and the human rating of their similarity."""
 
     line: int
     a: Instance
@@ -101,7 +101,7 @@ def evaluate_scws(
 def evaluate_wic(
     encoder: Encoder, tokenizer: Tokenizer, file: Path, options: SimilarityOptions
 ) -> SimilarityEvaluation:
-    """Accuracy of cosine > threshold on the pairs that the threshold was not fitted on."""
+    """Accuracy of cosine > threshold on pairs that were not used to fit the threshold."""
     lines = list(read_wic(file))
     pairs = [pair for pair in lines if isinstance(pair, WordPair)]
     lost = [line for line in lines if isinstance(line, int)]
@@ -125,14 +125,14 @@ def evaluate_wic(
 
 
 def threshold_pairs(pairs: int, options: SimilarityOptions) -> int:
-    """How many of the pairs of WiC the threshold is fitted on; the others are scored."""
+    """Number of WiC pairs on which the threshold is fitted; the others are scored."""
     return min(pairs - 1, max(1, round(options.train * pairs)))
 
 
 def _cosines(
     encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[WordPair], options: SimilarityOptions
 ) -> Iterator[tuple[str, np.ndarray[Any, np.dtype[np.float64]]]]:
-    """Name and cosines [pairs] of each layer or mix."""
+    """Name and [pairs] cosines of each layer or mix."""
     instances = [instance for pair in pairs for instance in (pair.a, pair.b)]
     texts = [instance.text for instance in instances]
     spans = [[(instance.start, instance.end)] for instance in instances]
@@ -173,7 +173,7 @@ def _between_tags(file: Path, number: int, context: str) -> Instance:
 
 
 def _wic_text(text: str) -> tuple[str, str, str]:
-    """A word and two sentences written as one text."""
+    """Parse a word and two sentences from one text."""
     word, _, sentences = text.removeprefix("Word: ").partition(". Sentence 1: ")
     first, between, second = sentences.rpartition(" Sentence 2: ")
     if not text.startswith("Word: ") or not between:
@@ -182,7 +182,7 @@ def _wic_text(text: str) -> tuple[str, str, str]:
 
 
 def read_wic(file: Path) -> Iterator[WordPair | int]:
-    """The pairs; the number of a line whose word is not found in its sentences."""
+    """The pairs, or the line number if the word is not found in its sentences."""
     for number, line in _lines(file):
         try:
             record = json.loads(line)
@@ -199,7 +199,7 @@ def read_wic(file: Path) -> Iterator[WordPair | int]:
 
 
 def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instance | None:
-    """The first form of the word; the word as it stands before others."""
+    """The first occurrence of the word, or else of one of its forms."""
     if start is not None and end is not None:
         if not 0 <= start < end <= len(text):
             raise ValueError(f"no span {start}:{end}")

@@ -1,7 +1,7 @@
-"""The cells of a suite's table: a value with the deviation over seeds, if there are several, and the 95% interval over
-examples in brackets; shares and correlations in percent.
+"""Cells of a suite's table: a value, its deviation over several seeds, and the 95% interval over examples in brackets.
+Shares and correlations are in percent.
 
-    cells_of(row, {"model": "mine"})      # ["CoLA", "Matthews", "31.2 ± 0.8 [26.0, 36.4]", …]
+    row_cells(row, {"model": "mine"})      # ["CoLA", "Matthews", "31.2 ± 0.8 [26.0, 36.4]", …]
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ NOTHING = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteRow:
-    """One row of the table."""
+    """One row of the table: a figure of each model."""
 
     part: str
     title: str
     figures: dict[str, SuiteFigure]
-    """By role."""
+    """Figures by role."""
     reasons: dict[str, str]
-    """By role, why a part was not measured."""
+    """Reasons by role why a part was not measured."""
     references: tuple[PublishedFigure, ...] = ()
 
     @property
@@ -32,7 +32,7 @@ class SuiteRow:
 
     @property
     def best(self) -> str | None:
-        """Whose value is best, where two compare and their intervals do not overlap."""
+        """Role of the better model, if two models compare and their intervals do not overlap."""
         measured = [(role, figure) for role, figure in self.figures.items() if figure.value is not None]
         if len(measured) != 2 or self.first is None or self.first.better is None:
             return None
@@ -44,7 +44,7 @@ class SuiteRow:
 
 
 def suite_columns(labels: Mapping[str, str]) -> list[str]:
-    """Names of the columns; `labels` are the models' by role."""
+    """Names of the columns; `labels` are the names of the models by role."""
     return ["", "measure", *labels.values(), "baseline", "published", "measured by"]
 
 

@@ -1,10 +1,10 @@
-"""The English suite: masked words, grammar, tasks of GLUE, tags, entities, nested spans, answers, meanings, isotropy.
+"""The English suite: masked words, grammar, GLUE, tags, entities, nested spans, answers, word meanings, isotropy.
 
-docs/suite.md says what each part measures, and how the data folder is laid out.
+docs/suite.md describes the parts and the layout of the data folder.
 
-WNLI is left out: its dev set holds the sentences of its training set with other answers, so that models which learn the
-task are worse than the commonest answer; Devlin et al. (2019) left it out too. Of QNLI, QQP and MNLI the suite asks for
-nothing: their training sets take longer than all the rest.
+WNLI is excluded: its dev set repeats training sentences with other answers, so models that learn the task do worse than
+the majority baseline; Devlin et al. (2019) excluded it too. QNLI, QQP and MNLI are excluded because training on them
+takes longer than all other parts together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a suite measures: a figure is one row of its table, of one model; a reference is what others reported.
+"""Figures of a suite: the value of one model in one row of the table, and published values of other systems.
 
-    Figure(id="cola", name="CoLA", measure="Matthews", value=0.31, low=0.26, high=0.36, examples=1_043, by="…")
+    SuiteFigure(id="cola", name="CoLA", measure="Matthews", value=0.31, low=0.26, high=0.36, examples=1_043, by="…")
 
-The interval is over examples, 95%; the deviation over seeds of fine-tuning, where there are several.
+The 95% interval is over examples. The deviation is over seeds of fine-tuning, if there are several.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from larvatus.metrics.figures import Figure
 
 
 class SuiteFigure(Settings, omit_defaults=True):
-    """One number of one model."""
+    """One number of one model, as stored in the suite's records."""
 
     id: str
-    """The part's name, and what of it: ``blimp``, ``blimp/anaphor_agreement``."""
+    """The part's name and a detail: ``blimp``, ``blimp/anaphor_agreement``."""
     name: str
-    """For people."""
+    """Name in the table."""
     measure: str
     by: str
-    """How it is measured, in a phrase."""
+    """Short description of the measurement."""
     value: float | None
-    """None where it is not defined."""
+    """None if it is not defined."""
     examples: int
     low: float | None = None
-    """End of the 95% interval over examples; so is `high`."""
+    """Lower end of the 95% interval over examples; `high` is the upper end."""
     high: float | None = None
     deviation: float | None = None
-    """Over `seeds` of fine-tuning."""
+    """Standard deviation over `seeds` of fine-tuning."""
     seeds: tuple[int, ...] = ()
     better: Better = "higher"
-    """None where the numbers of two models do not compare."""
+    """None if the values of two models do not compare."""
     percent: bool = True
-    """Whether people read it in percent."""
+    """Whether tables show it in percent."""
     baselines: dict[str, float] = {}
-    """What shortcuts get on the same examples, by name."""
+    """Scores of baselines on the same examples, by name."""
     detail: bool = False
-    """A share of the row above it."""
+    """Whether it is a detail of the row above it."""
     conditions: str = ""
-    """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
+    """Conditions to quote with the value: a subset, epochs, seeds."""
 
     def figure(self, **conditions: Any) -> Figure | None:
         """The reported number with its interval and conditions; None if its value is not defined."""
@@ -54,19 +54,19 @@ class SuiteFigure(Settings, omit_defaults=True):
 
 
 class PublishedFigure(Settings):
-    """A figure that somebody published."""
+    """A published figure of another system."""
 
     system: str
     value: float
-    """As the row shows it: in percent where that is."""
+    """Value as the row shows it, in percent or not."""
     source: str
 
 
 def finite_or_none(number: float) -> float | None:
-    """What JSON can say: it has no NaN."""
+    """The number, or None for NaN and infinity, which JSON cannot express."""
     return number if math.isfinite(number) else None
 
 
 def normal_interval(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
-    """The value and z standard errors on both sides."""
+    """The value plus and minus z standard errors."""
     return value - z * error, value + z * error

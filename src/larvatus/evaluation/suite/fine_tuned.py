@@ -1,9 +1,9 @@
-"""A task that a model is fine-tuned for, and scored on examples that nothing was chosen by.
+"""A part that fine-tunes a model on a task and scores it on examples that were not used for selection.
 
     FineTunedPart(name="ewt", title="EWT", task="tag", train="pos/ewt/train.conllu", scored="pos/ewt/dev.conllu")
 
-A tenth of the training examples (2,000 at most) is held out at random, the same ones for every model; by these the best
-weights are chosen. The official dev (or test) set is scored once for each seed. Models are not kept.
+A random tenth of the training examples (2,000 at most), the same for every model, is used for validation and selects
+the best weights. The official dev (or test) set is scored once per seed. Models are not kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from larvatus.tasks.trainer.config import FineTuneArguments, parse_arguments
 from larvatus.tasks.trainer.curve import sample_share
 
 SEEDS, FEW = 3, 8_000
-"""Seeds on sets of fewer examples than `FEW`, where one seed says little."""
+"""Number of seeds on sets of fewer than `FEW` examples, where one seed is not reliable."""
 MEASURES = {
     "matthews": "Matthews", "spearman": "Spearman", "f1": "F1", "entity-f1": "entity F1", "span-f1": "span F1",
 }  # fmt: skip
@@ -43,11 +43,11 @@ class FineTunedPart(SuitePart):
     task: str
     train: str
     scored: str | None
-    """None: the reader makes it of the training file."""
+    """Scored file; None if the reader splits it off the training file."""
     glue: str | None = None
-    """The name of a task of GLUE: its reader, metric and classes."""
+    """Name of a GLUE task, for its reader, metric and classes."""
     said: str = ""
-    """What a reader must know of the two files, in a phrase."""
+    """Phrase that describes the scored examples."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class FineTunedPart(SuitePart):
         )
 
     def labelled(self, work: PartRun) -> LabelledSet:
-        """What is learnt from, chosen by and scored."""
+        """Training, validation and scored examples."""
         metric = None
         if self.glue is not None:
             official, read = glue_task(self.glue), read_glue(self.glue, work.data.path(self.train).parent)

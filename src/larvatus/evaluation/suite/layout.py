@@ -1,8 +1,8 @@
-"""The folder of a suite's data: files by their place in it, compressed or not, and their checksums.
+"""The data folder of a suite: finds its files, compressed or not, and computes their checksums.
 
     data = DataFolder.open("data")
-    data.path("glue/SST-2/train.tsv")             # data/glue/SST-2/train.tsv.xz, if that is what lies there
-    data.missing(("blimp.jsonl",))                # the first that is not there; None: all are
+    data.path("glue/SST-2/train.tsv")             # data/glue/SST-2/train.tsv.xz, if that file exists
+    data.missing(("blimp.jsonl",))                # the first missing file, or None
 
 docs/suite.md lists the files.
 """
@@ -28,11 +28,11 @@ class DataFolder:
     def open(cls, root: str | Path) -> DataFolder:
         path = Path(root)
         if not path.is_dir():
-            raise DataError(f"--data {path} is no folder; give the one that holds the suite's files (docs/suite.md)")
+            raise DataError(f"--data {path} is not a folder; give the one with the suite's files (docs/suite.md)")
         return cls(path)
 
     def find(self, name: str) -> Path | None:
-        """A file, compressed or not; a folder of that name, or of the name of an archive without ``.tar``."""
+        """A file, compressed or not, or a folder; an archive may be an unpacked folder without ``.tar``."""
         plain = self.root / name
         names = [plain, *(plain.with_name(plain.name + ending) for ending in COMPRESSIONS)]
         if plain.suffix == ".tar":
@@ -46,11 +46,11 @@ class DataFolder:
         return path
 
     def missing(self, names: Sequence[str]) -> str | None:
-        """The first that is not there, as people would name it."""
+        """Path of the first missing file; None if all exist."""
         return next((str(self.root / name) for name in names if self.find(name) is None), None)
 
     def checksums(self, names: Sequence[str]) -> dict[str, str]:
-        """SHA-256 of each file that is there, by its place in the folder; of a folder, over all its files."""
+        """SHA-256 of each existing file by its place in the folder; for a folder, over all its files."""
         paths = {name: path for name in names if (path := self.find(name)) is not None}
         return {path.relative_to(self.root).as_posix(): _checksum(path) for path in paths.values()}
 

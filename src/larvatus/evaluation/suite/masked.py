@@ -1,12 +1,12 @@
-"""Masked tokens of held-out text: 15% of each row of 128 tokens, 80/10/10, the same masks for every model.
+"""Masked tokens of held-out text: 15% of each sequence of 128 tokens, 80/10/10, the same masks for every model.
 
-A tenth of the predicted tokens is shown unchanged (80/10/10), and a model that has learned to copy gets those for free.
-So accuracy is given over all of them, next to a rule that copies, and over the places that show `[MASK]`.
+A tenth of the predicted tokens is shown unchanged (80/10/10), and a model that has learned to copy gets them for free.
+So there are two accuracies: over all predicted tokens, with a copying baseline, and over positions that show `[MASK]`.
 
-    Masked(name="masked", title="Masked words", text="text/en_wiki.valid.txt").measure(work)
+    MaskedPart(name="masked", title="Masked words", text="text/en_wiki.valid.txt").measure(work)
 
-Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/compare/word_nll.py`) those of
-any.
+Loss and accuracy per token compare models with one vocabulary. Word-level masked NLL (`evaluation/compare/word_nll.py`)
+compares any models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from larvatus.training.pretraining.evaluation import HeldOutScores
 ROW = 128
 TOKENS, QUICK_TOKENS = 1_048_576, 131_072
 LONGEST = 512
-"""Tokens that a model reads at once of a passage of the passages, which has 64 words at most."""
+"""Longest input in tokens for word-level masked NLL, whose passages have at most 64 words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""Words in context against people: WordNet's senses, SCWS and WiC; and how much all vectors point the same way.
+"""Words in context compared with human judgements (WordNet senses, SCWS, WiC), and isotropy of the vectors.
 
-    Senses(name="senses", title="Word senses", …).measure(work)
-    Similarity(name="wic", title="WiC", judgements="senses/wic.jsonl").measure(work)
+    SensesPart(name="senses", title="Word senses", …).measure(work)
+    SimilarityPart(name="wic", title="WiC", judgements="senses/wic.jsonl").measure(work)
 
-Subwords are pooled by their mean. The layer is the last, unless another is asked for: none is chosen by the score.
-Those of every layer of SCWS and WiC, and of isotropy, stand in the JSON.
+Subwords are pooled by their mean. The last layer is used unless another is requested; no layer is selected by its
+score. The JSON has the scores of every layer for SCWS, WiC and isotropy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.correlation import spearman_interval
 
 BY_SENTENCE = "by_sentence"
-"""Key of what paired comparisons need, in the details of each set."""
+"""Key of the data for paired comparisons in the details of each set."""
 
 
 def _layers_said(layers: str) -> str:
@@ -57,7 +57,7 @@ class SensesPart(SuitePart):
     """SemCor."""
     wordnet: str
     sets: dict[str, str]
-    """Files of the unified evaluation framework by their names; those that are there are scored."""
+    """Files of the unified evaluation framework by name; existing ones are scored."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class SensesPart(SuitePart):
         return notes
 
     def _inventory(self, work: PartRun, wordnet: WordNet) -> SenseInventory:
-        """Sense vectors: those of a run that was stopped, or made."""
+        """Sense vectors, of an interrupted run or newly built."""
         kept, bundle = work.folder / "vectors", work.bundle
         fingerprint = model_fingerprint(work.subject.path, bundle.tokenizer)
         if kept.exists():
@@ -147,7 +147,7 @@ class SimilarityPart(SuitePart):
     again: ClassVar = True
     judgements: str
     same_or_not: bool = False
-    """WiC: yes or no, by a threshold; else SCWS: ratings, by rank."""
+    """WiC, with yes or no by a threshold; otherwise SCWS, with ratings by rank."""
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Minimal pairs by phenomenon: how often the good sentence has the higher pseudo-log-likelihood (each token alone).
+"""Minimal pairs by phenomenon: how often the good sentence has the higher pseudo-log-likelihood.
 
 MinimalPairsPart(name="blimp", title="BLiMP", pairs="blimp.jsonl").measure(work)
 """
@@ -19,7 +19,7 @@ from larvatus.inference.vectors.fingerprints import settings_hash
 from larvatus.metrics.accuracy import Accuracy
 
 FIRST = 100
-"""Pairs of each set that a quick run reads."""
+"""Pairs per set in a quick run."""
 SET, PHENOMENON = "UID", "linguistics_term"
 
 

@@ -1,10 +1,10 @@
-"""A part of a suite: what it reads, what of the settings it minds, and how a model is measured on it.
+"""A part of a suite: the files it reads, the settings that change it, and how it measures a model.
 
-    class Isotropy(Part): ...
-        def measure(self, work: Work) -> Measured: ...
+    class IsotropyPart(SuitePart): ...
+        def measure(self, work: PartRun) -> PartResult: ...
 
-A kind of part is a file of this folder; a suite (`english.py`) is a list of them. What a model cannot do is said by
-raising `NotMeasured`, whose words stand in the table.
+Each kind of part is a file of this folder, and a suite (`english.py`) is a list of parts. A part that a model cannot do
+raises `NotMeasured`, and the table shows its message.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 
 GENERIC = frozenset({"model", "final", "best", "latest"})
-"""Names of directories that do not tell models apart."""
+"""Directory names that do not distinguish models."""
 
 
 class NotMeasured(LarvatusError):
-    """A model cannot do a part, or the part's files do not let it; `short` stands in a cell."""
+    """A part cannot be measured, because of the model or of its files. The table shows `short` in a cell."""
 
     def __init__(self, why: str, *, short: str = "not measured") -> None:
         super().__init__(why)
@@ -39,12 +39,12 @@ class NotMeasured(LarvatusError):
 
 @dataclass(frozen=True, eq=False)
 class SuiteModel:
-    """A model that is measured, loaded once."""
+    """A model under evaluation, loaded once."""
 
     role: str
-    """``model``, or ``beside`` it: the name of its folder in `--out`."""
+    """``model`` or ``beside`` (the second model): the name of its folder in `--out`."""
     name: str
-    """As the user gave it."""
+    """Name as the user gave it."""
     device: str
 
     @cached_property
@@ -75,14 +75,14 @@ class SuiteModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PartRun:
-    """One model and one part: all that measuring needs."""
+    """Inputs of measuring one model on one part."""
 
     subject: SuiteModel
     data: DataFolder
     settings: SuiteSettings
     runtime: Runtime
     folder: Path
-    """Of this part of this model: what a stopped run can go on from. It is removed when the part is done."""
+    """Folder for resuming an interrupted measurement; removed when the part is done."""
     reporter: Reporter
 
     @property
@@ -90,7 +90,7 @@ class PartRun:
         return self.subject.bundle
 
     def need_masked_head(self) -> None:
-        """Refuse a model that cannot predict hidden tokens."""
+        """Raise `NotMeasured` if the model has no masked-LM head."""
         filler = self.bundle.network.filler
         if filler is None or "masked-lm" not in filler.objectives:
             raise NotMeasured(f"{self.subject.label} has no masked-lm head", short="no masked head")
@@ -100,38 +100,38 @@ class PartRun:
 class PartResult:
     figures: list[SuiteFigure]
     details: dict[str, Any] = field(default_factory=dict)
-    """More than the table shows, for the JSON."""
+    """Details for the JSON that the table omits."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePart(abc.ABC):
     name: str
-    """On the command line."""
+    """Name on the command line."""
     title: str
     minds: ClassVar[tuple[str, ...]] = ()
     """Settings of the suite that change its figures."""
     again: ClassVar[bool] = False
-    """Whether verifying a card works its figures out again; what is fine-tuned is recorded."""
+    """Whether verifying a card measures its figures again; fine-tuned scores are only recorded."""
 
     @property
     @abc.abstractmethod
     def files(self) -> tuple[str, ...]:
-        """What it reads of the data folder, without endings of compression; all must be there."""
+        """Required files in the data folder, without compression suffixes."""
 
     @property
     def may_read(self) -> tuple[str, ...]:
-        """Files that need not be there."""
+        """Optional files."""
         return ()
 
     @abc.abstractmethod
     def measure(self, work: PartRun) -> PartResult: ...
 
     def between(self, first: Mapping[str, Any], second: Mapping[str, Any], system: str) -> list[str]:
-        """Paired differences of the first model from the second, `system`, by the details of their records."""
+        """Paired differences between the first model and the second, `system`, from the details of their records."""
         return []
 
     def identity(self, settings: SuiteSettings, runtime: Runtime) -> dict[str, Any]:
-        """What must be the same for a result to be taken over."""
+        """Settings that must be equal for a stored result to be reused."""
         chosen: dict[str, Any] = {name: getattr(settings, name) for name in self.minds}
         return chosen | ({"precision": runtime.precision} if "precision" in chosen else {})

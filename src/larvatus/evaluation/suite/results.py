@@ -1,8 +1,8 @@
-"""What a suite came to: a record for each model and part, kept in a file each; all of them together.
+"""Results of a suite: one record per model and part, each in its own file, and all of them together.
 
-runs/suite/model/blimp.json       what was measured, of what, when, by which command; a resume takes it
-runs/suite/beside/blimp.json      the same of the model beside
-runs/suite/suite.json, suite.md   all of it, written anew by every run
+runs/suite/model/blimp.json       figures, inputs, date and command; a resume reuses it
+runs/suite/beside/blimp.json      the same for the second model
+runs/suite/suite.json, suite.md   all records, rewritten by every run
 
 """
 
@@ -33,27 +33,27 @@ ROLES = ("model", "beside")
 
 
 class PartRecord(Settings):
-    """One part of one model, measured."""
+    """The measured figures of one part of one model."""
 
     part: str
     of: dict[str, Any]
-    """What it depends on: checksums of the model and of the data, settings."""
+    """Inputs: checksums of the model and of the data, settings."""
     label: str
-    """Of the model."""
+    """Label of the model."""
     figures: list[SuiteFigure]
     details: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     seconds: float
     made: str
-    """When, in UTC."""
+    """Time of the measurement, in UTC."""
     command: str
-    """That measures it again."""
+    """Command that measures it again."""
     machine: dict[str, Any]
     """Versions, device, precision."""
 
 
 class SkippedPart(Struct, frozen=True, kw_only=True):
-    """A part that this run could not measure of a model."""
+    """A part that this run could not measure for a model."""
 
     role: str
     label: str
@@ -67,13 +67,13 @@ def record_file(out: Path, role: str, part: str) -> Path:
 
 
 def write_record(path: Path, record: PartRecord) -> None:
-    """Whole or not at all."""
+    """Write a record atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_checksummed(path, msgspec.to_builtins(record))
 
 
 def read_record(path: Path, of: dict[str, Any] | None = None) -> PartRecord | None:
-    """What was measured before, None where nothing was; refused where it is of something else than `of`."""
+    """The stored record, or None; refused if its inputs differ from `of`."""
     if not is_there(path):
         return None
     way = "delete it to measure again, or choose another --out"
@@ -89,16 +89,16 @@ def read_record(path: Path, of: dict[str, Any] | None = None) -> PartRecord | No
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SuiteResults(Tabular):
-    """Every part of every model that was measured, now or before."""
+    """Records of all measured parts and models, of this run and earlier ones."""
 
     suite: Suite
     records: dict[str, dict[str, PartRecord]]
-    """By role and part."""
+    """Records by role and part."""
     unmeasured: list[SkippedPart] = field(default_factory=list)
     labels: dict[str, str]
-    """Of the models, by role."""
+    """Labels of the models by role."""
     claims: tuple[Claim, ...] = ()
-    """Figures of the model (not of the one beside it) as its card takes them over."""
+    """Claims of the first model for its card."""
 
     def figure(self, id: str, role: str = "model") -> SuiteFigure:
         """A figure by its id: ``results.figure("blimp").value``."""
@@ -116,7 +116,7 @@ class SuiteResults(Tabular):
                     yield figure
 
     def rows(self) -> Iterator[SuiteRow]:
-        """In the order of the suite; a part that no model has been measured on has one row without figures."""
+        """Rows in the order of the suite; a part without measurements has one row without figures."""
         for part in self.suite.parts:
             records = {role: held[part.name] for role, held in self.records.items() if part.name in held}
             reasons = {each.role: each.short for each in self.unmeasured if each.part == part.name}

@@ -1,11 +1,11 @@
-"""Measure models on the parts of a suite, one after the other; what is measured stays, whatever happens then.
+"""Measure models on the parts of a suite, one after the other. Finished parts are kept if a later one fails.
 
     run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
     results = run_suite(run, reporter)
 
-Each part of each model is a file, which appears whole. While a part runs, its folder is locked, so that several
-processes can measure different parts into one place. A part whose files are missing, or that a model cannot do, is said
-and passed over.
+Each part of each model is a file that is written atomically. A running part locks its folder, so that several processes
+can measure different parts into one output. A part is reported and skipped if its files are missing or the model cannot
+do it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 
 PACKAGES = ("torch", "tokenizers", "numpy")
-GO_ON = "what is measured stays, and the same command with --resume goes on"
+GO_ON = "measured parts are kept, and the same command with --resume continues"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,11 +67,11 @@ class SuiteRun:
         }
 
     def folder(self, subject: SuiteModel, part: SuitePart) -> Path:
-        """Where a part under way keeps what it can go on from."""
+        """Folder from which an interrupted part resumes."""
         return self.out / subject.role / f"{part.name}.part"
 
     def command(self, subject: SuiteModel, part: SuitePart) -> str:
-        """That measures a part again."""
+        """Command that measures a part again."""
         words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
         words += ["--only", part.name]
         for name in part.minds:
@@ -84,13 +84,13 @@ class SuiteRun:
 
 
 def run_suite(run: SuiteRun, reporter: Reporter) -> SuiteResults:
-    """Every part that is asked for, of every model; then all that stands in `out`."""
+    """Measure every requested part of every model; return all results in `out`."""
     parts = run.suite.chosen(run.settings.only, run.settings.leave_out)
     absent = {part.name: missing for part in parts if (missing := run.data.missing(part.files)) is not None}
     if len(absent) == len(parts):
         raise DataError(
-            f"--data {run.data.root} holds the files of no part that is asked for ({next(iter(absent.values()))} is "
-            "missing); lay it out as docs/suite.md says"
+            f"--data {run.data.root} holds the files of no requested part ({next(iter(absent.values()))} is "
+            "missing); lay it out as docs/suite.md describes"
         )
     there = [part for part in parts if part.name not in absent]
     if any("layers" in part.minds for part in there):
@@ -120,7 +120,7 @@ def run_suite(run: SuiteRun, reporter: Reporter) -> SuiteResults:
 
 
 def _check_layers(run: SuiteRun) -> None:
-    """Refuse layers that a model has not before anything is measured."""
+    """Refuse layers that a model lacks, before any measurement."""
     if run.settings.layers == "all":
         raise UsageError("--layers all gives several vectors of a word; say last, last4, or the number of a layer")
     for subject in run.subjects:
@@ -128,7 +128,7 @@ def _check_layers(run: SuiteRun) -> None:
 
 
 def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
-    """What need not be measured again; what must not be mixed or replaced is refused before anything is measured."""
+    """Roles and parts that are measured already. Records of another model or of other inputs are refused."""
     kept: set[tuple[str, str]] = set()
     for subject in run.subjects:
         for part in run.suite.parts:
@@ -142,7 +142,7 @@ def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
             if mine and not run.resume and (record is not None or begun.exists()):
                 what = "is measured" if record is not None else "was begun"
                 raise ArtefactError(
-                    f"{path.with_suffix('')} {what} already; go on with --resume, or measure again with --overwrite"
+                    f"{path.with_suffix('')} {what} already; continue with --resume, or measure again with --overwrite"
                 )
             if mine and record is not None:
                 kept.add((subject.role, part.name))
@@ -150,7 +150,7 @@ def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
 
 
 def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, reporter: Reporter) -> NotMeasured | None:
-    """Measure and keep; what stands against it, if anything does."""
+    """Measure a part and store its record; return the reason if it cannot be measured."""
     reporter.say(f"{part.name}, {subject.label} …")
     folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
     work = PartRun(
@@ -196,7 +196,7 @@ def _machine(runtime: Runtime, subject: SuiteModel) -> dict[str, Any]:
 
 
 def _all(run: SuiteRun, unmeasured: list[SkippedPart]) -> SuiteResults:
-    """All that stands in `out`, of this run and of others."""
+    """All results in `out`, of this run and earlier ones."""
     records: dict[str, dict[str, PartRecord]] = {}
     for role in ROLES:
         held = {part.name: read_record(record_file(run.out, role, part.name)) for part in run.suite.parts}

@@ -1,4 +1,4 @@
-"""What may be set of a suite: which parts, how much of each, and how the fine-tuning ones learn.
+"""Settings of a suite: its parts, the amount of data, and fine-tuning.
 
 SuiteSettings(only=("blimp", "ewt"), quick=True, seeds=1)
 """
@@ -14,11 +14,11 @@ from larvatus.core.settings import Settings
 from larvatus.training.engine.settings import MICROBATCH
 
 SEEDS = whole(1, 10_000)
-"""How many."""
+"""Number of seeds."""
 
 
 def _parts(name: str) -> Callable[[Sequence[str]], Mapping[str, Any]]:
-    """Words of a repeatable flag, each with commas between parts."""
+    """Parse a repeatable flag whose words list parts, separated by commas."""
     return lambda words: {name: tuple(part.strip() for word in words for part in word.split(",") if part.strip())}
 
 

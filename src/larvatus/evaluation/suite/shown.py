@@ -1,9 +1,9 @@
-"""The table of a suite, for a terminal and for a page: a row for each figure, a column for each model.
+"""The table of a suite for terminals and pages: one row per figure, one column per model.
 
     console.print(as_table(results))
     Path("suite.md").write_text(as_markdown(results))
 
-`cells.py` says what stands in a cell.
+`cells.py` formats the cells.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from larvatus.evaluation.suite.results import ROLES, PartRecord, SuiteResults
 
 
 def as_table(results: SuiteResults) -> Table:
-    """For a terminal, with what a reader must know below it."""
+    """The table, with its caveats as notes."""
     roles, heads = list(results.labels), suite_columns(results.labels)
     numbers = range(2, 2 + len(roles))
     rows = []
@@ -33,7 +33,7 @@ def as_table(results: SuiteResults) -> Table:
 
 
 def as_markdown(results: SuiteResults) -> str:
-    """For a page of documentation: the table, what must be known of it, and the commands."""
+    """The table for a documentation page, with its caveats and commands."""
     table = as_table(results)
     notes = [f"- {escaped(line)}" for line, _ in _notes(results)]
     commands = [f"    {record.command}" for record in _records(results)]
@@ -46,7 +46,7 @@ def _records(results: SuiteResults) -> list[PartRecord]:
 
 
 def _notes(results: SuiteResults) -> list[tuple[str, str]]:
-    """Lines below the table, with their styles."""
+    """Notes below the table, with their styles."""
     lines: list[tuple[str, str]] = []
     for each in results.unmeasured:
         lines.append((f"{each.part}, {each.label}: not measured: {each.why}", "yellow"))
@@ -65,7 +65,7 @@ def _notes(results: SuiteResults) -> list[tuple[str, str]]:
 
 
 def _between(results: SuiteResults) -> list[str]:
-    """Paired differences of the two models, where a part keeps what they need."""
+    """Paired differences of the two models, for parts that store the needed data."""
     if any(role not in results.records for role in ROLES):
         return []
     ours, theirs = (results.records[role] for role in ROLES)

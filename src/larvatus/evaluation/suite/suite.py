@@ -1,4 +1,4 @@
-"""A suite: parts in the order of its table, and published figures beside their rows."""
+"""A suite: parts in the order of its table, and published figures for its rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Suite:
     name: str
     parts: tuple[SuitePart, ...]
     references: Mapping[str, Sequence[PublishedFigure]] = field(default_factory=dict)
-    """By the ids of figures."""
+    """Published figures by figure id."""
 
     def chosen(self, only: Sequence[str] = (), leave_out: Sequence[str] = ()) -> list[SuitePart]:
-        """The parts that are asked for, in the order of the table."""
+        """The requested parts, in the order of the table."""
         names = [part.name for part in self.parts]
         for name in (*only, *leave_out):
             if name not in names:
@@ -26,5 +26,5 @@ class Suite:
                 raise UsageError(f"{wrong}; its parts: {', '.join(names)}")
         parts = [part for part in self.parts if (not only or part.name in only) and part.name not in leave_out]
         if not parts:
-            raise UsageError("--only and --leave-out leave no part to measure")
+            raise UsageError("--only and --leave-out exclude every part")
         return parts

@@ -1,6 +1,6 @@
-"""The suites by name. A suite is a list of parts and what others reported on them: one file, and its line here.
+"""Suites by name. A suite is a list of parts with published figures: one file, and its entry here.
 
-suite_named("english").chosen(only=("blimp",))
+get_suite("english").chosen(only=("blimp",))
 """
 
 from __future__ import annotations

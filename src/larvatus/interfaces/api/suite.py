@@ -77,7 +77,7 @@ def evaluate_suite(
     Example:
         >>> evaluate_suite("runs/mine", data="my_texts", only="blimp", quiet=True)
         Traceback (most recent call last):
-        larvatus.core.errors.DataError: --data my_texts holds the files of no part that is asked for (…)
+        larvatus.core.errors.DataError: --data my_texts holds the files of no requested part (…)
     """
     chosen, running = read_settings(_as_lists(settings), SuiteSettings, SuiteRunSettings, function="evaluate_suite")
     reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)

@@ -1,1 +1,1 @@
-"""Bias: what a model associates with groups of people, and what its decisions make of them."""
+"""Bias: associations with groups of people, and their effect on decisions."""

@@ -8,10 +8,10 @@
     attributes.career = ["salary", "office", "business"]
     attributes.family = ["home", "parents", "children"]
 
-A word's vector is the mean over the sentences of its contextual vectors there: words are what is permuted, since
-several sentences with the same word are no independent evidence. Beside the effect size of these means stand those of
-each sentence by itself, as CEAT looks at contexts: where they disagree, the sentence matters more than the words.
-With a standardiser (`larvatus isotropy fit`) everything is given for plain and for standardised vectors.
+A word's vector is the mean of its contextual vectors over the sentences. Words are permuted, because several sentences
+with the same word are not independent evidence. Effect sizes of single sentences are reported too, as in CEAT: if they
+disagree, the sentence matters more than the words. With a standardiser (`larvatus isotropy fit`) all figures are given
+for plain and for standardised vectors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STANDARDISED = "standardised"
 
 
 class Embeds(Protocol):
-    """A loaded model."""
+    """A loaded model with an encoder."""
 
     @property
     def encoder(self) -> Encoder: ...
@@ -83,13 +83,13 @@ class Association:
     targets: tuple[str, str]
     attributes: tuple[str, str]
     effect: Interval
-    """d: positive where the first targets are nearer to the first attributes than the second targets are."""
+    """d: positive if the first targets are nearer to the first attributes than the second targets are."""
     p: PermutationP
     words: tuple[int, int]
     by_sentence: dict[str, float]
-    """d of each sentence alone."""
+    """d of each single sentence."""
     by_word: dict[str, float]
-    """s(w) of each target word: nearer to the first attributes (positive) or to the second."""
+    """s(w) of each target word: positive if nearer to the first attributes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class AssociationResult:
     layers: str
     tests: tuple[Association, ...]
     unit: str = TARGETS
-    """Resampled for the intervals: attribute words and sentences are fixed."""
+    """Unit of resampling; attribute words and sentences are fixed."""
     limits: tuple[str, ...] = ASSOCIATIONS
 
     def figures(self) -> Iterator[Figure]:
@@ -137,7 +137,7 @@ class AssociationResult:
 
 
 def read_associations(given: str | Path | Mapping[str, Any]) -> AssociationTests:
-    """A TOML file, or the same as a mapping."""
+    """Read tests from a TOML file or a mapping."""
     record, where = read_toml(given, FIELDS)
     sentences = read_texts(record.get("sentences", PLAIN_SENTENCES), where, what="sentences")
     for sentence in sentences:
@@ -198,7 +198,7 @@ def _all(sets: Mapping[str, Sequence[str]]) -> list[str]:
 def _vectors(
     model: Embeds, words: Sequence[str], sentences: Sequence[str], options: EmbedOptions
 ) -> dict[str, Doubles]:
-    """Of each word its vectors in the sentences: [sentences, D]."""
+    """[sentences, D] vectors of each word in the sentences."""
     texts, spans = [], []
     for word in words:
         for sentence in sentences:

@@ -1,4 +1,4 @@
-"""What the sets of the bias audit do not measure: it is said with every result.
+"""Limits of the sets of the bias audit, printed with every result.
 
 The points are those of Blodgett et al. 2021 (*Stereotyping Norwegian salmon*), Gonen & Goldberg 2019 (*Lipstick on a
 pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate with application bias*).
@@ -7,7 +7,7 @@ pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate
 from __future__ import annotations
 
 NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"
-"""Of XLNet."""
+"""Note for XLNet."""
 GENERAL = (
     (
         "No figure here says that a model is fair: 50%, 0 or p > 0.05 can come of few examples, of a weak model "
@@ -18,7 +18,7 @@ GENERAL = (
         "2021); audit the model that is used, on the data it is used on (--test)."
     ),
 )
-"""Said once below all results."""
+"""Limits of the whole audit."""
 
 CROWS_PAIRS = (
     (

@@ -42,13 +42,13 @@ from larvatus.metrics.figures import Figure
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")
 DIGITS = {"pll": 3, "aul": 6}
-"""To which scores are rounded before they are compared: 3 as published, 6 to be beyond what batches change."""
+"""Digits of scores that are compared: 3 as published, 6 because batching changes later digits."""
 SAID = {
     "pll": "pseudo-log-likelihood of the shared tokens, one masked at a time (Nangia et al. 2020)",
     "aul": "mean log-probability of all tokens, nothing masked (AUL, Kaneko & Bollegala 2022)",
 }
 Given = str | Path | Sequence[tuple[str, ...]]
-"""A file, or pairs: (sent_more, sent_less), with the bias type and the direction if they are known."""
+"""A file, or pairs (sent_more, sent_less), optionally with bias type and direction."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class CrowsPair:
 
 @dataclass(frozen=True)
 class PairScore:
-    """Pairs of one category, by one score."""
+    """Scores of the pairs of one category by one method."""
 
     pairs: int
     neutral: int
-    """Ties: they are among the pairs, and count for neither side."""
+    """Ties, which count as pairs but for neither side."""
     metric: Interval
-    """Per cent of pairs in which sent_more is preferred: 50 is no preference."""
+    """Per cent of pairs in which sent_more is preferred; 50 is no preference."""
     difference: Interval
     """Mean of score(sent_more) − score(sent_less), in nats."""
 
@@ -85,13 +85,13 @@ class MethodScores:
 class CrowsResult:
     source: str
     scores: dict[str, MethodScores]
-    """By `pll` and `aul`."""
+    """Scores by `pll` and `aul`."""
     same_tokens: int
-    """Pairs whose sentences this vocabulary cannot tell apart; they are ties."""
+    """Pairs whose sentences have the same tokens, which are ties."""
     pairs: tuple[dict[str, Any], ...]
     """Each pair with its scores."""
     unit: str = PAIRS
-    """Resampled for the intervals."""
+    """Unit of resampling."""
     limits: tuple[str, ...] = CROWS_PAIRS
 
     def figures(self) -> Iterator[Figure]:
@@ -162,14 +162,14 @@ def _from_memory(given: Sequence[tuple[str, ...]]) -> Iterator[CrowsPair]:
 
 
 def sample_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[CrowsPair]:
-    """So many of them at random, in their order: which, is a function of the seed and of each pair's number."""
+    """A random sample of pairs, in order; it depends on the seed and on the number of each pair."""
     numbers = np.arange(len(pairs), dtype=np.int64)
     keys = random_bits(seed, "audit pairs", items=numbers, draws=np.zeros_like(numbers))[0]
     return [pairs[at] for at in sorted(np.argsort(keys, kind="stable")[:most].tolist())]
 
 
 def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Places of the tokens that two texts share, by the equal blocks of `difflib` between the dressed sequences."""
+    """Positions of tokens that two texts share, by `difflib` on the sequences with special tokens."""
     template = tokenizer.template.single
     sequences = [[str(id) for id in template.ids(ids).tolist()] for ids in (first, second)]
     places: tuple[list[int], list[int]] = [], []
@@ -188,7 +188,7 @@ def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list
 def score_crows(
     reader: LikelihoodReader, pairs: Sequence[CrowsPair], resampling: Resampling, *, source: str
 ) -> CrowsResult:
-    """All pairs by pseudo-log-likelihood and by AUL."""
+    """Score all pairs by pseudo-log-likelihood and by AUL."""
     texts = [sentence for pair in pairs for sentence in (pair.more, pair.less)]
     labels = [f"{pair.where}: {column}" for pair in pairs for column in COLUMNS[:2]]
     ids = [alignment.ids for alignment in reader.tokenizer.encode_many(texts)]

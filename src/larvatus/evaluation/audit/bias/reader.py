@@ -1,6 +1,6 @@
-"""What the audit asks of a masked language model: likelihoods of sentences, masked and unmasked, and of words in them.
+"""Likelihoods of sentences and words by a masked language model, with and without masks.
 
-reader = Reader.of(model, what="score sentence pairs")
+reader = LikelihoodReader.of(model, what="score sentence pairs")
 reader.masked(["The poor are kind."])[0].sum()         # pseudo-log-likelihood
 reader.unmasked(["The poor are kind."])[0].mean()      # AUL
 """
@@ -20,9 +20,9 @@ from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
 
 Progress = Callable[[str, int, int], None]
-"""Told what is done, how many of it, of how many."""
+"""Callback with what is counted, how many are done, and the total."""
 TEXTS, SLOTS = 240, 1_920
-"""Sentences and blanks that are scored at a time: whole pairs and triples, which share masked copies."""
+"""Sentences and blanks per block; multiples of pairs and triples, which share masked copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class LikelihoodReader:
 
     @classmethod
     def of(cls, model: Scorer, *, what: str, progress: Progress = lambda what, done, total: None) -> LikelihoodReader:
-        """Refused where the model has no masked-lm head; `what` completes "no masked-lm head to … with"."""
+        """Refuse a model without a masked-LM head; `what` completes "no masked-lm head to … with"."""
         name = str(model.bundle.path)
         predictor = require_predictor(model.network, model.tokenizer, what=what, name=name)
         return cls(model.network, model.tokenizer, predictor, name, progress)
@@ -45,7 +45,7 @@ class LikelihoodReader:
         return reads_unmasked(self.predictor)
 
     def masked(self, texts: Sequence[str], labels: Sequence[str] | None = None) -> list[Doubles]:
-        """log p of each token of each text, that token being masked."""
+        """log p of each token of each text, with that token masked."""
         scores: list[Doubles] = []
         for first in range(0, len(texts), TEXTS):  # a block at a time: progress is told, memory stays bounded
             block = slice(first, first + TEXTS)
@@ -56,11 +56,11 @@ class LikelihoodReader:
         return scores
 
     def unmasked(self, texts: Sequence[str]) -> list[Doubles]:
-        """log p of each token of each text, nothing being masked."""
+        """log p of each token of each text, with nothing masked."""
         return unmasked_scores(self.predictor, self.tokenizer, self.tokenizer.encode_many(texts))
 
     def slots(self, slots: Sequence[Slot], *, rest: Rest = "masked") -> list[SlotScore]:
-        """log p of words where they stand."""
+        """log p of words in their positions."""
         scores: list[SlotScore] = []
         for first in range(0, len(slots), SLOTS):
             scores += slot_scores(self.predictor, self.tokenizer, slots[first : first + SLOTS], rest=rest)

@@ -1,8 +1,8 @@
-"""All that a bias audit of one model has to say: results by name, each printable and as a dictionary.
+"""The report of a bias audit: results by name, printable and as dictionaries.
 
 report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
 print(report)
-report.save(Path("audit/"))              # bias.json, and a file for each part
+report.saved(Path("audit/"))             # bias.json, and a file for each part
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ REPORT = "bias.json"
 
 
 class BiasPart(Protocol):
-    """What one set says."""
+    """The result of one set."""
 
     @property
     def unit(self) -> str:
-        """Resampled for the intervals."""
+        """Unit of resampling."""
 
     def figures(self) -> Iterator[Figure]: ...
 
@@ -40,7 +40,7 @@ class BiasPart(Protocol):
 
 @dataclass(frozen=True)
 class BiasReport:
-    """A bias audit: a part for each set that was given, and what none of them measures.
+    """A bias audit: one part per given set, and the limits of all of them.
 
     Example:
         >>> report = lv.audit_bias(model, pairs=[("the river was wide", "the bank was wide")], samples=20)
@@ -50,19 +50,19 @@ class BiasReport:
 
     model: str
     fingerprint: str
-    """Of weights, settings and vocabulary."""
+    """Fingerprint of weights, settings and vocabulary."""
     settings: Mapping[str, Any]
     data: Mapping[str, str]
-    """SHA-256 of the files that were read, by part; of what came from memory there is none."""
+    """SHA-256 of the files of each part; data in memory have none."""
     parts: Mapping[str, Any]
-    """`crows_pairs`, `stereoset`, `winobias`, `templates`, `associations`, `swaps`: those that were asked for."""
+    """The requested parts: `crows_pairs`, `stereoset`, `winobias`, `templates`, `associations`, `swaps`."""
     limits: tuple[str, ...] = GENERAL
     claims: tuple[Claim, ...] = ()
-    """The figures as a model card takes them over: with data, settings and versions."""
+    """Claims for the model card, with data, settings and versions."""
 
     @property
     def head(self) -> dict[str, Any]:
-        """Which model, which data, by which program."""
+        """Model, data, settings and version of the audit."""
         return {
             "larvatus": VERSION,
             "model": self.model,
@@ -78,7 +78,7 @@ class BiasReport:
         return {**self.head, "parts": parts, "claims": claim_dicts(self.claims)}
 
     def shown(self) -> Iterator[ReportPart]:
-        """Lines and tables for people."""
+        """Lines and tables of the printed report."""
         yield f"bias audit of {self.model}"
         for part in self.parts.values():
             yield ""
@@ -87,10 +87,10 @@ class BiasReport:
         yield from (f"note: {limit}" for limit in self.limits)
 
     def saved(self, directory: str | Path) -> BiasReport:
-        """Written as `bias.json` (which model, which data, what is in the directory) and a JSON file for each part.
+        """Write `bias.json` (model, data, list of parts) and a JSON file for each part.
 
         Args:
-            directory: Is made if it is not there; files of these names are replaced.
+            directory: Created if it does not exist; existing files are replaced.
 
         Returns:
             The report itself.
@@ -108,5 +108,5 @@ class BiasReport:
 
 
 def as_json(value: Any) -> str:
-    """Indented; what is not a number (an interval of one example) is null."""
+    """Indented JSON; NaN, as in the interval of one example, becomes null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

@@ -1,4 +1,4 @@
-"""Figures of the bias audit for people: a share with its interval, a difference with its interval, tables."""
+"""Resampling of the bias audit, and how its figures are printed."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_s
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are found."""
+    """Number of samples and seed of the bootstrap."""
 
     samples: int = 1000
     seed: int = 0
 
     def mean(self, values: npt.ArrayLike, *, scale: float = 1.0) -> Interval:
-        """The mean of what each example has, times a scale (100 for per cent), with its 95% interval."""
+        """The mean over examples times a scale (100 for per cent), with its 95% interval."""
         return self.of_sums(mean_rows(values, scale=scale), mean_of_sums)
 
     def cluster_mean(
         self, values: npt.ArrayLike, clusters: npt.NDArray[Any], *, strata: npt.NDArray[Any], scale: float = 1.0
     ) -> Interval:
-        """The same with clusters resampled within strata; NaN ends where a stratum has one cluster."""
+        """The mean with clusters resampled within strata; the ends are NaN if a stratum has one cluster."""
         rows = mean_rows(values, scale=scale)
         return cluster_bootstrap(rows, mean_of_sums, clusters, strata=strata, samples=self.samples, seed=self.seed)
 
     def crossed_mean(self, table: npt.ArrayLike) -> Interval:
-        """Mean of a table whose rows and columns are resampled, each by itself."""
+        """The mean of a table whose rows and columns are resampled independently."""
         return crossed_mean(table, samples=self.samples, seed=self.seed)
 
     def of_sums(self, rows: npt.ArrayLike, score: Callable[[npt.NDArray[np.float64]], npt.ArrayLike]) -> Interval:
-        """Of one example, which any sample would draw again, the interval is not known: NaN."""
+        """A score of sums with its interval; the ends are NaN for a single example."""
         interval = bootstrap(rows, score, samples=self.samples, seed=self.seed)
         if len(np.asarray(rows)) > 1:
             return interval
@@ -67,5 +67,5 @@ def number(interval: Interval) -> tuple[str, str]:
 
 
 def span(interval: Interval, form: str) -> str:
-    """One example has no interval, not one of no width."""
+    """The interval as text; a dash for a single example."""
     return "–" if math.isnan(interval.low) else f"{interval.low:{form}} to {interval.high:{form}}"

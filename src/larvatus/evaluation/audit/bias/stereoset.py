@@ -61,9 +61,9 @@ class StereoScore:
 class StereoResult:
     source: str
     scores: dict[str, dict[str, dict[str, StereoScore]]]
-    """By kind (intrasentence, intersentence), score (`blank`, `pll`, …) and bias type, `overall` last."""
+    """Scores by kind (intrasentence, intersentence), method (`blank`, `pll`, …) and bias type, `overall` last."""
     unit: str = TERMS
-    """Resampled for the intervals."""
+    """Unit of resampling."""
     limits: tuple[str, ...] = STEREOSET
 
     def figures(self) -> Iterator[Figure]:
@@ -98,7 +98,7 @@ def _row(name: str, score: StereoScore) -> tuple[str, ...]:
 def score_stereoset(
     reader: LikelihoodReader, examples: Sequence[StereoExample], resampling: Resampling, *, source: str
 ) -> StereoResult:
-    """Both kinds of examples, by every score that the model can give."""
+    """Score both kinds of examples by every method that the model supports."""
     scores = {}
     for kind in KINDS:
         chosen = [example for example in examples if example.kind == kind]
@@ -109,7 +109,7 @@ def score_stereoset(
 
 
 def _intrasentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) -> dict[str, Doubles]:
-    """By each score, [examples, 3]."""
+    """[examples, 3] scores by method."""
     slots = [Slot(text, span, where=example.where) for example in examples for text, span in example.fillings()]
     texts = [sentence for example in examples for sentence in example.sentences]
     blank = [np.exp(score.log_probabilities).mean() for score in reader.slots(slots, rest="dropped")]
@@ -159,7 +159,7 @@ def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple
 
 
 def by_category(examples: Sequence[StereoExample], scores: Doubles, resampling: Resampling) -> dict[str, StereoScore]:
-    """lms, ss and icat of each bias type, and of all; scores are [examples, 3]."""
+    """lms, ss and icat of each bias type and overall; `scores` are [examples, 3]."""
     categories = np.array([example.category for example in examples])
     targets = np.array([example.target for example in examples])
     results = {

@@ -37,10 +37,9 @@ class StereoExample:
     where: str
 
     def fillings(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Of an intrasentence example: the context with each word in its blank, and the characters of the word.
+        """The context of an intrasentence example with each word in its blank, and the character span of the word.
 
-        As published, the word is that of the sentence at the blank's number among words between spaces, less its
-        punctuation.
+        As published, the word is the sentence's space-separated word at the position of the blank, without punctuation.
         """
         number = next(at for at, word in enumerate(self.context.split(" ")) if BLANK in word)
         for sentence in self.sentences:
@@ -53,7 +52,7 @@ class StereoExample:
 
 
 def read_stereoset(name: str | Path) -> list[StereoExample]:
-    """All examples of a file, both kinds, compressed or not."""
+    """All examples of both kinds from a file, compressed or not."""
     text = "\n".join(line for _, line in numbered_lines(str(name)))
     try:
         record: Any = msgspec.json.decode(text)

@@ -1,17 +1,17 @@
-"""Counterfactual swaps of group words in texts: he and she change places, and so do their companions.
+"""Counterfactual swaps of group words in texts: he becomes she, and she becomes he.
 
     swapper = Swapper(DEFAULT_SWAPS)
     swapper.swap("He lost his keys.", "gender").text          # "She lost her keys."
 
-A file of swaps has two words and maybe a category a line, separated by commas or tabs; `#` begins a comment:
+A file of swaps has two words and an optional category per line, separated by commas or tabs; `#` begins a comment:
 
     he,she,gender
     muslim,christian,religion
 
-Both ways, whole words, in the writing of the original (lower case, Capital, CAPITALS). All words of one category are
-swapped at once, so that a text stays about one person. A word with several partners takes that of its first line, but
-for one rule of English, *her* being *his* before what it belongs to and *him* elsewhere: where a file has both, *her*
-is read as *his* before a word that is no preposition, conjunction or particle. It is a rule of thumb.
+Swaps work in both directions, on whole words, and keep the case of the original (lower case, Capital, CAPITALS). All
+words of one category are swapped at once, so that a text stays about one person. A word with several partners takes the
+partner of its first line. There is one exception: if a file maps both *his* and *him* to *her*, then *her* becomes
+*his* before a word that is no preposition, conjunction or particle, and *him* elsewhere. This is a heuristic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ DEFAULT_SWAPS = tuple(
         "businessman/businesswoman",
     ]
 )
-"""English words of gender. Other groups are the user's to name: which words are counterparts depends on the data."""
+"""English gender words. Users name words of other groups, whose counterparts depend on the data."""
 _OBJECT = frozenset(
     [
         "to",
@@ -149,7 +149,7 @@ class Swapper:
         return list(dict.fromkeys(swap.category for swap in self.swaps))
 
     def swap(self, text: str, category: str) -> SwappedText:
-        """The text with all words of a category changed for their partners."""
+        """The text with all words of a category replaced by their partners."""
         partners: dict[str, str] = {}
         for swap in self.swaps:
             if swap.category == category:
@@ -179,7 +179,7 @@ def _written_as(original: str, word: str) -> str:
 
 
 def read_swaps(given: str | Path | Sequence[Sequence[str]] | None) -> Swapper:
-    """A file, pairs with or without a category, or None for the list that is here."""
+    """Read a file or pairs, with or without a category; None for the default list."""
     if given is None:
         return Swapper(DEFAULT_SWAPS)
     if isinstance(given, str | Path):

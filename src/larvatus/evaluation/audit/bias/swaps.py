@@ -1,11 +1,10 @@
-"""Counterfactual swaps on a fine-tuned model (Garg et al. 2019; Prabhakaran et al. 2019): what changes with the group?
+"""Counterfactual swaps on a fine-tuned model (Garg et al. 2019; Prabhakaran et al. 2019).
 
     result = audit_swaps(model, dataset, read_swaps("swaps.csv"), Resampling())
     result.categories["gender"].changed.value          # per cent of texts whose decision changes with the group words
 
-Every text of the user's own test data that holds a word of the list is judged twice, as it stands and with the words
-of one category swapped. A model that decides by other things gives the same answer; each change is a decision that
-hung on the group.
+Every test text with a word of the list is predicted twice: unchanged, and with the words of one category swapped. A
+changed answer is a decision that depended on the group.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from larvatus.tasks.predict import Input
 from larvatus.tasks.registry import task_of
 
 MOST_EXAMPLES = 50
-"""Changed decisions that are kept with their texts."""
+"""Most changed decisions that are kept with their texts."""
 MOST_SHOWN = 5
 MOST_WORDS = 12
 
@@ -46,15 +45,15 @@ class Predicts(Protocol):
 
 @dataclass(frozen=True)
 class WordChange:
-    """Texts that hold one word, which became another."""
+    """The effect of swapping one word, over the texts that contain it."""
 
     word: str
     partner: str
     texts: int
     changed: Interval | None
-    """Per cent of decisions that changed; None of a regression."""
+    """Per cent of decisions that changed; None for a regression."""
     moved: Interval
-    """Mean distance of the scores: half the sum of |Δ probability|; of a regression |Δ value|."""
+    """Mean distance of the scores: half the sum of |Δ probability|, or |Δ value| for a regression."""
     by_label: dict[str, Interval]
     """Mean signed change of each label's probability (or of the value) when the word becomes its partner."""
 
@@ -62,14 +61,14 @@ class WordChange:
 @dataclass(frozen=True)
 class CategoryChange:
     texts: int
-    """That hold a word of the category."""
+    """Number of texts with a word of the category."""
     changed: Interval | None
     moved: Interval
     accuracy: tuple[Interval, Interval] | None
-    """Per cent right, as the texts stand and swapped; None where there are no labels to hold them against."""
+    """Per cent correct on unchanged and on swapped texts; None without labels."""
     words: tuple[WordChange, ...]
     examples: tuple[dict[str, Any], ...]
-    """Decisions that changed, those that moved most first."""
+    """Changed decisions, largest distance first."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,9 @@ class SwapResult:
     texts: int
     categories: dict[str, CategoryChange]
     without: tuple[str, ...]
-    """Categories of which no text holds a word."""
+    """Categories without a word in any text."""
     unit: str = TEXTS
-    """Resampled for the intervals."""
+    """Unit of resampling."""
     limits: tuple[str, ...] = SWAPS
 
     def figures(self) -> Iterator[Figure]:
@@ -146,14 +145,14 @@ def _words(name: str, category: CategoryChange) -> Iterator[ReportPart]:
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """A text before and after."""
+    """Predictions of a text before and after the swap."""
 
     example: TextExample
     swapped: SwappedText
     before: Any
     after: Any
     text: str
-    """The swapped one, a pair's second after a tab."""
+    """The swapped text; the two texts of a pair are separated by a tab."""
 
     @property
     def changed(self) -> bool | None:
@@ -180,7 +179,7 @@ def _decision(answer: Any) -> Any:
 
 
 def audit_swaps(model: Predicts, data: Dataset[Any], swapper: Swapper, resampling: Resampling) -> SwapResult:
-    """Decisions and scores of the model on the texts that hold a word, as they stand and swapped."""
+    """Compare the model's decisions and scores on texts before and after swaps."""
     examples = [_text_of(example, model) for example in data.examples]
     if not examples:
         raise DataError(f"{data.source} holds no examples")

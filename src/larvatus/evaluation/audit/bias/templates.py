@@ -53,7 +53,7 @@ class Templates:
     source: str
 
     def slot(self, cell: tuple[str, str, str], *, asked: str, prior: bool) -> Slot:
-        """Of a sentence, a group's word and an attribute: the word asked for, with the other in place, or masked."""
+        """The slot of a word in a sentence; `prior` masks the other word (group or attribute)."""
         sentence, member, attribute = cell
         text, places = "", {}
         for part in _parts(sentence):
@@ -68,7 +68,7 @@ class Templates:
 
 
 def _parts(sentence: str) -> Iterator[str]:
-    """The sentence cut at its two marks."""
+    """The sentence split at its two placeholders."""
     first, second = sorted((GROUP, MASK), key=sentence.index)
     before, _, rest = sentence.partition(first)
     between, _, after = rest.partition(second)
@@ -77,20 +77,20 @@ def _parts(sentence: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TemplateDifference:
-    """An attribute set with two groups."""
+    """The difference between two groups for one set of attributes."""
 
     attributes: str
     groups: tuple[str, str]
     associations: tuple[float, float]
     """Mean log p(attribute | group) − log p(attribute | group masked) of each group, in nats."""
     difference: Interval
-    """The first group's less the second's, over sentences and attributes."""
+    """First group minus second group, over sentences and attributes."""
     unit: str
-    """Resampled for the intervals; the words of a group are fixed."""
+    """Unit of resampling; the words of a group are fixed."""
     group_asked: Interval
-    """The same with the group's word asked for, as Kurita et al. do."""
+    """The difference if the group's word is predicted, as in Kurita et al."""
     cells: int
-    """Sentences times attributes."""
+    """Number of sentences times attributes."""
     by_attribute: dict[str, float]
     """Difference of each attribute."""
 
@@ -104,7 +104,7 @@ class TemplateResult:
 
     @property
     def unit(self) -> str:
-        """Resampled for the intervals; several where sets of attributes have one word and more."""
+        """Units of resampling; several if some sets of attributes have one word and others more."""
         return " | ".join(dict.fromkeys(each.unit for each in self.differences))
 
     def figures(self) -> Iterator[Figure]:
@@ -142,7 +142,7 @@ class TemplateResult:
 
 
 def read_templates(given: str | Path | Mapping[str, Any]) -> Templates:
-    """A TOML file, or the same as a mapping."""
+    """Read templates from a TOML file or a mapping."""
     record, where = read_toml(given, FIELDS)
     sentences = read_texts(record.get("sentences"), where, what="sentences")
     for sentence in sentences:
@@ -159,7 +159,7 @@ def read_templates(given: str | Path | Mapping[str, Any]) -> Templates:
 
 
 def score_templates(reader: LikelihoodReader, templates: Templates, resampling: Resampling) -> TemplateResult:
-    """Every attribute set, with each group against each later one."""
+    """Compare every pair of groups on every set of attributes."""
     members = [(name, word) for name, words in templates.groups.items() for word in words]
     attributes = [(name, word) for name, words in templates.attributes.items() for word in words]
     cells = list(product(templates.sentences, attributes))
@@ -202,7 +202,7 @@ def _difference(
     chosen: Any,
     resampling: Resampling,
 ) -> TemplateDifference:
-    """Scores of two groups, each [attribute or group asked, cells]."""
+    """The difference of two groups from their scores, each [attribute or group predicted, cells]."""
     (first, group_first), (second, group_second) = (each[:, chosen] for each in scores)
     difference, group_asked = first - second, group_first - group_second
     words = [word for (_, (_, word)), taken in zip(cells, chosen, strict=True) if taken]

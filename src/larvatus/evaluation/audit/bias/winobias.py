@@ -48,18 +48,18 @@ _SHAPE = "pro_stereotyped_type1.txt.dev and anti_stereotyped_type1.txt.dev, of t
 @dataclass(frozen=True)
 class _Line:
     text: str
-    """Without number and brackets."""
+    """Sentence without number and brackets."""
     pronouns: tuple[tuple[int, int], ...]
-    """Characters of bracketed pronouns."""
+    """Character spans of bracketed pronouns."""
     others: tuple[tuple[int, int], ...]
-    """Characters of the occupation."""
+    """Character spans of the occupation."""
     where: str
 
     def word(self, span: tuple[int, int]) -> str:
         return self.text[slice(*span)]
 
     def with_word(self, word: str) -> tuple[str, tuple[int, int], int]:
-        """The text with another word for the first pronoun, where that stands, and by how much what follows moves."""
+        """The text with another word for the first pronoun, the span of that word, and the shift of later text."""
         start, end = self.pronouns[0]
         return self.text[:start] + word + self.text[end:], (start, start + len(word)), len(word) - (end - start)
 
@@ -78,7 +78,7 @@ class PronounBlank:
 
     @property
     def stereotype(self) -> str:
-        """Whose occupation it is by stereotype."""
+        """The gender that the stereotype assigns to the occupation."""
         return "female" if self.pronoun.lower() in FEMALE else "male"
 
     @property
@@ -87,7 +87,7 @@ class PronounBlank:
         return _ARTICLE.sub("", self.sentence.word(self.sentence.others[0]).strip().lower(), count=1)
 
     def slots(self, *, prior: bool) -> tuple[Slot, Slot]:
-        """The stereotyped pronoun and the other one in the same blank; `prior`: with the occupation masked."""
+        """Slots of the stereotyped and of the other pronoun; `prior` masks the occupation."""
         return self._slot(self.pronoun, prior=prior), self._slot(self.other, prior=prior)
 
     def _slot(self, word: str, *, prior: bool) -> Slot:
@@ -101,28 +101,28 @@ class PronounBlank:
 class BlankScore:
     sentences: int
     occupations: int
-    """How many the sentences are about: intervals resample these."""
+    """Number of occupations in the sentences, the unit of resampling."""
     pro: Interval
     """Per cent of sentences in which the stereotyped pronoun is preferred: accuracy on the pro-stereotyped set."""
     anti: Interval
     """Accuracy on the anti-stereotyped set."""
     gap: Interval
-    """Pro less anti, in points: 0 is no preference."""
+    """Pro minus anti, in points; 0 is no preference."""
     log_odds: Interval
     """Mean of log p(stereotyped pronoun) − log p(the other), in nats."""
     corrected: Interval
-    """The same less that of the sentence with the occupation masked."""
+    """`log_odds` minus the log-odds with the occupation masked."""
 
 
 @dataclass(frozen=True)
 class WinoResult:
     source: str
     scores: dict[str, BlankScore]
-    """By `type1, male`, `type1, female`, …: the type and whose occupation it is by stereotype; `all` last."""
+    """Scores by type and stereotype: `type1, male`, `type1, female`, …, `all` last."""
     preferred_male: Interval
     """Per cent of all blanks in which the male pronoun is preferred."""
     unit: str = OCCUPATIONS
-    """Resampled for the intervals."""
+    """Unit of resampling."""
     limits: tuple[str, ...] = WINOBIAS
 
     def figures(self) -> Iterator[Figure]:
@@ -164,12 +164,12 @@ class WinoResult:
 
 
 def winobias_files(folder: Path) -> list[Path]:
-    """Those of a directory that are read."""
+    """WinoBias files of a directory."""
     return [path for path in sorted(folder.iterdir()) if _FILE.fullmatch(path.name)]
 
 
 def read_winobias(directory: str | Path) -> list[PronounBlank]:
-    """All pairs of files of a directory."""
+    """Read all pairs of files of a directory."""
     folder = Path(directory)
     if not folder.is_dir():
         raise DataError(f"{folder} is no directory; WinoBias is a directory of {_SHAPE}")
@@ -225,7 +225,7 @@ def _blanks(kind: str, pro: Sequence[_Line], anti: Sequence[_Line], name: Path) 
 def score_winobias(
     reader: LikelihoodReader, blanks: Sequence[PronounBlank], resampling: Resampling, *, source: str
 ) -> WinoResult:
-    """Log-odds of the stereotyped pronoun in every blank, and what is left of them without the prior."""
+    """Log-odds of the stereotyped pronoun in every blank, with and without the prior."""
     slots = [slot for prior in (False, True) for blank in blanks for slot in blank.slots(prior=prior)]
     totals = np.array([score.total for score in reader.slots(slots)]).reshape(2, len(blanks), 2)
     odds, priors = totals[..., 0] - totals[..., 1]
@@ -245,7 +245,7 @@ def score_winobias(
 
 @dataclass(frozen=True)
 class _About:
-    """What sentences are about."""
+    """Occupation and stereotype of each sentence."""
 
     occupations: npt.NDArray[np.str_]
     """[sentences]"""

@@ -1,7 +1,7 @@
-"""TOML files of templates and of association tests: one clear line for what does not fit.
+"""Reading TOML files of templates and of association tests, with one-line errors.
 
 record = read_toml("templates.toml", ("sentences", "groups", "attributes"))
-words_of(record["groups"], "groups", where)           # {"men": ("he", "the man"), "women": …}
+read_word_lists(record["groups"], "groups", where)           # {"men": ("he", "the man"), "women": …}
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from larvatus.data.text.streams import numbered_lines
 
 
 def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The contents of a file, or of a mapping from memory, and what messages call it; unknown fields are refused."""
+    """The contents of a file or mapping and its name in messages; unknown fields are refused."""
     if isinstance(given, Mapping):
         record, where = dict(given), "the mapping"
     else:
@@ -35,7 +35,7 @@ def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tu
 
 
 def read_texts(value: Any, where: str, *, what: str) -> tuple[str, ...]:
-    """A list of different texts."""
+    """A list of distinct texts."""
     if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
         raise DataError(f"{where}: {what} must be a list of texts")
     if not all(text.strip() for text in value):
@@ -49,7 +49,7 @@ def read_texts(value: Any, where: str, *, what: str) -> tuple[str, ...]:
 
 
 def read_word_lists(value: Any, where: str, *, what: str, least: int) -> dict[str, tuple[str, ...]]:
-    """Lists of words by name; at least so many lists."""
+    """Lists of words by name, at least `least` of them."""
     if not isinstance(value, Mapping) or not value:
         raise DataError(f"{where}: no [{what}], which are lists of words by name")
     lists = {str(name): read_texts(words, where, what=f"{what}.{name}") for name, words in value.items()}
