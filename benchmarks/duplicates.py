@@ -26,8 +26,8 @@ from larvatus.core.rng import stream
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.hygiene.check import SharedSet
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet
-from larvatus.data.corpus.hygiene.first_pass import Judged, Pass, Stand, judge
-from larvatus.data.corpus.hygiene.measure import Measures
+from larvatus.data.corpus.hygiene.first_pass import FilterVerdicts, MeasuringPass, PassProgress, judge_documents
+from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
@@ -133,13 +133,13 @@ def planted(folder: Path) -> Iterator[Document]:
 
 
 def duplicates(folder: Path, kinds: list[str], settings: HygieneSettings) -> None:
-    measures = Measures.of(settings, language="en", everything=False)
+    measures = DocumentMeasures.of(settings, language="en", everything=False)
     (folder / "parts").mkdir(exist_ok=True)
-    parts = PartsFolder(folder / "parts", {}, kind=Stand, suffix=".npy")
+    parts = PartsFolder(folder / "parts", {}, kind=PassProgress, suffix=".npy")
     begun = time.process_time()
-    measured = Pass(measures, parts).run(planted(folder), resume=False)
+    measured = MeasuringPass(measures, parts).run(planted(folder), resume=False)
     halfway = time.process_time()
-    judged = judge(measured, settings, measures)
+    judged = judge_documents(measured, settings, measures)
     taken = time.process_time() - begun
     size = (folder / "planted.jsonl").stat().st_size / 1e6
     assert measures.scheme is not None
@@ -162,7 +162,9 @@ def duplicates(folder: Path, kinds: list[str], settings: HygieneSettings) -> Non
     parts.remove()
 
 
-def exact_jaccard(folder: Path, judged: Judged, numbers: np.ndarray, settings: HygieneSettings) -> Iterator[bool]:
+def exact_jaccard(
+    folder: Path, judged: FilterVerdicts, numbers: np.ndarray, settings: HygieneSettings
+) -> Iterator[bool]:
     wanted = {int(number) for number in numbers} | {int(judged.first[number]) for number in numbers}
     grams = {}
     for number, document in enumerate(planted(folder)):
@@ -175,11 +177,11 @@ def exact_jaccard(folder: Path, judged: Judged, numbers: np.ndarray, settings: H
 
 def everything(folder: Path) -> None:
     """Languages, personal data and all the rest with it."""
-    measures = Measures.of(HygieneSettings(), language="en", everything=True)
+    measures = DocumentMeasures.of(HygieneSettings(), language="en", everything=True)
     (folder / "parts").mkdir(exist_ok=True)
-    parts = PartsFolder(folder / "parts", {}, kind=Stand, suffix=".npy")
+    parts = PartsFolder(folder / "parts", {}, kind=PassProgress, suffix=".npy")
     begun = time.process_time()
-    Pass(measures, parts).run(planted(folder), resume=False)
+    MeasuringPass(measures, parts).run(planted(folder), resume=False)
     size = (folder / "planted.jsonl").stat().st_size / 1e6
     print(f"everything: {size / (time.process_time() - begun):.1f} MB/s; memory {memory():.0f} MB")
     parts.remove()

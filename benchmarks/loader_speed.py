@@ -38,14 +38,14 @@ KINDS = {"bert": "bert", "electra": "bert", "spanbert": "bert", "roberta": "mode
 def ours(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
     """Tokens of step after step."""
     from larvatus.data.corpus import Corpus
-    from larvatus.data.corpus.loader import Loader, Reading
+    from larvatus.data.corpus.loader import Loader, LoaderOptions
     from larvatus.data.corruption import packed_length
     from larvatus.models.recipes import read_recipe
     from larvatus.training.pretraining.evaluation import build_corruption
     from larvatus.training.pretraining.loop import prefetch
 
     given, shards = read_recipe(recipe), Corpus.open(corpus)
-    untold = {"words": False} if "words" in Reading.__dataclass_fields__ else {}
+    untold = {"words": False} if "words" in LoaderOptions.__dataclass_fields__ else {}
     loader = Loader(
         shards,
         packing=given.packing,
@@ -54,7 +54,7 @@ def ours(corpus: Path, recipe: str, length: int, workers: int) -> Iterator[int]:
         tokens=STEP_TOKENS,
         seed=1,
         workers=workers,
-        reading=Reading(from_text=given.from_text, **untold),
+        reading=LoaderOptions(from_text=given.from_text, **untold),
     )
     steps = prefetch(loader.steps(), close=loader.close)
     try:

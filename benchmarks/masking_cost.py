@@ -24,7 +24,7 @@ from larvatus.data.corruption import (
     MaskVocabulary,
     NGramsConfig,
     NoiseConfig,
-    SpansConfig,
+    SpanCorruptionConfig,
     WholeWordConfig,
 )
 from larvatus.models.network import Network
@@ -61,10 +61,10 @@ def main() -> None:
     torch.set_num_threads(1)
     batch = text()
     noise = NoiseConfig(mask=0.1, substitute=0.05, delete=0.05, insert=0.05, reorder=0.1)
-    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig(), NGramsConfig(), noise]
+    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpanCorruptionConfig(), NGramsConfig(), noise]
     model = Network.build(MINI, [MaskedLMConfig(), SpanBoundaryConfig()], VOCABULARY, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    hidden = on_device(Corruption(SpansConfig(), KNOWN, 1)(batch, 0, 0), "cpu")
+    hidden = on_device(Corruption(SpanCorruptionConfig(), KNOWN, 1)(batch, 0, 0), "cpu")
 
     def step() -> None:
         sum(loss.mean for loss in model(hidden).values()).backward()  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from larvatus.data.corpus.hygiene.personal import KINDS, find_personal
 
-FOLDER = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "personal"
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus" / "personal"
 _MARK = re.compile(r"⟦(\w+)\|(.*?)⟧")
 
 

@@ -39,7 +39,7 @@ def measure(corpus: Path, size: str, seconds: float, out: Path) -> None:
     import torch
 
     from larvatus.data.corpus import Corpus
-    from larvatus.data.corpus.loader import Loader, Reading
+    from larvatus.data.corpus.loader import Loader, LoaderOptions
     from larvatus.models.network import Network
     from larvatus.models.recipes import read_recipe
     from larvatus.training.engine.optimizer import build_optimizer
@@ -62,7 +62,7 @@ def measure(corpus: Path, size: str, seconds: float, out: Path) -> None:
             corruption=build_corruption(recipe.corruption, shards.tokenizer, 1, limit=128),
             tokens=STEP,
             seed=1,
-            reading=Reading(from_text=recipe.from_text, words=False),
+            reading=LoaderOptions(from_text=recipe.from_text, words=False),
         )
         ready = (stepper.prepare(batch, limit=128) for batch, _ in stepper.read(loader))
         with closing(prefetch(ready, close=loader.close)) as steps:

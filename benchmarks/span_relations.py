@@ -24,7 +24,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.streams import numbered_lines
-from larvatus.metrics.relations import relation_f1
+from larvatus.metrics.spans import relation_f1
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.relation_scorer import distances, gaps
 from larvatus.tasks.spans.options import SpansOptions

@@ -140,7 +140,7 @@ def test_11_killed_at_any_moment_and_always_resumed_ends_bit_equal(tmp_path: Pat
 def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prepared: Any, small_recipe: Any) -> None:
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
     from larvatus.data.corpus import Corpus
-    from larvatus.data.corpus.loader import Cursor, Loader, Reading
+    from larvatus.data.corpus.loader import Cursor, Loader, LoaderOptions
     from larvatus.training.pretraining.evaluation import build_corruption
 
     corpus = Corpus.open(prepared.train)
@@ -157,7 +157,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
                 tokens=512,
                 seed=3,
                 workers=workers,
-                reading=Reading(mixture=recipe.mixture),
+                reading=LoaderOptions(mixture=recipe.mixture),
             )
             found = loader.steps(cursor)
             return [next(found) for _ in range(count)]

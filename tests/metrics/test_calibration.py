@@ -21,7 +21,7 @@ from larvatus.metrics.calibration import (
     fit_temperature,
     negative_log_likelihood,
     reliability,
-    reliability_of,
+    reliability_of_probabilities,
     sigmoid,
     softmax,
 )
@@ -48,7 +48,7 @@ def test_calibration_error_equals_the_loop_over_bins(seed, bins):
             right = sum(p[i].argmax() == labels[i] for i in inside) / len(inside)
             naive += len(inside) / len(p) * abs(confidence - right)
             rows.append((len(inside), confidence, right))
-    found = reliability_of(p, labels, kind="softmax", bins=bins)
+    found = reliability_of_probabilities(p, labels, kind="softmax", bins=bins)
     assert_allclose(found.ece, naive)
     full = found.count > 0
     assert_allclose(np.stack([found.count, found.confidence, found.accuracy], 1)[full], rows)
@@ -57,7 +57,7 @@ def test_calibration_error_equals_the_loop_over_bins(seed, bins):
 def test_a_sure_system_that_is_wrong_half_the_time_is_half_wrong():
     assert reliability([1.0, 1.0, 0.0, 0.0], [True, False, False, False]).ece == 0.25
     assert reliability([1.0] * 4, [True, False] * 2).ece == 0.5
-    assert reliability_of([0.0, 1.0], [1, 1], kind="sigmoid").ece == 0.5
+    assert reliability_of_probabilities([0.0, 1.0], [1, 1], kind="sigmoid").ece == 0.5
 
 
 @settings(max_examples=30)
@@ -103,7 +103,9 @@ def test_a_temperature_is_found_again_and_mends_the_calibration():
     logits, labels = drawn(1, items=20_000)
     temperature = fit_temperature(logits, labels)
     assert_allclose(temperature, 2.0, rtol=0.03)
-    before, after = (reliability_of(softmax(logits / t), labels, kind="softmax").ece for t in (1.0, temperature))
+    before, after = (
+        reliability_of_probabilities(softmax(logits / t), labels, kind="softmax").ece for t in (1.0, temperature)
+    )
     assert after < 0.02 < 0.1 < before
 
 

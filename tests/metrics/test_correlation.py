@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError
+from larvatus.metrics.classification import accuracy, best_threshold
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.isotropy import isoscore_star, mean_pair_cosine
-from larvatus.metrics.threshold import accuracy, best_threshold
 
 values = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
 

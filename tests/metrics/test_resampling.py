@@ -89,7 +89,7 @@ def test_intervals_of_a_rank_correlation_and_of_entities():
 @given(seed=st.integers(0, 1000))
 def test_several_labels_at_once_give_the_same_counts(seed):
     gold, guess = stream(seed, "test labels").random((2, 9, 3)) < 0.4
-    total = sums.sums_of(gold, guess).sum(0).astype(np.int64)
+    total = sums.multi_label_sums(gold, guess).sum(0).astype(np.int64)
     wanted = ClassCounts(right=(gold & guess).sum(0), predicted=guess.sum(0), gold=gold.sum(0))
     assert_allclose(sums.micro_f1(total), average(wanted, "micro").f1)
 

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torchmetrics.functional.text import squad
 
 from larvatus.core.errors import DataError
-from larvatus.metrics.squad import answer_f1, exact_match, normalised, question_scores, squad2_scores, squad_scores
+from larvatus.metrics.squad import (
+    answer_f1,
+    exact_match,
+    normalise_answer,
+    question_scores,
+    squad2_scores,
+    squad_scores,
+)
 
 MEASURED = [  # right answer, prediction, exact match, F1 of version 1.1, F1 of version 2
     ("Denver Broncos", "the Denver Broncos.", 1.0, 1.0, 1.0),
@@ -116,10 +123,10 @@ def test_the_nearest_right_answer_counts(prediction: str, golds: list[str]) -> N
         exact, f1 = question_scores(golds, prediction, version=version)
         assert 0.0 <= f1 <= 1.0
         assert exact == max(exact_match(gold, prediction) for gold in golds) or version == "2.0"
-        assert question_scores([*golds, prediction], prediction, version=version)[0] == 1.0 or not normalised(
+        assert question_scores([*golds, prediction], prediction, version=version)[0] == 1.0 or not normalise_answer(
             prediction
         )
-        if exact and normalised(prediction):
+        if exact and normalise_answer(prediction):
             assert f1 == 1.0
         assert answer_f1(golds[0], prediction) == answer_f1(prediction, golds[0])
 

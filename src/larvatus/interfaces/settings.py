@@ -20,7 +20,7 @@ from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
 from larvatus.core.flags import Assignments, Flag, PathName
 from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.remote import is_address, mirrored
+from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.streams import UTF_8, check_encoding
@@ -324,5 +324,5 @@ def text_given(corpus: Corpus) -> list[LanguageSource]:
         return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]
     given = [corpus] if isinstance(corpus, str | Path | LanguagePath) else list(corpus)
     if len(given) == 1 and isinstance(given[0], str) and is_address(given[0]):
-        return [mirrored(given[0]) or given[0]]
+        return [mirror_corpus(given[0]) or given[0]]
     return given

@@ -78,7 +78,9 @@ def reliability(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 
     )
 
 
-def reliability_of(probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind, bins: int = 15) -> Reliability:
+def reliability_of_probabilities(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind, bins: int = 15
+) -> Reliability:
     """Of the likeliest class of each item, or of each yes or no that a probability of 0.5 parts."""
     p = np.asarray(probabilities, np.float64)
     y = _checked(p, labels, kind)

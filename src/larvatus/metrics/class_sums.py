@@ -28,10 +28,10 @@ def class_sums(gold: npt.ArrayLike, predicted: npt.ArrayLike, *, classes: int) -
     a, b = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     if a.shape != b.shape or a.ndim != 1:
         raise DataError(f"scores want as many predictions as labels, not {a.shape} and {b.shape}")
-    return sums_of(_one_hot(a, classes), _one_hot(b, classes))
+    return multi_label_sums(_one_hot(a, classes), _one_hot(b, classes))
 
 
-def sums_of(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Doubles:
+def multi_label_sums(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Doubles:
     """[items, 3, labels] of tables of truth [items, labels]: several labels at once."""
     a, b = np.asarray(gold, np.bool_), np.asarray(predicted, np.bool_)
     return np.stack([a & b, b, a], axis=1).astype(np.float64)

@@ -8,6 +8,11 @@
 
 Everything follows from the confusion matrix, or for several labels at once from counts of each label, so that
 evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`.
+
+Two classes by one number: the threshold that gets most of a training part right, and accuracy.
+
+>>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
+0.5
 """
 
 from __future__ import annotations
@@ -146,3 +151,32 @@ def multi_label(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> MultiLabel:
         raise DataError(f"multi-label scores want two tables of items by labels, not {a.shape} and {b.shape}")
     counts = ClassCounts(right=(a & b).sum(0), predicted=b.sum(0), gold=a.sum(0))
     return MultiLabel(counts, exact_match=float((a == b).all(1).mean()), hamming=float((a != b).mean()))
+
+
+def best_threshold(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Say yes where score > threshold: midway between neighbouring scores; of equally good ones the lowest.
+
+    −inf says yes to everything, inf no.
+    """
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.bool_)
+    if x.shape != y.shape or x.ndim != 1 or not len(x) or not np.isfinite(x).all():
+        raise DataError(f"a threshold wants as many finite scores as labels, not {x.shape} and {y.shape}")
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    # cut k: the first k are said no
+    right = np.concatenate([[0], np.cumsum(~y)]) + np.concatenate([[0], np.cumsum(y[::-1])])[::-1]
+    possible = np.concatenate([[True], x[1:] > x[:-1], [True]])  # equal scores cannot be told apart
+    cut = int(np.argmax(np.where(possible, right, -1)))
+    if cut in (0, len(x)):
+        return -np.inf if cut == 0 else np.inf
+    low, high = float(x[cut - 1]), float(x[cut])
+    middle = low + (high - low) / 2
+    return middle if middle < high else low
+
+
+def accuracy(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Share of equal entries."""
+    a, b = np.asarray(predicted), np.asarray(labels)
+    if a.shape != b.shape or not a.size:
+        raise DataError(f"accuracy wants as many predictions as labels, at least one, not {a.shape} and {b.shape}")
+    return float((a == b).mean())

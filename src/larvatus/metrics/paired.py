@@ -28,7 +28,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     first: float
     second: float
     difference: float
@@ -43,7 +43,7 @@ class Difference:
 
 def paired_bootstrap(
     first: npt.ArrayLike, second: npt.ArrayLike, score: Score, *, of: Of = "sums", samples: int = 1000, seed: int = 0
-) -> Difference:
+) -> PairedDifference:
     """p: how often a resampled difference is as far from the observed one as that is from 0."""
     a, b = _both(first, second)
     differences = bootstrap_scores(b, score, of=of, samples=samples, seed=seed)
@@ -51,12 +51,12 @@ def paired_bootstrap(
     ours, theirs = score_of_all(a, score, of), score_of_all(b, score, of)
     observed = theirs - ours
     low, high = percentiles(differences, 0.95)
-    return Difference(ours, theirs, observed, _p(differences - observed, observed), samples, low, high)
+    return PairedDifference(ours, theirs, observed, _p(differences - observed, observed), samples, low, high)
 
 
 def randomisation(
     first: npt.ArrayLike, second: npt.ArrayLike, score: Score, *, of: Of = "sums", samples: int = 1000, seed: int = 0
-) -> Difference:
+) -> PairedDifference:
     """p: how often two systems made of these answers by chance differ as much."""
     a, b = _both(first, second)
 
@@ -77,7 +77,7 @@ def randomisation(
             swapped = tosses(item).reshape(-1, *[1] * (a.ndim - 1))
             differences[item] = float(score(np.where(swapped, a, b))) - float(score(np.where(swapped, b, a)))
     ours, theirs = score_of_all(a, score, of), score_of_all(b, score, of)
-    return Difference(ours, theirs, theirs - ours, _p(differences, theirs - ours), samples)
+    return PairedDifference(ours, theirs, theirs - ours, _p(differences, theirs - ours), samples)
 
 
 def _both(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Doubles, Doubles]:

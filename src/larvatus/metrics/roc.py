@@ -19,15 +19,15 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.bootstrap import Interval, percentiles
-from larvatus.metrics.exact_binomial import clopper_pearson
 
 RATES = (0.01, 0.001)
 """False positives at which true ones are counted."""
 
 
 @dataclass(frozen=True)
-class Caught:
+class TruePositivesAtRate:
     """Members above the threshold that at most a share `rate` of the others passes."""
 
     rate: float
@@ -44,11 +44,11 @@ class Caught:
 
 
 @dataclass(frozen=True)
-class Curve:
+class RocCurve:
     """A score on members and others."""
 
     area: Interval
-    caught: tuple[Caught, ...]
+    caught: tuple[TruePositivesAtRate, ...]
     points: tuple[tuple[float, float], ...]
     """(false positives, true positives), some of them, from (0, 0) to (1, 1)."""
 
@@ -68,7 +68,7 @@ class Curve:
         }
 
 
-def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int = 0) -> Curve:
+def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int = 0) -> RocCurve:
     """Members and others are resampled apart; a percentile interval of the area."""
     if not len(members) or not len(others):
         raise DataError("a ROC curve wants members and others; there are none of one kind")
@@ -79,7 +79,7 @@ def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int =
         areas[sample] = area(*drawn)
     low, high = percentiles(areas, 0.95)
     interval = Interval(area(members, others), low, high, float(areas.std(ddof=1)), samples)
-    return Curve(interval, tuple(caught(members, others, rate) for rate in RATES), points(members, others))
+    return RocCurve(interval, tuple(caught(members, others, rate) for rate in RATES), points(members, others))
 
 
 def area(members: Doubles, others: Doubles) -> float:
@@ -90,15 +90,17 @@ def area(members: Doubles, others: Doubles) -> float:
     return float((below + tied / 2).mean() / len(others))
 
 
-def caught(members: Doubles, others: Doubles, rate: float) -> Caught:
+def caught(members: Doubles, others: Doubles, rate: float) -> TruePositivesAtRate:
     """A score passes where it is above the threshold, not equal to it."""
     allowed = int(rate * len(others) + 1e-9)
     if not allowed:
-        return Caught(rate, None)
+        return TruePositivesAtRate(rate, None)
     threshold = float(np.sort(others)[::-1][allowed])
     count, total, passed = int((members > threshold).sum()), len(members), int((others > threshold).sum())
     low, high = clopper_pearson(count, total)
-    return Caught(rate, threshold, count, total, count / total, low, high, clopper_pearson(passed, len(others))[1])
+    return TruePositivesAtRate(
+        rate, threshold, count, total, count / total, low, high, clopper_pearson(passed, len(others))[1]
+    )
 
 
 def points(members: Doubles, others: Doubles, most: int = 200) -> tuple[tuple[float, float], ...]:

@@ -26,7 +26,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalised(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """As answers are compared.
 
     >>> normalised("The  cat's an\\tOwl.")
@@ -36,12 +36,12 @@ def normalised(text: str) -> str:
 
 
 def exact_match(gold: str, prediction: str) -> float:
-    return float(normalised(gold) == normalised(prediction))
+    return float(normalise_answer(gold) == normalise_answer(prediction))
 
 
 def answer_f1(gold: str, prediction: str, *, version: Version = "1.1") -> float:
     """Overlap of the words of two answers."""
-    wanted, guessed = normalised(gold).split(), normalised(prediction).split()
+    wanted, guessed = normalise_answer(gold).split(), normalise_answer(prediction).split()
     if version == "2.0" and not (wanted and guessed):
         return float(wanted == guessed)
     same = (Counter(wanted) & Counter(guessed)).total()
@@ -81,7 +81,7 @@ class BestThreshold:
 def question_scores(golds: Sequence[str], prediction: str, *, version: Version = "1.1") -> tuple[float, float]:
     """Exact match and F1 of one prediction; in version 2, no golds mean that there is no answer."""
     if version == "2.0":
-        golds = [gold for gold in golds if normalised(gold)] or [""]
+        golds = [gold for gold in golds if normalise_answer(gold)] or [""]
     if not golds:
         raise DataError("a question without a right answer cannot be scored under SQuAD 1.1; score it as version 2.0")
     return (

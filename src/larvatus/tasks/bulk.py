@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.lines import LineJob, Lines
-from larvatus.data.bulk.set_aside import collecting
+from larvatus.data.bulk.lines import BlockLines, LineJob
+from larvatus.data.bulk.skipped import skips_bad_rows
 from larvatus.data.labelled.records import LabelledExample
 from larvatus.tasks.predict import (
     ExamplePrediction,
@@ -36,7 +36,7 @@ class BulkPredictor:
     executor: Executor
 
     def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictionBlock]:
-        state = partial(PredictWorker.of, self.model, self.options, aside=collecting())
+        state = partial(PredictWorker.of, self.model, self.options, aside=skips_bad_rows())
         fix = "run the same command again; with --resume what was written stands"
         with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
             yield from pool.map(examples)
@@ -51,13 +51,13 @@ def write_prediction_lines(
 ) -> ReadTotals:
     """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
-    def answered(todo: Iterator[list[LabelledExample]]) -> Iterator[Lines]:
+    def answered(todo: Iterator[list[LabelledExample]]) -> Iterator[BlockLines]:
         for block in answering(todo):
             totals = ReadTotals()
             for answer in block.answers:
                 totals.add(answer.found)
             held = [line for answer in block.answers for line in lines(answer)]
-            yield Lines(held, block.faults, asdict(totals))
+            yield BlockLines(held, block.faults, asdict(totals))
 
     def counted(counts: Mapping[str, float]) -> None:
         progress(int(counts["texts"]))

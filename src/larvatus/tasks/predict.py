@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from larvatus.core.errors import UsageError
-from larvatus.data.bulk.set_aside import sifted
+from larvatus.data.bulk.skipped import compute_good_rows
 from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.nn.device import explain_out_of_memory
@@ -156,7 +156,7 @@ def predict_block(work: PredictWorker, block: list[LabelledExample]) -> Predicti
     predictor = work.predictor
     examples, faults = block, list[str]()
     if work.aside:
-        examples, predictions, faults = sifted(predictor.answer, block, lambda example: str(example.place))
+        examples, predictions, faults = compute_good_rows(predictor.answer, block, lambda example: str(example.place))
     else:
         predictions = predictor.answer(block)
     pairs = zip(examples, predictions, strict=True)

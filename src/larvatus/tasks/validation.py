@@ -24,7 +24,7 @@ from larvatus.metrics.calibration import (
     at_bound,
     fit_temperature,
     negative_log_likelihood,
-    reliability_of,
+    reliability_of_probabilities,
     sigmoid,
     softmax,
 )
@@ -124,7 +124,7 @@ def fit_calibration(
     for half in (halves, ~halves):
         cold[half] = logits[half] / fit_temperature(logits[~half], labels[~half], kind=kind)
     chances = softmax if kind == "softmax" else sigmoid
-    before, after = (reliability_of(chances(scores), labels, kind=kind).ece for scores in (logits, cold))
+    before, after = (reliability_of_probabilities(chances(scores), labels, kind=kind).ece for scores in (logits, cold))
     loss_before, loss_after = (negative_log_likelihood(scores, labels, kind=kind) for scores in (logits, cold))
     return accept_or_refuse(
         Calibration(fitted=fitted, before=before, after=after, loss_before=loss_before, loss_after=loss_after)

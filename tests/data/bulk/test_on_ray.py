@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from larvatus.core.errors import LarvatusError
-from larvatus.data.bulk.executor import Here
-from larvatus.data.bulk.on_ray import OnRay
+from larvatus.data.bulk.executor import LocalExecutor
+from larvatus.data.bulk.on_ray import RayExecutor
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.inference.vectors.bulk import bulk
 from larvatus.interfaces.api import train_tokenizer
@@ -29,7 +29,7 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
 
 def test_a_corpus_built_on_two_nodes_has_the_same_bytes(cluster: str, tiny_tokenizer: Any, tmp_path: Path) -> None:
     text = prose(tmp_path / "text.txt", 300)
-    for name, executor in (("here", None), ("ray", OnRay(cluster))):
+    for name, executor in (("here", None), ("ray", RayExecutor(cluster))):
         options = BuildOptions(workers=1, executor=executor, unit_characters=8_000, shard_bytes=20_000)
         summary = build_corpus(text, tiny_tokenizer, tmp_path / name, options)
         assert summary.shards > 2
@@ -76,7 +76,7 @@ def test_vectors_answers_and_errors_have_the_same_bytes(
 def test_a_killed_worker_is_replaced_and_its_tasks_are_done_again(cluster: str) -> None:
     wanted = [task * task + 1 for task in range(40)]
     pids: list[int] = []
-    with OnRay(cluster).pool(lambda: 1, slow_square, what="a worker", fix="try again") as pool:
+    with RayExecutor(cluster).pool(lambda: 1, slow_square, what="a worker", fix="try again") as pool:
         results = []
         for pid, value in pool.map(range(40)):
             pids.append(pid)
@@ -91,7 +91,7 @@ def test_a_killed_worker_is_replaced_and_its_tasks_are_done_again(cluster: str) 
 def test_a_task_that_kills_its_workers_ends_the_job_in_one_line(cluster: str) -> None:
     with (
         pytest.raises(LarvatusError, match=r"a worker on the Ray cluster died 4 times at the same block.*try again"),
-        OnRay(cluster).pool(lambda: 1, deadly, what="a worker", fix="try again") as pool,
+        RayExecutor(cluster).pool(lambda: 1, deadly, what="a worker", fix="try again") as pool,
     ):
         list(pool.map(range(6)))
 
@@ -105,7 +105,7 @@ def test_tasks_are_drawn_only_as_results_are_taken(cluster: str) -> None:
             drawn.append(number)
             yield number
 
-    with OnRay(cluster).pool(lambda: 0, slow_square, what="a worker", fix="") as pool:
+    with RayExecutor(cluster).pool(lambda: 0, slow_square, what="a worker", fix="") as pool:
         results = pool.map(tasks())
         for _ in range(10):
             next(results)
@@ -133,7 +133,7 @@ def test_a_cluster_that_the_environment_names_must_answer_too(monkeypatch: pytes
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with (
         pytest.raises(LarvatusError, match=r"no Ray cluster answers at .*:9 "),
-        OnRay("auto").pool(lambda: 1, slow_square, what="a worker", fix=""),
+        RayExecutor("auto").pool(lambda: 1, slow_square, what="a worker", fix=""),
     ):
         pass
 
@@ -141,11 +141,11 @@ def test_a_cluster_that_the_environment_names_must_answer_too(monkeypatch: pytes
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("larvatus.data.bulk.on_ray.find_spec", lambda name: None)
     with pytest.raises(LarvatusError, match=r'pip install "larvatus\[scale\]"'):
-        OnRay("auto")
+        RayExecutor("auto")
 
 
 def test_here_and_there_are_one_contract() -> None:
-    with Here().pool(lambda: 1, slow_square, what="a worker", fix="") as pool:
+    with LocalExecutor().pool(lambda: 1, slow_square, what="a worker", fix="") as pool:
         assert [value for _, value in pool.map(range(3))] == [1, 2, 5]
 
 

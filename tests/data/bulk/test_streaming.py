@@ -19,7 +19,7 @@ from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.data.corpus.packing import SingleSegmentConfig
-from larvatus.data.corpus.remote import mirrored
+from larvatus.data.corpus.remote import mirror_corpus
 from larvatus.data.corpus.store import Corpus
 from tests import warm
 from tests.data.bulk.conftest import prose
@@ -64,7 +64,7 @@ def test_a_corpus_larger_than_its_cache_reads_as_the_local_one(
     room = 3 * largest
     assert len(near.manifest.shards) > 6
     monkeypatch.setenv("LARVATUS_CACHE_GB", str(room / 1e9))
-    far = Corpus.open(mirrored(ADDRESS))
+    far = Corpus.open(mirror_corpus(ADDRESS))
     assert shards(cache) == []  # nothing is fetched before it is read
     assert far.fingerprint == near.fingerprint
     order = np.random.default_rng(0).permutation(len(near.chunks)).tolist()
@@ -79,14 +79,14 @@ def test_the_loader_gives_the_same_steps(local: Path, bucket: Any) -> None:
         loader = Loader(Corpus.open(path), tokens=256, workers=0, **settings)
         return [batch for batch, _ in zip(loader.steps(Cursor()), range(3), strict=False)]
 
-    folder = mirrored(ADDRESS)
+    folder = mirror_corpus(ADDRESS)
     assert folder is not None
     for (near, *_), (far, *_) in zip(steps(local), steps(folder), strict=True):
         assert np.array_equal(near.tokens.ids, far.tokens.ids)
 
 
 def test_what_is_damaged_in_the_cache_is_fetched_again_and_in_storage_refused(bucket: Any, cache: Path) -> None:
-    folder = mirrored(ADDRESS)
+    folder = mirror_corpus(ADDRESS)
     assert folder is not None
     Corpus.open(folder).batch(0)
     (kept,) = shards(cache)
@@ -103,22 +103,22 @@ def test_what_is_damaged_in_the_cache_is_fetched_again_and_in_storage_refused(bu
 
 
 def test_a_corpus_that_was_built_anew_replaces_its_mirror(bucket: Any, local: Path, tmp_path: Path) -> None:
-    folder = mirrored(ADDRESS)
-    assert folder == mirrored(ADDRESS)
+    folder = mirror_corpus(ADDRESS)
+    assert folder == mirror_corpus(ADDRESS)
     other = tmp_path / "other"
     shutil.copytree(local, other)
-    assert mirrored("memory://bucket/nothing") is None
+    assert mirror_corpus("memory://bucket/nothing") is None
     with bucket.open("/bucket/corpus/manifest.json", "ab") as file:
         file.write(b" ")
     with pytest.raises(DataError, match=r"manifest\.json"):
-        mirrored(ADDRESS)
+        mirror_corpus(ADDRESS)
 
 
 def test_a_full_disk_is_one_line(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int, offset: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    folder = mirrored(ADDRESS)
+    folder = mirror_corpus(ADDRESS)
     assert folder is not None
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(ArtefactError, match=r"no space left in the cache .* another disk with LARVATUS_CACHE$"):
@@ -128,7 +128,7 @@ def test_a_full_disk_is_one_line(bucket: Any, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("size", "said"), [("0.000001", "does not fit into a cache"), ("much", "is no size")])
 def test_a_cache_of_no_use_is_one_line(bucket: Any, monkeypatch: pytest.MonkeyPatch, size: str, said: str) -> None:
-    folder = mirrored(ADDRESS)
+    folder = mirror_corpus(ADDRESS)
     assert folder is not None
     monkeypatch.setenv("LARVATUS_CACHE_GB", size)
     with pytest.raises(UsageError, match=said):
@@ -176,7 +176,7 @@ def test_a_bucket_without_permission_is_one_line(
 READ = """
 import sys, fsspec
 from pathlib import Path
-from larvatus.data.corpus.cache import ShardCache
+from larvatus.data.corpus.remote import ShardCache
 from larvatus.data.corpus.store import Corpus
 near = Corpus.open(Path(sys.argv[1]))
 fetches = []

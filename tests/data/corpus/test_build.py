@@ -20,7 +20,7 @@ from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageE
 from larvatus.data.corpus import build as build_module
 from larvatus.data.corpus import processes
 from larvatus.data.corpus.build import BuildOptions, build_corpus
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.corpus.units import cut_text, units
 from larvatus.data.text.readers import Document, ReadOptions
@@ -56,7 +56,7 @@ def test_the_shards_hold_what_the_tokenizer_says_sentence_by_sentence(corpus: Co
     assert block.sentences[ends].tolist() == block.documents[1:].tolist()
     starts = [np.diff(encoding.words, prepend=-1) != 0 for encoding in encodings]
     assert block.words.tolist() == np.concatenate(starts).tolist()
-    counts = Counts(
+    counts = CorpusCounts(
         documents=400,
         sentences=len(encodings),
         words=int(sum(map(np.sum, starts))),
@@ -133,7 +133,7 @@ def unfinished(corpus: Corpus, text_file: Path, tokenizer: Tokenizer, tmp_path: 
     class Stop(Exception):
         pass
 
-    def stop(counts: Counts) -> None:
+    def stop(counts: CorpusCounts) -> None:
         if counts.tokens > corpus.manifest.shards[0].tokens * 1.5:
             raise Stop
 
@@ -322,7 +322,7 @@ def test_a_killed_worker_is_named(
             super().__init__(*args, **kwargs)  # type: ignore[arg-type]
             started.extend(self.pids)
 
-    def kill(counts: Counts) -> None:
+    def kill(counts: CorpusCounts) -> None:
         while started:
             os.kill(started.pop(), signal.SIGKILL)
 

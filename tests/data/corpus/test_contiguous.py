@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, edges
 from larvatus.core.pretraining_targets import NextTokens, PreviousTokens
-from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.packing import ContiguousConfig, pack
 from larvatus.data.text.template import Template
 
@@ -24,9 +24,9 @@ def sequences(batch: TokenBatch) -> list[list[int]]:
 
 
 def packed(documents, length, template, *, dressed, languages=None):
-    block = Block.of(documents)
+    block = TextBlock.of(documents)
     if languages is not None:
-        block = Block(block.ids, block.words, block.sentences, block.documents, block.numbers, np.array(languages))
+        block = TextBlock(block.ids, block.words, block.sentences, block.documents, block.numbers, np.array(languages))
     config = ContiguousConfig(dressed=dressed)
     return pack(block, config, length=length, template=template, random=np.random.default_rng(0)).tokens
 

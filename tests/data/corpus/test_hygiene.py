@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 import larvatus as lv
 from larvatus.core import rng
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
-from larvatus.data.bulk.executor import Here
+from larvatus.data.bulk.executor import LocalExecutor
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.data.corpus.canaries import draw_canaries, read_canaries
 from larvatus.data.corpus.hygiene import first_pass
-from larvatus.data.corpus.hygiene.duplicates import exact_repeats, near_repeats
+from larvatus.data.corpus.hygiene.duplicates import MinHashScheme, exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.filtering import Hygiene
-from larvatus.data.corpus.hygiene.minhash import Scheme
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
@@ -35,7 +34,7 @@ from tests.data.corpus.made_up import SMALL
 from tests.data.corpus.test_build import contents
 from tests.data.corpus.test_personal import PERSONAL
 
-HERE = replace(SMALL, executor=Here())
+HERE = replace(SMALL, executor=LocalExecutor())
 
 
 ENGLISH = [
@@ -103,7 +102,7 @@ def test_hashed_words_and_n_grams_equal_those_of_a_loop(texts: list[str], n: int
 
 
 def test_signatures_and_near_duplicates_are_those_of_datasketch(documents: list[str]) -> None:
-    scheme = Scheme.of(threshold=0.25, permutations=128)
+    scheme = MinHashScheme.of(threshold=0.25, permutations=128)
     grams, counts = n_grams(hashed_words(Characters.of(documents)), 3)
     signatures = scheme.signatures(grams, counts)
     index = MinHashLSH(num_perm=128, params=(scheme.bands, scheme.rows))
@@ -143,7 +142,7 @@ def test_an_exact_repeat_names_the_first_and_a_chain_is_not_cut_to_its_head() ->
     assert exact_repeats(digests).tolist() == [-1, -1, 0, -1, 0]
     chain = np.tile(np.arange(128, dtype=np.uint32), (3, 1))  # 0 ~ 1 ~ 2, but not 0 ~ 2
     chain[1, :70], chain[2, :70], chain[2, 70:] = 1_000, 1_000, 2_000
-    scheme = Scheme.of(threshold=0.4, permutations=128)
+    scheme = MinHashScheme.of(threshold=0.4, permutations=128)
     assert near_repeats(InMemory(chain), scheme, np.ones(3, bool)).tolist() == [-1, 0, -1]
 
 

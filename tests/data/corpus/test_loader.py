@@ -23,7 +23,7 @@ from larvatus.core.errors import DataError, LarvatusError, RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.data.corpus import loader as loader_module
 from larvatus.data.corpus.build import build_corpus
-from larvatus.data.corpus.loader import Cursor, Loader, Reading, plan_blocks
+from larvatus.data.corpus.loader import Cursor, Loader, LoaderOptions, plan_blocks
 from larvatus.data.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig, SingleSegmentConfig
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loader(corpus: Corpus, packing: PackingConfig = PAIRS, **changes: object) -> Loader:
     given = {"length": 48, "corruption": hide, "tokens": 2048, "seed": 3, "workers": 0} | changes
-    reading = Reading(purpose=str(given.pop("purpose", "train")))
+    reading = LoaderOptions(purpose=str(given.pop("purpose", "train")))
     return Loader(corpus, packing=packing, reading=reading, **given)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.loader import Loader
 from larvatus.data.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.data.corpus.store import Corpus
-from larvatus.data.corruption import Course, MaskingConfig, SpansConfig, WholeWordConfig
+from larvatus.data.corruption import MaskingConfig, RunPosition, SpanCorruptionConfig, WholeWordConfig
 from larvatus.data.corruption.course import share_at
 from larvatus.models.recipes import read_recipe, recipe_table
 from larvatus.training.pretraining.evaluation import build_corruption, held_out_batches
@@ -41,7 +41,7 @@ def scheduled(
     first: int = 0,
     workers: int = 0,
 ) -> Loader:
-    course = Course(first=first, steps=STEPS, tokens=TOKENS)
+    course = RunPosition(first=first, steps=STEPS, tokens=TOKENS)
     corruption = build_corruption(config, corpus.tokenizer, 3, limit=48, course=course)
     return loader(corpus, packing, corruption=corruption, tokens=TOKENS, workers=workers)
 
@@ -91,7 +91,7 @@ def test_neither_workers_nor_a_resume_change_a_mask(corpus: Corpus) -> None:
 
 
 def test_a_stretch_of_a_block_has_the_masks_that_it_has_in_the_whole(corpus: Corpus) -> None:
-    course = Course(first=0, steps=7, tokens=333).after(501)
+    course = RunPosition(first=0, steps=7, tokens=333).after(501)
     corruption = build_corruption(DOWN, corpus.tokenizer, 3, limit=48, course=course)
     assert corruption is not None
     block, _ = next(loader(corpus, FullSentencesConfig(), corruption=None, tokens=TOKENS).steps())
@@ -129,4 +129,4 @@ def test_shares_begin_and_end_as_the_recipe_says() -> None:
     with pytest.raises(RecipeError, match=r"set corruption.first_rate, too"):
         MaskingConfig(path="cosine")
     with pytest.raises(RecipeError, match=r"corruption.first_rate = 0.9 is more than spans"):
-        SpansConfig(first_rate=0.9).check(126)
+        SpanCorruptionConfig(first_rate=0.9).check(126)

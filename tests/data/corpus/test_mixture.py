@@ -17,10 +17,10 @@ from scipy import stats
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.data.corpus.build import BuildOptions, build_corpus
-from larvatus.data.corpus.loader import Loader, Reading
-from larvatus.data.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixture
+from larvatus.data.corpus.language_report import language_rows
+from larvatus.data.corpus.loader import Loader, LoaderOptions
+from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixture
 from larvatus.data.corpus.packing import FullSentencesConfig, SentencePairsConfig
-from larvatus.data.corpus.report import language_rows
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.readers import Document
 from larvatus.data.text.tokenizer import Tokenizer
@@ -58,11 +58,13 @@ def languages(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
 
 def loader(corpus: Corpus, mixture: MixtureConfig = XLM_R, **changes: Any) -> Loader:
     given = {"length": 48, "corruption": hide, "tokens": 1024, "seed": 3, "workers": 0} | changes
-    reading = Reading(mixture=mixture, **{name: given.pop(name) for name in ("purpose", "language") if name in given})
+    reading = LoaderOptions(
+        mixture=mixture, **{name: given.pop(name) for name in ("purpose", "language") if name in given}
+    )
     return Loader(corpus, packing=given.pop("packing", FullSentencesConfig()), reading=reading, **given)
 
 
-def plans(corpus: Corpus, mixture: MixtureConfig, epochs: int) -> list[list[list[Part]]]:
+def plans(corpus: Corpus, mixture: MixtureConfig, epochs: int) -> list[list[list[ChunkPart]]]:
     maker = loader(corpus, mixture)._maker
     return [maker.plan(corpus, epoch) for epoch in range(epochs)]
 
@@ -169,14 +171,14 @@ def test_stretches_of_a_chunk_are_its_sentences_each_once(languages: Corpus, dat
     tokens = languages.chunks[chunk].tokens
     cuts = sorted({0, tokens, *data.draw(st.lists(st.integers(0, tokens), max_size=6))})
     whole = languages.block([chunk])
-    parts = [languages.parts([Part(chunk, a, b)]) for a, b in pairwise(cuts)]
+    parts = [languages.parts([ChunkPart(chunk, a, b)]) for a, b in pairwise(cuts)]
     assert np.concatenate([part.ids for part in parts]).tolist() == whole.ids.tolist()
     assert np.concatenate([part.words for part in parts]).tolist() == whole.words.tolist()
     sizes = np.concatenate([np.diff(part.sentences) for part in parts])
     assert sizes.tolist() == np.diff(whole.sentences).tolist()
     owners = [np.repeat(part.numbers, np.diff(part.documents)) for part in parts]
     assert np.concatenate(owners).tolist() == np.repeat(whole.numbers, np.diff(whole.documents)).tolist()
-    joined = languages.parts([Part(chunk, a, b) for a, b in pairwise(cuts)])
+    joined = languages.parts([ChunkPart(chunk, a, b) for a, b in pairwise(cuts)])
     assert joined.ids.tolist() == whole.ids.tolist()
     assert joined.sentences.tolist() == whole.sentences.tolist()
 
@@ -252,7 +254,7 @@ def test_one_language_gives_the_batches_it_always_gave(corpus: Corpus) -> None:
 def test_at_alpha_1_an_epoch_reads_each_chunk_once(languages: Corpus) -> None:
     (plan,) = plans(languages, MixtureConfig(), 1)
     parts = [part for block in plan for part in block]
-    assert sorted(parts) == [Part(k, 0, chunk.tokens) for k, chunk in enumerate(languages.chunks)]
+    assert sorted(parts) == [ChunkPart(k, 0, chunk.tokens) for k, chunk in enumerate(languages.chunks)]
 
 
 def test_one_language_of_several_is_read_alone(languages: Corpus) -> None:

@@ -15,13 +15,13 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.pretraining_targets import OrderLabels
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing import (
     DocumentsConfig,
     FullSentencesConfig,
     PackingConfig,
-    SentenceOrderConfig,
+    SentenceOrderPackingConfig,
     SentencePairsConfig,
     SingleSegmentConfig,
     check,
@@ -36,12 +36,12 @@ ALL: list[PackingConfig] = [
     FullSentencesConfig(),
     SingleSegmentConfig(),
     DocumentsConfig(),
-    SentenceOrderConfig(),
+    SentenceOrderPackingConfig(),
 ]
 
 
 @st.composite
-def blocks(draw: st.DrawFn, least_documents: int = 2) -> Block:
+def blocks(draw: st.DrawFn, least_documents: int = 2) -> TextBlock:
     """Documents of sentences of ragged lengths; the id of a token says where in the block it stands."""
     sizes = draw(
         st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), min_size=least_documents, max_size=8),
@@ -50,9 +50,9 @@ def blocks(draw: st.DrawFn, least_documents: int = 2) -> Block:
     count = sum(map(sum, sizes))
     words = rng.stream(draw(st.integers(0, 9)), "words").random(count) < draw(st.sampled_from([0.1, 0.7, 1.0]))
     ids = iter(range(FIRST, FIRST + count))
-    block = Block.of([[[next(ids) for _ in range(n)] for n in document] for document in sizes])
+    block = TextBlock.of([[[next(ids) for _ in range(n)] for n in document] for document in sizes])
     words[block.sentences[:-1]] = True
-    return Block(block.ids, words, block.sentences, block.documents, block.numbers)
+    return TextBlock(block.ids, words, block.sentences, block.documents, block.numbers)
 
 
 @dataclass
@@ -81,7 +81,7 @@ def taken_apart(batch: TrainingBatch[Ints]) -> list[Sequence_]:
     ]
 
 
-def packed(block: Block, config: PackingConfig, length: int, seed: int = 0) -> TrainingBatch[Ints]:
+def packed(block: TextBlock, config: PackingConfig, length: int, seed: int = 0) -> TrainingBatch[Ints]:
     return pack(block, config, length=length, template=FRAME, random=rng.stream(seed, "test"))
 
 
@@ -97,7 +97,7 @@ FRAMES = {
 @given(block=blocks(), length=st.integers(8, 64))
 @settings(max_examples=15, deadline=None)
 def test_every_frame_dresses_the_stretches_that_berts_does(
-    config: PackingConfig, template: Template, block: Block, length: int
+    config: PackingConfig, template: Template, block: TextBlock, length: int
 ) -> None:
     """With the same room for text; only the special tokens and segments around it are others."""
     sequence = template.for_texts(config.texts)
@@ -124,7 +124,7 @@ def test_every_frame_dresses_the_stretches_that_berts_does(
         assert batch.targets[kind].labels.tolist() == same.tolist()
 
 
-def document_of(block: Block, place: int) -> int:
+def document_of(block: TextBlock, place: int) -> int:
     return int(np.searchsorted(block.documents, place, side="right")) - 1
 
 
@@ -132,7 +132,7 @@ def document_of(block: Block, place: int) -> int:
 @given(block=blocks(), length=st.integers(8, 64), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_no_token_is_lost_and_no_sequence_is_too_long(
-    config: PackingConfig, block: Block, length: int, seed: int
+    config: PackingConfig, block: TextBlock, length: int, seed: int
 ) -> None:
     batch = packed(block, config, length, seed)
     assert batch.tokens.lengths.max(initial=0) <= length
@@ -146,7 +146,9 @@ def test_no_token_is_lost_and_no_sequence_is_too_long(
 @pytest.mark.parametrize("config", ALL, ids=lambda config: config.__struct_config__.tag)
 @given(block=blocks(), length=st.integers(8, 64))
 @settings(max_examples=40, deadline=None)
-def test_a_sequence_is_laid_out_as_a_loop_would_lay_it_out(config: PackingConfig, block: Block, length: int) -> None:
+def test_a_sequence_is_laid_out_as_a_loop_would_lay_it_out(
+    config: PackingConfig, block: TextBlock, length: int
+) -> None:
     batch = packed(block, config, length)
     for sequence in taken_apart(batch):
         assert sequence.ids[0] == CLS
@@ -168,21 +170,21 @@ def test_a_sequence_is_laid_out_as_a_loop_would_lay_it_out(config: PackingConfig
 
 
 def test_the_two_segments_are_cut_at_sentences_where_there_are_two() -> None:
-    block = Block.of([[[FIRST + 5 * s + i for i in range(5)] for s in range(40)]])
-    for sequence in taken_apart(packed(block, SentenceOrderConfig(), 40)):
+    block = TextBlock.of([[[FIRST + 5 * s + i for i in range(5)] for s in range(40)]])
+    for sequence in taken_apart(packed(block, SentenceOrderPackingConfig(), 40)):
         assert all(stretch[0] % 5 == 0 and len(stretch) % 5 == 0 for stretch in sequence.stretches)
 
 
 def test_swapped_sets_how_many_are() -> None:
-    block = Block.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
+    block = TextBlock.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
     for share in (0.0, 1.0):
-        labels = packed(block, SentenceOrderConfig(swapped=share), 32).targets[OrderLabels].labels
+        labels = packed(block, SentenceOrderPackingConfig(swapped=share), 32).targets[OrderLabels].labels
         assert labels.tolist() == [int(share)] * len(labels)
 
 
 def test_parts_of_one_document_are_never_random_to_each_other() -> None:
-    block = Block.of([[[10 + 20 * d + i for i in range(5)] for _ in range(3)] for d in range(6)])
-    block = Block(block.ids, block.words, block.sentences, block.documents, numbers=np.array([0, 7, 0, 7, 0, 7]))
+    block = TextBlock.of([[[10 + 20 * d + i for i in range(5)] for _ in range(3)] for d in range(6)])
+    block = TextBlock(block.ids, block.words, block.sentences, block.documents, numbers=np.array([0, 7, 0, 7, 0, 7]))
     batch = packed(block, SentencePairsConfig(random=1.0), 16)
     for a, b in (sequence.stretches for sequence in taken_apart(batch)):
         assert {(i // 20) % 2 for i in a} != {(i // 20) % 2 for i in b}
@@ -190,7 +192,7 @@ def test_parts_of_one_document_are_never_random_to_each_other() -> None:
 
 @given(block=blocks(), length=st.integers(8, 64))
 @settings(max_examples=40, deadline=None)
-def test_full_sentences_fill_up_and_put_one_separator_between_documents(block: Block, length: int) -> None:
+def test_full_sentences_fill_up_and_put_one_separator_between_documents(block: TextBlock, length: int) -> None:
     sequences = sorted(taken_apart(packed(block, FullSentencesConfig(), length)), key=lambda s: s.ids[1])
     borders = set(block.documents.tolist())
     starts = set(block.sentences.tolist())
@@ -208,7 +210,9 @@ def test_full_sentences_fill_up_and_put_one_separator_between_documents(block: B
 @pytest.mark.parametrize("config", [SingleSegmentConfig(), DocumentsConfig()], ids=["single-segment", "documents"])
 @given(block=blocks(least_documents=1), length=st.integers(8, 64))
 @settings(max_examples=40, deadline=None)
-def test_single_segments_and_documents_stay_within_a_document(config: PackingConfig, block: Block, length: int) -> None:
+def test_single_segments_and_documents_stay_within_a_document(
+    config: PackingConfig, block: TextBlock, length: int
+) -> None:
     sequences = [sequence.stretches for sequence in taken_apart(packed(block, config, length))]
     assert all(len(stretches) == 1 for stretches in sequences)
     assert all(len({document_of(block, place) for place in stretches[0]}) == 1 for stretches in sequences)
@@ -220,22 +224,22 @@ def test_single_segments_and_documents_stay_within_a_document(config: PackingCon
 
 def test_a_long_sentence_is_cut_at_words_and_a_long_word_where_it_must() -> None:
     words = [True] * 6 + [False] * 3 + [True] + [False] * 30
-    block = Block.of([[list(range(FIRST, FIRST + 40))]], words)
+    block = TextBlock.of([[list(range(FIRST, FIRST + 40))]], words)
     sequences = sorted(s.stretches[0] for s in taken_apart(packed(block, SingleSegmentConfig(), 10)))
     assert [s[0] for s in sequences] == [0, 5, 9, 17, 25, 33]
 
 
-@pytest.mark.parametrize("config", [SentencePairsConfig(), SentenceOrderConfig()])
+@pytest.mark.parametrize("config", [SentencePairsConfig(), SentenceOrderPackingConfig()])
 def test_lengths_vary_and_a_tenth_of_the_pairs_is_short(config: PackingConfig) -> None:
-    block = Block.of([[[5] * 8 for _ in range(200)] for _ in range(20)])
+    block = TextBlock.of([[[5] * 8 for _ in range(200)] for _ in range(20)])
     lengths = packed(block, config, 128).tokens.lengths
     assert np.mean(lengths > 110) > 0.8
     assert 0.04 < np.mean(lengths < 100) < 0.16
 
 
-@pytest.mark.parametrize("config", [FullSentencesConfig(), SentenceOrderConfig()])
+@pytest.mark.parametrize("config", [FullSentencesConfig(), SentenceOrderPackingConfig()])
 def test_the_order_is_shuffled_and_hangs_on_the_stream_alone(config: PackingConfig) -> None:
-    block = Block.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
+    block = TextBlock.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
     one, same, other = (packed(block, config, 32, seed) for seed in (1, 1, 2))
     for kind in config.gives:
         assert one.targets[kind].labels.tolist() == same.targets[kind].labels.tolist()
@@ -247,22 +251,22 @@ def test_the_order_is_shuffled_and_hangs_on_the_stream_alone(config: PackingConf
 
 def test_sentence_pairs_of_one_document_are_refused_with_the_way_out() -> None:
     with pytest.raises(DataError, match="two documents"):
-        packed(Block.of([[[5, 6], [7, 8]]]), SentencePairsConfig(), 16)
+        packed(TextBlock.of([[[5, 6], [7, 8]]]), SentencePairsConfig(), 16)
     with pytest.raises(DataError, match=r"at least two documents.*blank lines"):
-        check(SentencePairsConfig(), Counts(documents=1, sentences=50, words=1, tokens=1))
+        check(SentencePairsConfig(), CorpusCounts(documents=1, sentences=50, words=1, tokens=1))
 
 
 def test_a_sentence_pair_task_without_sentences_is_refused() -> None:
     with pytest.raises(DataError, match=r"without sentences.*--sentences"):
-        check(SentencePairsConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
+        check(SentencePairsConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
     with pytest.raises(DataError, match=r"without sentences.*--sentences"):
-        check(SentenceOrderConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
-    check(SentencePairsConfig(), Counts(documents=9, sentences=10, words=90, tokens=90))
-    check(SentenceOrderConfig(), Counts(documents=1, sentences=2, words=90, tokens=90))
-    check(FullSentencesConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
+        check(SentenceOrderPackingConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
+    check(SentencePairsConfig(), CorpusCounts(documents=9, sentences=10, words=90, tokens=90))
+    check(SentenceOrderPackingConfig(), CorpusCounts(documents=1, sentences=2, words=90, tokens=90))
+    check(FullSentencesConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda config: config.__struct_config__.tag)
 def test_a_length_that_holds_nothing_is_refused(config: PackingConfig) -> None:
     with pytest.raises(RecipeError, match="too few"):
-        packed(Block.of([[[5], [6]], [[7], [8]]]), config, 2)
+        packed(TextBlock.of([[[5], [6]], [[7], [8]]]), config, 2)

@@ -17,8 +17,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from larvatus.core import rng
 from larvatus.core.batch import edges
 from larvatus.core.pretraining_targets import OrderLabels, PairLabels
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.packing import PackingConfig, SentenceOrderPackingConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.template import Template
@@ -26,7 +26,10 @@ from larvatus.data.text.template import Template
 MARGIN = 0.02
 SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in 2 MB
 PIECE = 5  # characters: longer words go on in further pieces, as WordPiece has it
-PACKINGS: list[tuple[PackingConfig, type]] = [(SentencePairsConfig(), PairLabels), (SentenceOrderConfig(), OrderLabels)]
+PACKINGS: list[tuple[PackingConfig, type]] = [
+    (SentencePairsConfig(), PairLabels),
+    (SentenceOrderPackingConfig(), OrderLabels),
+]
 Pair = tuple[Sequence[int], Sequence[int], int]
 
 
@@ -37,7 +40,7 @@ def pieces() -> list[str]:
 
 
 @cache
-def halves() -> tuple[Block, Block]:
+def halves() -> tuple[TextBlock, TextBlock]:
     """The embedded documents, every other one in either half: what is fitted on one is tried on the other."""
     ids: dict[str, int] = {piece: i for i, piece in enumerate(pieces())}
     documents: list[tuple[list[list[int]], list[bool]]] = []
@@ -55,11 +58,11 @@ def halves() -> tuple[Block, Block]:
         documents.append((sentences, words))
     pieces().extend(list(ids)[2:])
     both = documents[::2], documents[1::2]
-    one, two = (Block.of([d for d, _ in half], [w for _, words in half for w in words]) for half in both)
+    one, two = (TextBlock.of([d for d, _ in half], [w for _, words in half for w in words]) for half in both)
     return one, two
 
 
-def packed(block: Block, length: int, seed: int, config: PackingConfig, kind: type) -> list[Pair]:
+def packed(block: TextBlock, length: int, seed: int, config: PackingConfig, kind: type) -> list[Pair]:
     batch = pack(block, config, length=length, template=Template.bert(0, 1), random=rng.stream(seed, "surface"))
     edge, ids = edges(batch.tokens.lengths).tolist(), batch.tokens.ids.tolist()
     seconds = np.add.reduceat(batch.tokens.segments, edge[:-1]).tolist()
@@ -84,7 +87,7 @@ def surface(pairs: Sequence[Pair], room: int) -> npt.NDArray[np.float64]:
     return np.array(rows, np.float64)
 
 
-def over_the_majority(make: Callable[[Block, int, int], list[Pair]], length: int) -> float:
+def over_the_majority(make: Callable[[TextBlock, int, int], list[Pair]], length: int) -> float:
     """How far the classifier gets beyond always giving the commoner label, on documents that it was not fitted on."""
     halves()
     data = []
@@ -126,7 +129,7 @@ def test_a_planted_leak_is_seen(
 ) -> None:
     """One in three pairs of label 1 is changed a little."""
 
-    def leaky(block: Block, length: int, seed: int) -> list[Pair]:
+    def leaky(block: TextBlock, length: int, seed: int) -> list[Pair]:
         pairs = packed(block, length, seed, config, kind)
         return [
             (*leak(a, b), 1) if label and i % 3 == 0 and len(b) > 4 else (a, b, label)

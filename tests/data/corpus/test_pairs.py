@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from larvatus.core.batch import edges
 from larvatus.core.pretraining_targets import OrderLabels, PairLabels
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.packing import PackingConfig, SentenceOrderPackingConfig, SentencePairsConfig
 from tests.data.corpus.test_packing import FIRST, blocks, document_of, packed, taken_apart
 
 Places = tuple[int, int]
 """Where a stretch starts and ends."""
 
 
-def pairs_of(block: Block, config: PackingConfig, length: int, seed: int = 0) -> list[tuple[Places, Places, int]]:
+def pairs_of(block: TextBlock, config: PackingConfig, length: int, seed: int = 0) -> list[tuple[Places, Places, int]]:
     """A, B and label of each pair, as places in the block; every stretch must be contiguous."""
     batch = packed(block, config, length, seed)
     pairs = []
@@ -34,12 +34,12 @@ def pairs_of(block: Block, config: PackingConfig, length: int, seed: int = 0) ->
     return pairs
 
 
-def large_block(seed: int = 0, documents: int = 1500, longest: int = 50) -> Block:
+def large_block(seed: int = 0, documents: int = 1500, longest: int = 50) -> TextBlock:
     """Sentences of 1 to `longest` tokens, documents of 1 to 30 sentences; a token's id says where it stands."""
     random = np.random.default_rng(seed)
     lengths = [random.integers(1, longest, random.integers(1, 31)) for _ in range(documents)]
     sentences = edges(np.concatenate(lengths))
-    return Block(
+    return TextBlock(
         ids=np.arange(FIRST, FIRST + sentences[-1]),
         words=np.ones(int(sentences[-1]), np.bool_),
         sentences=sentences,
@@ -49,18 +49,18 @@ def large_block(seed: int = 0, documents: int = 1500, longest: int = 50) -> Bloc
 
 
 @st.composite
-def blocks_of_languages(draw: st.DrawFn) -> Block:
+def blocks_of_languages(draw: st.DrawFn) -> TextBlock:
     block = draw(blocks())
     count = len(block.numbers)
     numbers = draw(st.sampled_from([np.arange(count), np.arange(count) % 2]))
     languages = draw(st.sampled_from([None, np.arange(count) % 3, np.arange(count) // 2 % 2]))
-    return Block(block.ids, block.words, block.sentences, block.documents, numbers, languages)
+    return TextBlock(block.ids, block.words, block.sentences, block.documents, numbers, languages)
 
 
 @given(block=blocks_of_languages(), length=st.integers(5, 64), seed=st.integers(0, 99))
 @settings(max_examples=80, deadline=None)
 def test_next_is_adjacent_and_random_is_of_another_document_of_the_language(
-    block: Block, length: int, seed: int
+    block: TextBlock, length: int, seed: int
 ) -> None:
     for a, b, label in pairs_of(block, SentencePairsConfig(), length, seed):
         home, other = document_of(block, a[0]), document_of(block, b[0])
@@ -77,14 +77,14 @@ def test_next_is_adjacent_and_random_is_of_another_document_of_the_language(
                 assert min(len(set(t.tolist())) for t in tongues) == 1, "another document of the language was there"
 
 
-@pytest.mark.parametrize("config", [SentencePairsConfig(), SentenceOrderConfig()])
+@pytest.mark.parametrize("config", [SentencePairsConfig(), SentenceOrderPackingConfig()])
 @given(block=blocks_of_languages(), length=st.integers(5, 64), seed=st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
 def test_only_documents_that_have_no_pair_are_left_out(
-    config: PackingConfig, block: Block, length: int, seed: int
+    config: PackingConfig, block: TextBlock, length: int, seed: int
 ) -> None:
     seen = np.bincount(packed(block, config, length, seed).tokens.ids, minlength=FIRST + len(block.ids))[FIRST:]
-    order = isinstance(config, SentenceOrderConfig)
+    order = isinstance(config, SentenceOrderPackingConfig)
     units = np.diff(np.searchsorted(block.sentences, block.documents)) if order else np.diff(block.documents)
     kept = np.repeat(units > 1, np.diff(block.documents))
     assert (seen[kept] >= 1).all()
@@ -93,9 +93,9 @@ def test_only_documents_that_have_no_pair_are_left_out(
 
 @given(block=blocks(least_documents=1), length=st.integers(5, 64), seed=st.integers(0, 99))
 @settings(max_examples=80, deadline=None)
-def test_the_order_of_whole_sentences_or_of_parts_of_both(block: Block, length: int, seed: int) -> None:
+def test_the_order_of_whole_sentences_or_of_parts_of_both(block: TextBlock, length: int, seed: int) -> None:
     borders = set(block.sentences.tolist())
-    for a, b, label in pairs_of(block, SentenceOrderConfig(), length, seed):
+    for a, b, label in pairs_of(block, SentenceOrderPackingConfig(), length, seed):
         earlier, later = (b, a) if label else (a, b)
         assert document_of(block, earlier[0]) == document_of(block, later[1] - 1)
         assert earlier[1] <= later[0]
@@ -167,7 +167,7 @@ def naive_order(sizes: list[int], room: int, random: Random) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("config", "naive"), [(SentencePairsConfig(), naive_next), (SentenceOrderConfig(), naive_order)]
+    ("config", "naive"), [(SentencePairsConfig(), naive_next), (SentenceOrderPackingConfig(), naive_order)]
 )
 @pytest.mark.parametrize("length", [64, 128, 512])
 def test_pairs_are_as_full_as_those_of_a_plain_loop(
@@ -188,7 +188,7 @@ def test_pairs_are_as_full_as_those_of_a_plain_loop(
 
 
 @pytest.mark.parametrize(
-    ("config", "kind"), [(SentencePairsConfig(), PairLabels), (SentenceOrderConfig(), OrderLabels)]
+    ("config", "kind"), [(SentencePairsConfig(), PairLabels), (SentenceOrderPackingConfig(), OrderLabels)]
 )
 def test_100_000_pairs_are_half_of_either_label_however_short_the_documents(config: PackingConfig, kind: type) -> None:
     """50% ± 0.5, with many documents of one sentence and of one token, where released scripts are biased."""
@@ -196,7 +196,7 @@ def test_100_000_pairs_are_half_of_either_label_however_short_the_documents(conf
     lengths = np.random.default_rng(1).choice([1, 1, 2, 5, 20], 30_000)
     first = edges(lengths)
     first = first[first < len(block.sentences) - 1]
-    block = Block(
+    block = TextBlock(
         ids=np.zeros(len(block.ids), np.uint16),
         words=block.words,
         sentences=block.sentences,
@@ -210,6 +210,6 @@ def test_100_000_pairs_are_half_of_either_label_however_short_the_documents(conf
 
 def test_a_document_that_outweighs_all_others_still_gets_random_pairs_of_theirs() -> None:
     small = [[[FIRST] * 7, [FIRST] * 9, [FIRST] * 4] for _ in range(5)]
-    block = Block.of([[[FIRST + 1] * (5 + i % 11) for i in range(400)], *small])
+    block = TextBlock.of([[[FIRST + 1] * (5 + i % 11) for i in range(400)], *small])
     labels = packed(block, SentencePairsConfig(), 64).targets[PairLabels].labels
     assert 0.3 < labels.mean() < 0.7

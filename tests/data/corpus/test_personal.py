@@ -19,8 +19,15 @@ from stdnum import iban, luhn
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.data.corpus.hygiene import personal
-from larvatus.data.corpus.hygiene.identifiers import find_cards, find_ibans
-from larvatus.data.corpus.hygiene.personal import KINDS, ROUNDS, find_personal, removed, tagged
+from larvatus.data.corpus.hygiene.personal import (
+    KINDS,
+    ROUNDS,
+    find_cards,
+    find_ibans,
+    find_personal,
+    remove_personal,
+    tag_personal,
+)
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 
 PERSONAL = {
@@ -115,8 +122,8 @@ def test_what_was_removed_or_tagged_is_found_no_more(parts: list[str]) -> None:
     places = find_personal(text)
     assert all(a.end <= b.start for a, b in pairwise(places))
     assert len(places) >= sum(part in PERSONAL.values() for part in parts)
-    assert not find_personal(removed(text))
-    assert len(re.findall(f"<(?:{'|'.join(KINDS)})>", tagged(text))) == len(places)
+    assert not find_personal(remove_personal(text))
+    assert len(re.findall(f"<(?:{'|'.join(KINDS)})>", tag_personal(text))) == len(places)
 
 
 def test_each_kind_is_found_where_it_stands_and_what_looks_alike_is_not() -> None:
@@ -125,7 +132,7 @@ def test_each_kind_is_found_where_it_stands_and_what_looks_alike_is_not() -> Non
         assert find_personal(text) == [(kind, 10, 10 + len(written))], kind
     for alike in ("1999-2003", "4111-1111-1111-1112", "version 1.2.3.4", "12:30:45", "529.982.247-26", "a@b"):
         assert find_personal(alike) == [], alike
-    assert tagged("RSSMRA85T10A562S and 12345678Z, 811228-9874") == "<national> and <national>, <national>"
+    assert tag_personal("RSSMRA85T10A562S and 12345678Z, 811228-9874") == "<national> and <national>, <national>"
 
 
 def calls_of(text: str) -> int:
@@ -165,7 +172,7 @@ def test_text_that_unfolds_when_it_is_removed_ends_in_tags(monkeypatch: pytest.M
     text = "+44 20 " * depth + "+44 20 7946 0958" + " 7946 0958" * depth
     searches = []
     monkeypatch.setattr(personal, "find_personal", lambda *given: searches.append(given) or find_personal(*given))
-    rest = removed(text)
+    rest = remove_personal(text)
     assert len(searches) == ROUNDS + 1
     assert "<phone>" in rest
     assert find_personal(rest) == []

@@ -15,7 +15,7 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
-from larvatus.data.corruption.units import take_while_they_fit
+from larvatus.data.corruption.units import take_fitting
 
 CLS, SEP, MASK, PAD, UNK = 0, 1, 2, 3, 4
 SPECIAL = frozenset({CLS, SEP, MASK, PAD, UNK})
@@ -127,7 +127,7 @@ def test_all_sequences_at_once_take_the_units_that_the_greedy_loop_takes(cases: 
     sizes = np.array([size for row, _ in cases for size in row], dtype=np.int64)
     where = np.array([i for i, (row, _) in enumerate(cases) for _ in row], dtype=np.int64)
     room = np.array([room for _, room in cases], dtype=np.int64)
-    fast = take_while_they_fit(sizes, where, room)
+    fast = take_fitting(sizes, where, room)
     assert fast.tolist() == [taken for row, room in cases for taken in greedy(row, room)]
 
 

@@ -17,8 +17,8 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
 from larvatus.data.corruption import CorruptionConfig, MaskVocabulary, NGramsConfig, corrupt
-from larvatus.data.corruption.replacement import Text
-from larvatus.data.corruption.spans import Words, draw_spans
+from larvatus.data.corruption.replacement import CorruptionInput
+from larvatus.data.corruption.spans import MaskableWords, sample_spans
 from larvatus.models.recipes import read_recipe
 
 CLS, SEP, MASK = 0, 1, 2
@@ -74,8 +74,8 @@ def test_the_law_is_one_over_n() -> None:
 
 def test_n_grams_over_8_000_sequences_follow_the_law() -> None:
     batch = many()
-    text = Text(batch.tokens, VOCABULARY, 7, 0, np.arange(batch.tokens.count))
-    drawn = draw_spans(Words.of(text), PLAIN, text).lengths
+    text = CorruptionInput(batch.tokens, VOCABULARY, 7, 0, np.arange(batch.tokens.count))
+    drawn = sample_spans(MaskableWords.of(text), PLAIN, text).lengths
     assert len(drawn) == pytest.approx(8_000 * 30 / PLAIN.mean, rel=0.005)
     assert stats.chisquare(np.bincount(drawn, minlength=4)[1:], PLAIN.law * len(drawn)).pvalue > 0.001
     lengths = words_of_spans(batch, hide(batch).targets[SpanTargets])

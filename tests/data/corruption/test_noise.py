@@ -20,8 +20,8 @@ from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, NoiseConfig, corrupt
-from larvatus.data.corruption.noise import INSERTED, Noisy, add_noise
-from larvatus.data.corruption.replacement import Text
+from larvatus.data.corruption.noise import INSERTED, NoisyText, add_noise
+from larvatus.data.corruption.replacement import CorruptionInput
 from larvatus.models.recipes import read_recipe
 
 CLS, SEP, MASK, UNK = 0, 1, 2, 3
@@ -55,8 +55,8 @@ def make(rows: list[list[list[int]]], unknown: frozenset[int] = frozenset()) -> 
     return TrainingBatch(tokens=tokens, targets={PairLabels: labels})
 
 
-def text_of(batch: TrainingBatch[Ints], *, first: int = 0, epoch: int = 0, limit: int | None = None) -> Text:
-    return Text(batch.tokens, VOCABULARY, 7, epoch, first + np.arange(batch.tokens.count), limit)
+def text_of(batch: TrainingBatch[Ints], *, first: int = 0, epoch: int = 0, limit: int | None = None) -> CorruptionInput:
+    return CorruptionInput(batch.tokens, VOCABULARY, 7, epoch, first + np.arange(batch.tokens.count), limit)
 
 
 def apply(
@@ -189,7 +189,7 @@ class Naive:
         return numbered
 
 
-def rows_of(noisy: Noisy, batch: TrainingBatch[Ints]) -> list[list[tuple[int, int, bool, int, int]]]:
+def rows_of(noisy: NoisyText, batch: TrainingBatch[Ints]) -> list[list[tuple[int, int, bool, int, int]]]:
     before, after = edges(batch.tokens.lengths), edges(noisy.tokens.lengths).tolist()
     out = []
     for b, (first, last) in enumerate(itertools.pairwise(after)):

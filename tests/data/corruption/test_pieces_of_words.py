@@ -21,7 +21,7 @@ from larvatus.data.corruption import (
     CorruptionConfig,
     MaskVocabulary,
     NGramsConfig,
-    SpansConfig,
+    SpanCorruptionConfig,
     WholeWordConfig,
     corrupt,
 )
@@ -30,7 +30,7 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
 SIZE = 800
 VOCABULARY = MaskVocabulary(mask_id=MASK, size=SIZE, special_ids=range(5), counts=np.ones(SIZE, dtype=np.int64))
-KINDS = [WholeWordConfig(), SpansConfig(), NGramsConfig()]
+KINDS = [WholeWordConfig(), SpanCorruptionConfig(), NGramsConfig()]
 
 
 @functools.cache

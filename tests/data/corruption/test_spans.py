@@ -17,16 +17,16 @@ from larvatus.core.batch import TokenBatch, TrainingBatch, edges, ranges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, SpanTargets
 from larvatus.core.rng import random_bits, stream
-from larvatus.data.corruption import Corruption, CorruptionConfig, MaskVocabulary, SpansConfig, corrupt
-from larvatus.data.corruption.replacement import Text
-from larvatus.data.corruption.spans import Spans, Words, draw_spans
+from larvatus.data.corruption import Corruption, CorruptionConfig, MaskVocabulary, SpanCorruptionConfig, corrupt
+from larvatus.data.corruption.replacement import CorruptionInput
+from larvatus.data.corruption.spans import MaskableWords, MaskedSpans, sample_spans
 
 CLS, SEP, MASK, UNK = 0, 1, 2, 3
 SPECIAL = frozenset({CLS, SEP, MASK, UNK})
 SIZE = 50
 COUNTS = np.array([10**6] * 4 + [1000 // (rank + 1) for rank in range(SIZE - 4)])
 VOCABULARY = MaskVocabulary(mask_id=MASK, size=SIZE, special_ids=SPECIAL, counts=COUNTS)
-PLAIN = SpansConfig()
+PLAIN = SpanCorruptionConfig()
 
 
 def make(sizes: list[list[int]], unknown: frozenset[int] = frozenset()) -> TrainingBatch[Ints]:
@@ -41,11 +41,11 @@ def make(sizes: list[list[int]], unknown: frozenset[int] = frozenset()) -> Train
     return TrainingBatch(tokens=TokenBatch.of(ids, words=words), targets={PairLabels: labels})
 
 
-def text_of(batch: TrainingBatch[Ints], *, first: int = 0, epoch: int = 0) -> Text:
-    return Text(batch.tokens, VOCABULARY, 7, epoch, first + np.arange(batch.tokens.count))
+def text_of(batch: TrainingBatch[Ints], *, first: int = 0, epoch: int = 0) -> CorruptionInput:
+    return CorruptionInput(batch.tokens, VOCABULARY, 7, epoch, first + np.arange(batch.tokens.count))
 
 
-def hide(batch: TrainingBatch[Ints], config: SpansConfig = PLAIN, *, first: int = 0) -> TrainingBatch[Ints]:
+def hide(batch: TrainingBatch[Ints], config: SpanCorruptionConfig = PLAIN, *, first: int = 0) -> TrainingBatch[Ints]:
     items = first + np.arange(batch.tokens.count)
     return corrupt(batch, config, vocabulary=VOCABULARY, seed=7, epoch=0, items=items)
 
@@ -80,10 +80,10 @@ def alike(count: int, *, words: int) -> TrainingBatch[Ints]:
 
 
 @functools.cache
-def drawn() -> tuple[Words, Spans]:
+def drawn() -> tuple[MaskableWords, MaskedSpans]:
     text = text_of(many())
-    words = Words.of(text)
-    return words, draw_spans(words, PLAIN, text)
+    words = MaskableWords.of(text)
+    return words, sample_spans(words, PLAIN, text)
 
 
 @functools.cache
@@ -101,7 +101,7 @@ def test_the_law_is_the_geometric_one_renormalised_which_has_the_papers_mean_of_
     assert round(float(mean), 1) == 3.8
     assert round((1 - 0.8**10) / 0.2, 1) == 4.5  # E[min(l, 10)]: not what is published
     assert PLAIN.law[1:] / PLAIN.law[:-1] == pytest.approx(np.full(9, 0.8))
-    assert SpansConfig(geometric=1.0).law.tolist() == [1.0] + [0.0] * 9
+    assert SpanCorruptionConfig(geometric=1.0).law.tolist() == [1.0] + [0.0] * 9
 
 
 def test_lengths_of_all_spans_of_100_000_sequences_follow_the_law_and_end_at_ten() -> None:
@@ -158,14 +158,17 @@ def test_the_rate_is_met_on_average_and_missed_by_at_most_the_longest_span() -> 
 
 rows = st.lists(st.lists(st.integers(1, 5), max_size=40), min_size=1, max_size=6)
 configs = st.builds(
-    SpansConfig, rate=st.floats(0.02, 1.0), geometric=st.sampled_from([0.05, 0.2, 1.0]), longest=st.integers(1, 12)
+    SpanCorruptionConfig,
+    rate=st.floats(0.02, 1.0),
+    geometric=st.sampled_from([0.05, 0.2, 1.0]),
+    longest=st.integers(1, 12),
 )
 
 
 @given(sizes=rows, config=configs, unknown=st.frozensets(st.integers(0, 39), max_size=4))
 @settings(max_examples=150)
 def test_targets_are_whole_words_in_spans_that_never_overlap_or_touch(
-    sizes: list[list[int]], config: SpansConfig, unknown: frozenset[int]
+    sizes: list[list[int]], config: SpanCorruptionConfig, unknown: frozenset[int]
 ) -> None:
     batch = make(sizes, unknown)
     tokens = batch.tokens
@@ -190,7 +193,7 @@ def test_targets_are_whole_words_in_spans_that_never_overlap_or_touch(
         assert len({names[i] for i in range(left + 1, right)}) <= config.longest
 
 
-def naive(batch: TrainingBatch[Ints], config: SpansConfig, item: int) -> list[tuple[int, int, int]]:
+def naive(batch: TrainingBatch[Ints], config: SpanCorruptionConfig, item: int) -> list[tuple[int, int, int]]:
     """The module's words as a loop over one sequence: (first token, one past the last, decision)."""
     ids, words = batch.tokens.ids.tolist(), batch.tokens.words.tolist()
     spans: list[list[int]] = []
@@ -224,7 +227,7 @@ def naive(batch: TrainingBatch[Ints], config: SpansConfig, item: int) -> list[tu
     raise AssertionError("spans without end")
 
 
-def age(config: SpansConfig, share: float) -> float:
+def age(config: SpanCorruptionConfig, share: float) -> float:
     """x with P(d ≤ x) = share, by bisection of 1 − Σ_{l > x} (l − x) P(l) / Σ l P(l)."""
     lengths = np.arange(1, config.longest + 1)
     low, high = 0.0, float(config.longest)
@@ -238,13 +241,13 @@ def age(config: SpansConfig, share: float) -> float:
 @given(sizes=rows, config=configs, unknown=st.frozensets(st.integers(0, 39), max_size=4), first=st.integers(0, 9))
 @settings(max_examples=150)
 def test_all_sequences_at_once_have_the_spans_that_the_plain_loop_draws(
-    sizes: list[list[int]], config: SpansConfig, unknown: frozenset[int], first: int
+    sizes: list[list[int]], config: SpanCorruptionConfig, unknown: frozenset[int], first: int
 ) -> None:
     """The loop sees one sequence at a time: so this also says that spans do not depend on the batch."""
     batch = make(sizes, unknown)
     text = text_of(batch, first=first)
-    words = Words.of(text)
-    spans = draw_spans(words, config, text).within_runs(words)
+    words = MaskableWords.of(text)
+    spans = sample_spans(words, config, text).within_runs(words)
     ends = words.ends[spans.words + spans.lengths - 1]
     ours = list(zip(words.firsts[spans.words].tolist(), ends.tolist(), spans.bits.tolist(), strict=True))
     edge = edges(batch.tokens.lengths).tolist()
@@ -258,7 +261,9 @@ def test_all_sequences_at_once_have_the_spans_that_the_plain_loop_draws(
 
 @given(sizes=rows, config=configs, cut=st.integers(0, 6))
 @settings(max_examples=80)
-def test_what_is_hidden_does_not_depend_on_the_batch(sizes: list[list[int]], config: SpansConfig, cut: int) -> None:
+def test_what_is_hidden_does_not_depend_on_the_batch(
+    sizes: list[list[int]], config: SpanCorruptionConfig, cut: int
+) -> None:
     batch = make(sizes)
     cut = min(cut, batch.tokens.count)
     whole = hide(batch, config)
@@ -306,7 +311,7 @@ def test_one_decision_for_a_whole_span_80_10_10_over_100_000_sequences() -> None
 def test_one_way_only() -> None:
     batch = make([[2, 1] * 20])
     hidden, kept, other = (
-        hide(batch, SpansConfig(mask=m, random=r, keep=k, rate=0.5, replacement="uniform"))
+        hide(batch, SpanCorruptionConfig(mask=m, random=r, keep=k, rate=0.5, replacement="uniform"))
         for m, r, k in ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 0.0))
     )
     assert np.all(hidden.tokens.ids[hidden.targets[MaskedTokens].places] == MASK)

@@ -21,7 +21,7 @@ from larvatus.data.corruption import (
     NGramsConfig,
     NoiseConfig,
     SampledConfig,
-    SpansConfig,
+    SpanCorruptionConfig,
     WholeWordConfig,
     corrupt,
     corruption,
@@ -100,7 +100,14 @@ def text(seed: int) -> TrainingBatch[Ints]:
     return TrainingBatch(tokens=TokenBatch.of(ids, words=words), targets={PairLabels: labels})
 
 
-CONFIGS = [MaskingConfig(), SampledConfig(), WholeWordConfig(), SpansConfig(), NGramsConfig(), NoiseConfig(delete=0.2)]
+CONFIGS = [
+    MaskingConfig(),
+    SampledConfig(),
+    WholeWordConfig(),
+    SpanCorruptionConfig(),
+    NGramsConfig(),
+    NoiseConfig(delete=0.2),
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__struct_config__.tag)

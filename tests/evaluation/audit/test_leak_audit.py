@@ -33,7 +33,7 @@ from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, first_words, hidden_words, text_losses
 from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run
-from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.roc import caught, curve
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.masked_prediction import find_predictor

@@ -12,7 +12,7 @@ import torch
 
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corruption import Corruption, MaskVocabulary
 from larvatus.data.text.languages import LanguagePath
 from larvatus.evaluation.compare.languages import _frequencies, evaluate_text, open_text
@@ -157,7 +157,7 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
     )
     loader = Loader(
         corpus, packing=recipe.packing, length=48, corruption=Corruption(recipe.corruption, vocabulary, HELD_OUT_SEED),
-        tokens=48, seed=HELD_OUT_SEED, reading=Reading(purpose="valid", language="low"),
+        tokens=48, seed=HELD_OUT_SEED, reading=LoaderOptions(purpose="valid", language="low"),
     )  # fmt: skip
     frequency = _frequencies(corpus, "low") / corpus.manifest.languages["low"].tokens
     losses, right, surprise = [], 0, []

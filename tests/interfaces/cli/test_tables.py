@@ -282,14 +282,14 @@ def test_a_resumed_run_over_a_table_is_another_run_than_before(tmp_path: Path, t
     """Earlier versions read a named .csv as plain text: what they began must not go on with other texts."""
     import hashlib
 
-    from larvatus.data.corpus.sources import contents
+    from larvatus.data.corpus.sources import content_hash
 
     content = hashlib.sha256(table.read_bytes()).hexdigest()
     before = hashlib.sha256(str(table).encode())
     before.update(f"\x00{table}\x00{content}".encode())
-    assert contents(table) != before.hexdigest()
+    assert content_hash(table) != before.hexdigest()
     plain = tmp_path / "a.txt"
     plain.write_text("as ever")
     as_ever = hashlib.sha256(str(plain).encode())
     as_ever.update(f"\x00{plain}\x00{hashlib.sha256(plain.read_bytes()).hexdigest()}".encode())
-    assert contents(plain) == as_ever.hexdigest()
+    assert content_hash(plain) == as_ever.hexdigest()

@@ -15,8 +15,8 @@ from tokenizers import models, pre_tokenizers, processors
 from larvatus.core import rng
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import ArtefactError, RecipeError
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.packing import SentenceOrderConfig, pack
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.packing import SentenceOrderPackingConfig, pack
 from larvatus.data.corruption import MaskingConfig, NoiseConfig
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.template import read_template
@@ -68,8 +68,8 @@ def check(ours: Tokenizer, theirs: Any) -> None:
     assert ours.template.single.special_count == theirs.num_special_tokens_to_add(pair=False)
     assert ours.template.pair.special_count == theirs.num_special_tokens_to_add(pair=True)
     for pair, row in zip(PAIRS, wanted[len(SINGLE) :], strict=True):  # and so pretraining packs the same two texts
-        block = Block.of([[ids.tolist() for ids in ours.encode_fast(pair)]])
-        order = SentenceOrderConfig(short=0.0, swapped=0.0)
+        block = TextBlock.of([[ids.tolist() for ids in ours.encode_fast(pair)]])
+        order = SentenceOrderPackingConfig(short=0.0, swapped=0.0)
         packed = pack(block, order, length=256, template=ours.template, random=rng.stream(0, "test")).tokens
         assert rows_of(packed.ids, packed.segments, packed.lengths) == [row]
 

@@ -15,7 +15,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
-from larvatus.data.corruption import MaskVocabulary, SpansConfig, corrupt
+from larvatus.data.corruption import MaskVocabulary, SpanCorruptionConfig, corrupt
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn import TransformerConfig, fill_batch, on_device
 from larvatus.models.objectives import MaskedLMConfig, SpanBoundaryConfig
@@ -38,7 +38,7 @@ def make(lengths: tuple[int, ...] = (30, 12, 41), rate: float = 0.3) -> Training
         words=[[-1, *range(n), -1] for n in lengths],
     )
     known = MaskVocabulary(mask_id=3, size=VOCABULARY, special_ids={0, 1, 2, 3, 4})
-    config = SpansConfig(rate=rate, replacement="uniform")
+    config = SpanCorruptionConfig(rate=rate, replacement="uniform")
     batch = TrainingBatch(tokens=tokens, targets={})
     return corrupt(batch, config, vocabulary=known, seed=1, epoch=0, items=np.arange(len(lengths)))
 

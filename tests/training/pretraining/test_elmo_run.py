@@ -17,7 +17,7 @@ import larvatus as lv
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus
-from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.text.documents import Document
 from larvatus.data.text.vocabularies.characters import WORDS, CharactersConfig, Lexicon, NextWords, PreviousWords
 from larvatus.data.text.vocabulary import train_vocabulary
@@ -92,7 +92,7 @@ def model(shards, tmp_path_factory):
 
 
 def steps_of(shards, recipe, *, tokens=512):
-    reading = Reading(from_text=recipe.from_text)
+    reading = LoaderOptions(from_text=recipe.from_text)
     corpus = Corpus.open(shards.train)
     return Loader(corpus, packing=recipe.packing, length=64, corruption=None, tokens=tokens, seed=1, reading=reading)
 

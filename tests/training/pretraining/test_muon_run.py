@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from larvatus.data.corruption import Course
+from larvatus.data.corruption import RunPosition
 from larvatus.models.recipes import read_recipe, recipe_table
 from larvatus.training.pretraining import checkpoint as checkpoints
 from larvatus.training.pretraining.adapt import _gentler
@@ -16,13 +16,17 @@ SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path
 def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
     run_small: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    courses: list[Course] = []
+    courses: list[RunPosition] = []
     with monkeypatch.context() as patched:
         patched.setattr(
-            "larvatus.training.pretraining.run.Course", lambda **given: courses.append(Course(**given)) or courses[-1]
+            "larvatus.training.pretraining.run.RunPosition",
+            lambda **given: courses.append(RunPosition(**given)) or courses[-1],
         )
         whole = run_small("whole", steps=10, save_every=4, settings=SETTINGS)
-    assert courses == [Course(first=0, steps=10, tokens=16 * 32), Course(first=9, steps=10, tokens=16 * 48)]  # phases
+    assert courses == [
+        RunPosition(first=0, steps=10, tokens=16 * 32),
+        RunPosition(first=9, steps=10, tokens=16 * 48),
+    ]  # phases
     real = checkpoints.save_checkpoint
 
     def save_then_stop(*args: Any, progress: Any, **kwargs: Any) -> Any:

@@ -165,11 +165,11 @@ import json, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from larvatus.training.engine.ranks import ranks
-from larvatus.training.pretraining.prepare import Prepared
+from larvatus.training.pretraining.prepare import PreparedCorpus
 from tests.training.pretraining.test_t5_run import batches, recipe_of, stepper_of
 
 with ranks("cpu", timeout_s=60) as group:
-    shards = Prepared(train=Path({train!r}), valid=Path({train!r}))
+    shards = PreparedCorpus(train=Path({train!r}), valid=Path({train!r}))
     stepper = stepper_of(recipe_of(), 400, microbatch=100, ranks=group)
     reports = [
         stepper(batch, step=step, rate=1e-2, limit=32).losses["denoising"]

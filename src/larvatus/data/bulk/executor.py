@@ -5,7 +5,7 @@
             …
 
 `function(state(), task)` depends on its arguments alone, so results are the same to the byte whoever computes them.
-Tasks are drawn only as results are taken: memory holds a bounded number of both. `Here` works in this process;
+Tasks are drawn only as results are taken: memory holds a bounded number of both. `LocalExecutor` works in this process;
 `larvatus.data.corpus.processes.Processes` in processes of this machine; `OnRay` (`on_ray.py`) on a cluster.
 """
 
@@ -41,7 +41,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalExecutor:
     """In this process, one task after another.
 
     >>> with Here().pool(lambda: 10, lambda ten, task: ten * task, what="a worker", fix="") as pool:

@@ -23,12 +23,12 @@ from larvatus.core.outputs import check_outputs, is_stream, new_output
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.bulk.row_files import RowFormat, row_format, write_rows
-from larvatus.data.bulk.set_aside import set_aside
+from larvatus.data.bulk.skipped import skip_row
 
 Task = TypeVar("Task")
 
 
-class LineStand(Settings):
+class LineProgress(Settings):
     """How far a run has come."""
 
     blocks: int = 0
@@ -37,7 +37,7 @@ class LineStand(Settings):
 
 
 @dataclass(frozen=True)
-class Lines:
+class BlockLines:
     """What a block gives."""
 
     lines: list[str]
@@ -69,14 +69,14 @@ class LineJob:
     def write(
         self,
         blocks: Iterable[Task],
-        answered: Callable[[Iterator[Task]], Iterator[Lines]],
+        answered: Callable[[Iterator[Task]], Iterator[BlockLines]],
         progress: Callable[[Mapping[str, float]], None] = lambda counts: None,
     ) -> Mapping[str, float]:
         """Have the blocks computed, and write the file; the counts of all."""
         directory = self.directory
         ended = self.resume and directory.exists() and self.out.exists()  # killed after its last step but one
         check_outputs(self.out, overwrite=self.overwrite or ended)
-        parts = PartsFolder(directory, self.settings, kind=LineStand, suffix=".jsonl")
+        parts = PartsFolder(directory, self.settings, kind=LineProgress, suffix=".jsonl")
         with files.locked(directory), parts.removed_when_empty():
             if ended and not self.overwrite:
                 return parts.removed().counts
@@ -89,7 +89,7 @@ class LineJob:
             with new_output(self.out) as whole:
                 self._assemble(list(parts.paths()), whole)
             for line in parts.faults():
-                set_aside(line)
+                skip_row(line)
             parts.remove()
         return stand.counts
 
@@ -104,10 +104,10 @@ class LineJob:
                     shutil.copyfileobj(part, sink)
 
 
-def _after(stand: LineStand, block: Lines) -> LineStand:
+def _after(stand: LineProgress, block: BlockLines) -> LineProgress:
     names = {*stand.counts, *block.counts}
     sums = {name: stand.counts.get(name, 0) + block.counts.get(name, 0) for name in sorted(names)}
-    return LineStand(blocks=stand.blocks + 1, counts=sums)
+    return LineProgress(blocks=stand.blocks + 1, counts=sums)
 
 
 def _write(text: bytes, path: Path) -> None:

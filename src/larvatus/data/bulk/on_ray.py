@@ -1,6 +1,6 @@
 """Blocks of work on a Ray cluster (extra `larvatus[scale]`): the same functions as in this process, the same bytes.
 
-    with OnRay("10.0.0.4:6379").pool(state, function, what="an embedding worker", fix="…") as pool:
+    with RayExecutor("10.0.0.4:6379").pool(state, function, what="an embedding worker", fix="…") as pool:
         for result in pool.map(tasks): …
 
 A worker is an actor that makes the state once and answers task after task; there is one for each CPU of the cluster, or
@@ -49,7 +49,7 @@ INSTALL = 'a Ray cluster wants the package ray; pip install "larvatus[scale]"'
 
 
 @dataclass(frozen=True)
-class OnRay:
+class RayExecutor:
     """A cluster by its address: ``host:port``, ``ray://host:port``, ``local`` (a new one here) or ``auto``."""
 
     address: str = AUTO
@@ -184,7 +184,7 @@ class _Worker:
 class _RayPool(Generic[State, Task, Result]):
     """Actors, and what each has under way."""
 
-    def __init__(self, ray: Any, work: _Work[State, Task, Result], settings: OnRay) -> None:
+    def __init__(self, ray: Any, work: _Work[State, Task, Result], settings: RayExecutor) -> None:
         self._ray, self._work = ray, work
         count, each = self._shares(settings)
         kind = ray.remote(_Worker).options(max_restarts=-1, max_task_retries=TRIES - 1, **each)
@@ -194,7 +194,7 @@ class _RayPool(Generic[State, Task, Result]):
         self._load: dict[Any, int] = {}  # workers that have started, and how many tasks each has
         self._at_work: dict[Any, Any] = {}  # tasks that are not known to be done, and the worker of each
 
-    def _shares(self, settings: OnRay) -> tuple[int, dict[str, float]]:
+    def _shares(self, settings: RayExecutor) -> tuple[int, dict[str, float]]:
         """How many workers, and what each takes of the cluster."""
         there = self._ray.cluster_resources()
         cpus, gpus = int(there.get("CPU", 0)), int(there.get("GPU", 0))

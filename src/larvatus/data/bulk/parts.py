@@ -26,7 +26,7 @@ from larvatus.core.run_identity import RunIdentity
 from larvatus.core.settings import Settings
 
 RUN, LEDGER = "run.json", "parts.jsonl"
-Stand = TypeVar("Stand", bound=msgspec.Struct)
+Progress = TypeVar("Progress", bound=msgspec.Struct)
 
 
 class _Part(Settings, omit_defaults=True):
@@ -37,17 +37,17 @@ class _Part(Settings, omit_defaults=True):
     faults: tuple[str, ...] = ()
 
 
-class PartsFolder(Generic[Stand]):
+class PartsFolder(Generic[Progress]):
     """The folder of one run; what stands in it is read by `open`, and grows with `write`."""
 
-    def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Stand], suffix: str) -> None:
+    def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Progress], suffix: str) -> None:
         self.directory, self.settings = directory, settings
         self._kind, self._suffix = kind, suffix
         self._way = f"remove {directory} to begin anew"
         self._ledger: Ledger | None = None
         self._parts: list[_Part] = []
 
-    def open(self, *, resume: bool) -> Stand:
+    def open(self, *, resume: bool) -> Progress:
         """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
         only_regular(self.directory)
         files.sweep(self.directory)
@@ -90,7 +90,7 @@ class PartsFolder(Generic[Stand]):
     def _standing(self) -> list[Path]:
         return sorted(self.directory.glob(f"[0-9]*{self._suffix}"))
 
-    def stand(self) -> Stand:
+    def stand(self) -> Progress:
         return msgspec.json.decode(self._parts[-1].stand, type=self._kind) if self._parts else self._kind()
 
     def faults(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class PartsFolder(Generic[Stand]):
         for part in self._parts:
             yield from part.faults
 
-    def write(self, part: Callable[[Path], None], stand: Stand, *, size: int, faults: Sequence[str] = ()) -> None:
+    def write(self, part: Callable[[Path], None], stand: Progress, *, size: int, faults: Sequence[str] = ()) -> None:
         """Add a part: `part` writes it to the path that it is given."""
         path = self._path(len(self._parts))
         with files.new_file(path, size) as aside:
@@ -114,7 +114,7 @@ class PartsFolder(Generic[Stand]):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.directory)
 
-    def removed(self) -> Stand:
+    def removed(self) -> Progress:
         """Where the result stands already, only what was left to remove is removed."""
         records = Ledger(self.directory / LEDGER, way=self._way).records
         self.remove()

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.executor import Executor, Here
-from larvatus.data.bulk.on_ray import OnRay, check_address
+from larvatus.data.bulk.executor import Executor, LocalExecutor
+from larvatus.data.bulk.on_ray import RayExecutor, check_address
 
 
 class BulkSettings(Settings):
@@ -28,6 +28,8 @@ class BulkSettings(Settings):
         if self.ray is not None:
             check_address(self.ray)
 
-    def executor(self, *, otherwise: Executor = Here(), device: str = "cpu", workers: int | None = None) -> Executor:
+    def executor(
+        self, *, otherwise: Executor = LocalExecutor(), device: str = "cpu", workers: int | None = None
+    ) -> Executor:
         """Who carries the blocks out; `device` says whether workers are to take GPUs."""
-        return otherwise if self.ray is None else OnRay(self.ray, gpus=device != "cpu", workers=workers)
+        return otherwise if self.ray is None else RayExecutor(self.ray, gpus=device != "cpu", workers=workers)

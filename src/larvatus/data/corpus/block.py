@@ -1,4 +1,4 @@
-"""`Block`: a stretch of the corpus as flat arrays, the input of every packing. Nothing in it knows of files.
+"""`TextBlock`: a stretch of the corpus as flat arrays, the input of every packing. Nothing in it knows of files.
 
 ids        [N]     token ids of all documents, end to end
 words      [N]     does a word start at this token?
@@ -23,7 +23,7 @@ from larvatus.core.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class TextBlock:
     ids: npt.NDArray[Any]
     words: npt.NDArray[np.bool_]
     sentences: Ints
@@ -32,7 +32,7 @@ class Block:
     languages: Ints | None = None
 
     @classmethod
-    def of(cls, documents: Sequence[Sequence[Sequence[int]]], words: Sequence[bool] | None = None) -> Block:
+    def of(cls, documents: Sequence[Sequence[Sequence[int]]], words: Sequence[bool] | None = None) -> TextBlock:
         """From documents of sentences of ids; without `words` every token is a word.
 
         >>> Block.of([[[7, 8], [9]], [[5]]]).sentences.tolist()
@@ -55,7 +55,7 @@ class Block:
         vocabulary: int,
         name: str = "a chunk",
         stretches: Sequence[tuple[int, int] | None] | None = None,
-    ) -> Block:
+    ) -> TextBlock:
         """From the record batches of a shard; a part that follows its predecessor is joined to it again.
 
         Of a batch with a stretch (first, last), only the sentences that begin at tokens first … last − 1 are taken.

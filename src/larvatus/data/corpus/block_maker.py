@@ -20,23 +20,23 @@ from larvatus.core import rng
 from larvatus.core.arrays import Ints, constant_array
 from larvatus.core.batch import NO_WORD, TrainingBatch
 from larvatus.core.pretraining_targets import TextTargets, add_text_targets, needs_lexicon
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan
-from larvatus.data.corpus.packing import PackingConfig, pack, planned, sequence_template
-from larvatus.data.corpus.packing.pieces import Pieces, Sizes, assemble, text_lengths
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
+from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences, sequence_template
+from larvatus.data.corpus.packing.pieces import Pieces, PieceSizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.template import Template
 from larvatus.data.text.vocabularies.characters import Lexicon
 
 
-class Corruption(Protocol):
+class CorruptionFunction(Protocol):
     """Hides tokens: a picklable function of a batch, its epoch, and the item number of its first sequence."""
 
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]: ...
 
 
 @runtime_checkable
-class CorruptsShares(Corruption, Protocol):
+class PartialCorruption(CorruptionFunction, Protocol):
     """A corruption that can be asked for a few sequences of a block."""
 
     @property
@@ -51,32 +51,32 @@ class CorruptsShares(Corruption, Protocol):
 
 
 @runtime_checkable
-class FollowsRun(Protocol):
+class ScheduledCorruption(Protocol):
     """A corruption that changes as a run goes on."""
 
     def after(self, tokens: int) -> Self:
         """The same for sequences that come after about so many tokens of this loader's steps."""
 
 
-class Outline(NamedTuple):
+class BlockOutline(NamedTuple):
     """The sequences of a block, or a stretch of them, before their tokens are laid out."""
 
     epoch: int
     block: int
-    parts: list[Part]
+    parts: list[ChunkPart]
     pieces: Pieces
     lengths: Ints
     passed: int
     """Tokens of earlier steps and of the block that come before its sequences, as many as they are expected to be."""
 
-    def cut(self, first: int, last: int) -> Outline:
+    def cut(self, first: int, last: int) -> BlockOutline:
         """Sequences first … last − 1."""
         passed = self.passed + int(self.lengths[:first].sum())
         return self._replace(pieces=self.pieces.part(first, last), lengths=self.lengths[first:last], passed=passed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class LoaderOptions:
     """Which text of a corpus is read, in which order."""
 
     purpose: str = "train"
@@ -99,12 +99,12 @@ class BlockMaker:
     template: Template
     packing: PackingConfig
     length: int
-    corruption: Corruption | None
+    corruption: CorruptionFunction | None
     seed: int
-    reading: Reading
+    reading: LoaderOptions
     block_tokens: int
 
-    def plan(self, corpus: Corpus, epoch: int) -> list[list[Part]]:
+    def plan(self, corpus: Corpus, epoch: int) -> list[list[ChunkPart]]:
         """The chunks of each block of an epoch, or stretches of them."""
         languages = corpus.manifest.languages
         training, language = self.reading.purpose == "train", self.reading.language
@@ -117,12 +117,12 @@ class BlockMaker:
         if training:
             order = rng.stream(self.seed, f"{self.reading.purpose}/order", epoch).permutation(order)
         blocks = plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
-        return [[Part(k, 0, corpus.chunks[k].tokens) for k in block] for block in blocks]
+        return [[ChunkPart(k, 0, corpus.chunks[k].tokens) for k in block] for block in blocks]
 
     def _shuffled(self, language: str, turn: int, chunks: Ints) -> Ints:
         return rng.stream(self.seed, f"{self.reading.purpose}/order/{language}", turn).permutation(chunks)
 
-    def make(self, epoch: int, block: int, parts: list[Part], before: int = 0) -> TrainingBatch[Ints]:
+    def make(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> TrainingBatch[Ints]:
         """All sequences of a block; `before`: tokens of text in all blocks before it, of earlier epochs, too."""
         text, random = self._corpus.parts(parts), self._random(epoch, block)
         batch = pack(text, self.packing, length=self.length, template=self.template, random=random)
@@ -135,36 +135,36 @@ class BlockMaker:
     def knows_lengths(self) -> bool:
         """Whether `outline` can say how long sequences will be."""
         return self.corruption is None or (
-            isinstance(self.corruption, CorruptsShares) and self.corruption.knows_lengths
+            isinstance(self.corruption, PartialCorruption) and self.corruption.knows_lengths
         )
 
-    def _after(self, tokens: int) -> Corruption | None:
+    def _after(self, tokens: int) -> CorruptionFunction | None:
         """The corruption of sequences that come after so many tokens."""
-        return self.corruption.after(tokens) if isinstance(self.corruption, FollowsRun) else self.corruption
+        return self.corruption.after(tokens) if isinstance(self.corruption, ScheduledCorruption) else self.corruption
 
-    def outline(self, epoch: int, block: int, parts: list[Part], before: int = 0) -> Outline:
+    def outline(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> BlockOutline:
         """The sequences of a block by their borders and lengths; nothing is laid out, nothing corrupted."""
         text, random = self._text(epoch, block, parts), self._random(epoch, block)
-        pieces = planned(text, self.packing, length=self.length, template=self.template, random=random)
-        sizes = Sizes.of(pieces, sequence_template(self.packing, self.template))
+        pieces = plan_sequences(text, self.packing, length=self.length, template=self.template, random=random)
+        sizes = PieceSizes.of(pieces, sequence_template(self.packing, self.template))
         lengths, packed = sizes.lengths, int(sizes.lengths.sum())
-        if isinstance(self.corruption, CorruptsShares):
+        if isinstance(self.corruption, PartialCorruption):
             lengths = self.corruption.lengths(lengths, text_lengths(pieces, sizes))
-        return Outline(epoch, block, parts, pieces, lengths, passed(before, parts, packed))
+        return BlockOutline(epoch, block, parts, pieces, lengths, passed(before, parts, packed))
 
-    def sequences(self, outline: Outline, first: int) -> TrainingBatch[Ints]:
+    def sequences(self, outline: BlockOutline, first: int) -> TrainingBatch[Ints]:
         """A stretch of a block, cut out of its outline; `first` is the place in the block where the stretch begins."""
         text = self._text(outline.epoch, outline.block, outline.parts)
         batch = assemble(text, outline.pieces, sequence_template(self.packing, self.template))
         batch = add_text_targets(batch, self.reading.from_text, self._lexicon)
-        if isinstance(corruption := self._after(outline.passed), CorruptsShares):
+        if isinstance(corruption := self._after(outline.passed), PartialCorruption):
             batch = corruption.hide(batch, outline.epoch, (outline.block << 32) + first)
         return self._without_words(batch)
 
     def _random(self, epoch: int, block: int) -> np.random.Generator:
         return rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
 
-    def _text(self, epoch: int, block: int, parts: list[Part]) -> Block:
+    def _text(self, epoch: int, block: int, parts: list[ChunkPart]) -> TextBlock:
         """The text of a block; that of the last two stays at hand, since a step may take from both."""
         if (epoch, block) not in self._texts:
             while len(self._texts) > 1:
@@ -173,7 +173,7 @@ class BlockMaker:
         return self._texts[epoch, block]
 
     @functools.cached_property
-    def _texts(self) -> dict[tuple[int, int], Block]:
+    def _texts(self) -> dict[tuple[int, int], TextBlock]:
         return {}
 
     def _without_words(self, batch: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
@@ -191,11 +191,11 @@ class BlockMaker:
         return Corpus.open(self.path, verify=False)  # whoever made the loader has verified it
 
 
-def tokens_of(parts: list[Part]) -> int:
+def tokens_of(parts: list[ChunkPart]) -> int:
     return sum(part.last - part.first for part in parts)
 
 
-def passed(before: int, parts: list[Part], size: int) -> int:
+def passed(before: int, parts: list[ChunkPart], size: int) -> int:
     """Tokens that `before` tokens of text became when they were packed: as many for each as those of a block become."""
     return before * size // max(1, tokens_of(parts))
 

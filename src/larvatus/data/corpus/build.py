@@ -6,11 +6,18 @@ The parent reads documents, cuts them into units of work (`units`), has workers 
 answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it goes on after its
 last finished shard; finished, it says so and does nothing. A directory that holds anything else is refused, never
 overwritten.
+
+What a build finds standing in its directory: nothing, an unfinished corpus to go on with, a finished one, or
+something else.
+
+Only the first two are built upon. A finished corpus of the same text and settings is left as it is; anything else is
+refused.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,20 +31,97 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.regular_files import is_there, only_regular
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.set_aside import noting_nothing
-from larvatus.data.corpus.encode import Encoded, Encoder, encode_unit
-from larvatus.data.corpus.format import FORMAT, MANIFEST, CorpusSettings, Counts, Manifest, schema, write_manifest
-from larvatus.data.corpus.hygiene.filtering import FILTER, FirstPass, Hygiene, Plan
+from larvatus.data.bulk.skipped import ignoring_bad_rows
+from larvatus.data.corpus.encode import EncodedUnit, UnitEncoder, encode_unit
+from larvatus.data.corpus.format import (
+    FORMAT,
+    JOURNAL,
+    MANIFEST,
+    TOKENIZER,
+    CorpusCounts,
+    CorpusManifest,
+    CorpusSettings,
+    read_manifest,
+    schema,
+    write_manifest,
+)
+from larvatus.data.corpus.hygiene.filtering import FILTER, FilterPlan, FirstPass, Hygiene
 from larvatus.data.corpus.hygiene.sketch import Sketch
-from larvatus.data.corpus.journal import Entry, Journal
 from larvatus.data.corpus.processes import Processes, check_count
-from larvatus.data.corpus.shards import ShardWriter
-from larvatus.data.corpus.sources import Text, left_out
-from larvatus.data.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
-from larvatus.data.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
+from larvatus.data.corpus.shards import Journal, JournalEntry, ShardWriter, check_shards, check_tokenizer, shard_fault
+from larvatus.data.corpus.sources import SourceText, skip_reasons
+from larvatus.data.corpus.units import UNIT_CHARACTERS, TextPiece, Unit, units
 from larvatus.data.text.languages import LanguageSource
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.tokenizer import Tokenizer
+
+OTHER_OUT = "choose another --out, or remove it"
+
+
+def check_only_corpus_files(out: Path) -> None:
+    """Never write among files that are not a corpus."""
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    if names and not names & {MANIFEST, JOURNAL, TOKENIZER}:
+        raise ArtefactError(f"{out} holds other files ({sorted(names)[0]} …); choose another --out")
+
+
+def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[str, str]:
+    """Save the tokenizer beside the shards, unless one is kept there; the checksums of the files of the given one."""
+    kept, aside = out / TOKENIZER, out / f".{TOKENIZER}.tmp-{os.getpid()}"
+    with files.saying_what_is_full(out):
+        shutil.rmtree(aside, ignore_errors=True)
+        tokenizer.save(aside)
+        sums = {path.name: files.sha256(path) for path in sorted(aside.iterdir())}
+        if replace:
+            shutil.rmtree(kept, ignore_errors=True)
+        if kept.exists():
+            shutil.rmtree(aside)
+        else:
+            for path in (*aside.rglob("*"), aside):
+                files.fsync(path)
+            os.rename(aside, kept)
+            files.fsync(out)
+    return sums
+
+
+def check_finished(
+    out: Path, settings: CorpusSettings, text: SourceText, units: Callable[[], Iterator[Unit]]
+) -> CorpusManifest:
+    """The manifest of a corpus that holds just what would be built; any other is refused.
+
+    The text is read again for that: an edit need not change the size of a file, nor its time.
+    """
+    manifest = read_manifest(out)
+    refuse_other_settings(out, manifest.settings, settings, "holds a corpus built")
+    *_, last = units()
+    if last.text_sha256 != manifest.text_sha256:
+        raise ArtefactError(f"{out} holds a corpus of other text than {text.names}; {OTHER_OUT}")
+    check_tokenizer(out, manifest.settings)
+    check_shards(out, manifest.shards)
+    return manifest
+
+
+def refuse_other_settings(out: Path, there: CorpusSettings, now: CorpusSettings, verb: str) -> None:
+    for name in there.__struct_fields__:
+        was, given = getattr(there, name), getattr(now, name)
+        if was != given:
+            said = "another tokenizer" if name in ("tokenizer", "vocabulary") else f"{name} {was!r}, now {given!r}"
+            said = "other filters or canaries" if name == "hygiene" else said
+            raise ArtefactError(f"{out} {verb} with other settings ({said}); {OTHER_OUT}")
+
+
+def resume_shards(out: Path, journal: Journal, settings: CorpusSettings, notice: Callable[[str], None]) -> None:
+    """Keep the shards of an interrupted build that still stand; a damaged one and what follows are built again."""
+    if journal.header is not None and journal.entries:
+        refuse_other_settings(out, journal.header.settings, settings, "holds an unfinished corpus begun")
+        check_tokenizer(out, settings)
+    for i, entry in enumerate(journal.entries):
+        if (fault := shard_fault(out, entry.shard)) is not None:
+            del journal.entries[i:]
+            notice(f"{fault.split(';')[0]}; it and what follows are built again")
+            break
+    if journal.entries:
+        notice(f"{out}: going on after {len(journal.entries)} finished shards")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +145,7 @@ class BuildOptions:
     shard_bytes: int = 64 << 20
     checked: Callable[[int, int], None] = lambda documents, size: None
     """Called with documents and bytes that the first pass has seen, where there is one."""
-    progress: Callable[[Counts], None] = lambda counts: None
+    progress: Callable[[CorpusCounts], None] = lambda counts: None
     """Called with the counts so far, after every unit."""
     notice: Callable[[str], None] = lambda sentence: None
     """Told in a sentence what was found in the directory, if anything."""
@@ -70,8 +154,8 @@ class BuildOptions:
 @dataclass(frozen=True)
 class CorpusSummary:
     path: Path
-    counts: Counts
-    languages: dict[str, Counts]
+    counts: CorpusCounts
+    languages: dict[str, CorpusCounts]
     skipped: dict[str, int]
     shards: int
     resumed: int  # shards that an earlier, interrupted build had finished
@@ -89,9 +173,9 @@ def build_corpus(
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"{options.workers} workers cannot build a corpus; give --workers 1 or more")
     check_count(options.workers or 0)
-    text = Text.of(documents, options.reading, licence=options.licence, sources=options.sources)
+    text = SourceText.of(documents, options.reading, licence=options.licence, sources=options.sources)
     with files.locked(out):
-        refuse_what_is_not_ours(out)
+        check_only_corpus_files(out)
         only_regular(out)
         files.sweep(out)
         journal = Journal(out)
@@ -116,9 +200,9 @@ def build_corpus(
             hygiene=msgspec.UNSET if plan is None else plan.identity(),
         )
         if there:
-            manifest = finished(out, settings, text, stream)
+            manifest = check_finished(out, settings, text, stream)
             return _summary(out, manifest, resumed=len(manifest.shards), unchanged=True)
-        take_up(out, journal, settings, options.notice)
+        resume_shards(out, journal, settings, options.notice)
         journal.begin(settings)
         resumed = len(journal.entries)
         sketch = plan.begin_sketch() if plan is not None else None
@@ -138,15 +222,15 @@ def _plan(
     options: BuildOptions,
     *,
     nothing_stands: bool,
-) -> Plan | None:
+) -> FilterPlan | None:
     """What is done with each document, where anything is to be left out or planted; the text is read once for it."""
     if not options.hygiene.asked:
         return None
     if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, LanguageSource) else documents):
         raise UsageError("filters and canaries read the text twice; give files in place of a stream")
     if not (nothing_stands or is_there(out / FILTER)):  # before the first pass, not after it
-        raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {ELSE}")
-    text = Text.of(documents, options.reading)  # by itself: what it skips is counted when it is read again
+        raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {OTHER_OUT}")
+    text = SourceText.of(documents, options.reading)  # by itself: what it skips is counted when it is read again
     first = FirstPass(
         language=options.language,
         lines=options.sentences == "newline",
@@ -155,11 +239,11 @@ def _plan(
         executor=options.executor,
         progress=options.checked,
     )
-    with noting_nothing():
+    with ignoring_bad_rows():
         return first.plan(text.read, options.hygiene, out)
 
 
-def _summary(out: Path, manifest: Manifest, *, resumed: int, unchanged: bool) -> CorpusSummary:
+def _summary(out: Path, manifest: CorpusManifest, *, resumed: int, unchanged: bool) -> CorpusSummary:
     m = manifest
     return CorpusSummary(out, m.counts, m.languages, m.skipped, len(m.shards), resumed=resumed, unchanged=unchanged)
 
@@ -171,22 +255,22 @@ class _Build:
         self._out, self._settings, self._journal, self._options = out, settings, journal, options
         self._schema = schema(settings.vocabulary)
         last = journal.entries[-1] if journal.entries else None
-        self._languages: dict[str, Counts] = dict(last.languages) if last else {}
+        self._languages: dict[str, CorpusCounts] = dict(last.languages) if last else {}
         self._last_document = last.last_document if last else -1
         self._sent: deque[tuple[int, str]] = deque()  # number of each unit under way, checksum of the stream after it
         self._done = (-1, "")  # the same of the last unit taken
         self._end = Unit(-1, [], 0, 0, "")  # the last unit read
         self._writer: ShardWriter | None = None
 
-    def run(self, stream: Iterator[Unit], text: Text, tokenizer: Tokenizer) -> None:
+    def run(self, stream: Iterator[Unit], text: SourceText, tokenizer: Tokenizer) -> None:
         self._skip_what_stands(stream, text)
         head = list(islice(stream, 2))
         given = self._options.workers or len(os.sched_getaffinity(0))
         cores = Processes(given if len(head) == 2 else 0)  # one unit is not worth a process
         executor = self._options.executor or cores
 
-        def prepared() -> Encoder:
-            return Encoder.of(tokenizer, self._options.sentences)
+        def prepared() -> UnitEncoder:
+            return UnitEncoder.of(tokenizer, self._options.sentences)
 
         what, fix = "a corpus worker", "run the same command again: it goes on after the last finished shard"
         try:
@@ -198,7 +282,7 @@ class _Build:
             if self._writer is not None:
                 self._writer.abandon()
 
-    def _skip_what_stands(self, stream: Iterator[Unit], text: Text) -> None:
+    def _skip_what_stands(self, stream: Iterator[Unit], text: SourceText) -> None:
         """Read past the text of the finished shards, and make sure that it is still the same."""
         if not self._journal.entries:
             return
@@ -206,18 +290,18 @@ class _Build:
         for unit in islice(stream, entry.units):
             self._end = unit
         if (self._end.number, self._end.text_sha256) != (entry.units - 1, entry.text_sha256):
-            raise ArtefactError(f"{self._out} holds an unfinished corpus of other text than {text.names}; {ELSE}")
+            raise ArtefactError(f"{self._out} holds an unfinished corpus of other text than {text.names}; {OTHER_OUT}")
 
-    def _tasks(self, stream: Iterable[Unit]) -> Iterator[list[Piece]]:
+    def _tasks(self, stream: Iterable[Unit]) -> Iterator[list[TextPiece]]:
         for unit in stream:
             self._end = unit
             self._sent.append((unit.number, unit.text_sha256))
             yield unit.pieces
 
-    def _take(self, encoded: Encoded) -> None:
+    def _take(self, encoded: EncodedUnit) -> None:
         """Count and write what came back for the oldest unit under way, and close the shard when it is full."""
         for language, counts in encoded.languages.items():
-            self._languages[language] = self._languages.get(language, Counts()).plus(counts)
+            self._languages[language] = self._languages.get(language, CorpusCounts()).plus(counts)
         if encoded.first is not None and encoded.last is not None:
             number, language = encoded.first
             if number == self._last_document:  # it began in the unit before, and was counted there
@@ -238,7 +322,7 @@ class _Build:
             return
         shard, self._writer = self._writer.finish(), None
         number, checksum = self._done
-        entry = Entry(
+        entry = JournalEntry(
             shard=shard,
             units=number + 1,
             languages=dict(self._languages),
@@ -247,16 +331,16 @@ class _Build:
         )
         self._journal.append(entry)
 
-    def finish(self, text: Text, plan: Plan | None, sketch: Sketch | None) -> Manifest:
+    def finish(self, text: SourceText, plan: FilterPlan | None, sketch: Sketch | None) -> CorpusManifest:
         total = _total(self._languages)
-        skipped = left_out(text.skipped) | (plan.skipped() if plan is not None else {})
+        skipped = skip_reasons(text.skipped) | (plan.skipped() if plan is not None else {})
         for reason, count in (("blank", self._end.blank), ("no tokens", self._end.documents - total.documents)):
             if count:
                 skipped[reason] = skipped.get(reason, 0) + count
         if not total.tokens:
             why = ", ".join(f"{n:,} {reason}" for reason, n in skipped.items()) or "no documents"
             raise DataError(f"no text in {text.names} ({why}); give files that hold some")
-        manifest = Manifest(
+        manifest = CorpusManifest(
             format=FORMAT,
             counts=total,
             languages=dict(sorted(self._languages.items())),
@@ -275,8 +359,8 @@ class _Build:
         return manifest
 
 
-def _total(languages: dict[str, Counts]) -> Counts:
-    total = Counts()
+def _total(languages: dict[str, CorpusCounts]) -> CorpusCounts:
+    total = CorpusCounts()
     for counts in languages.values():
         total = total.plus(counts)
     return total

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges, runs
-from larvatus.data.corpus.format import ChunkInfo, Counts, schema
-from larvatus.data.corpus.stretches import StretchEncoder
-from larvatus.data.corpus.units import Piece
+from larvatus.data.corpus.cached_encoder import CachedEncoder
+from larvatus.data.corpus.format import ChunkInfo, CorpusCounts, schema
+from larvatus.data.corpus.units import TextPiece
 from larvatus.data.text.sentences import sentence_spans, split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
 
@@ -31,20 +31,20 @@ CHUNK_TOKENS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Encoder:
+class UnitEncoder:
     """What a worker must have. The parent prepares it once, while the workers start, and sends it to each."""
 
-    stretches: StretchEncoder
+    stretches: CachedEncoder
     vocabulary: int
     sentences: Literal["library", "newline"]
     spaces: bool
     """Whether tokens tell if a space stands before them."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, sentences: Literal["library", "newline"]) -> Encoder:
-        return cls(StretchEncoder(tokenizer), tokenizer.size, sentences, spaces=tokenizer.style == "Ġ")
+    def of(cls, tokenizer: Tokenizer, sentences: Literal["library", "newline"]) -> UnitEncoder:
+        return cls(CachedEncoder(tokenizer), tokenizer.size, sentences, spaces=tokenizer.style == "Ġ")
 
-    def split(self, piece: Piece) -> list[str]:
+    def split(self, piece: TextPiece) -> list[str]:
         """The sentences of a piece as they are to be encoded; of white space before one, a space is left."""
         text = piece.text
         if not self.spaces:
@@ -54,17 +54,17 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedUnit:
     """A unit's record batches with their counts, by language."""
 
     batches: list[bytes]
     chunks: list[ChunkInfo]
-    languages: dict[str, Counts]
+    languages: dict[str, CorpusCounts]
     first: tuple[int, str] | None  # number and language of the first document that has tokens
     last: int | None
 
 
-def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
+def encode_unit(encoder: UnitEncoder, pieces: Sequence[TextPiece]) -> EncodedUnit:
     sentences: list[str] = []
     per_piece = np.empty(len(pieces), np.int64)
     for i, piece in enumerate(pieces):
@@ -89,7 +89,7 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
     columns = schema(encoder.vocabulary)
     cuts = rows.cuts()
     edge = edges(rows.tokens)
-    return Encoded(
+    return EncodedUnit(
         batches=[_record_batch(rows, a, b, columns) for a, b in cuts],
         chunks=[
             ChunkInfo(
@@ -110,7 +110,7 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
 class _Rows:
     """The unit's rows laid end to end: R rows, N tokens, S sentences."""
 
-    pieces: list[Piece]
+    pieces: list[TextPiece]
     ids: npt.NDArray[np.int32]  # [N]
     starts: npt.NDArray[np.bool_]  # [N] word starts
     tokens: Ints  # [R]
@@ -194,7 +194,7 @@ def _strings(values: list[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(data), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))])
 
 
-def _counts(rows: _Rows) -> dict[str, Counts]:
+def _counts(rows: _Rows) -> dict[str, CorpusCounts]:
     """Counts of the unit by language. A document cut over two units is counted in both; the builder takes one off."""
     documents: dict[str, set[int]] = {}
     sums: dict[str, Counter[str]] = {}
@@ -204,4 +204,4 @@ def _counts(rows: _Rows) -> dict[str, Counts]:
         sums.setdefault(piece.language, Counter()).update(
             sentences=s, words=w, tokens=n, text_bytes=len(piece.text.encode())
         )
-    return {name: Counts(documents=len(documents[name]), **total) for name, total in sums.items()}
+    return {name: CorpusCounts(documents=len(documents[name]), **total) for name, total in sums.items()}

@@ -78,7 +78,7 @@ class ShardInfo(Settings, error=DataError):
     chunks: tuple[ChunkInfo, ...]
 
 
-class Counts(Settings, error=DataError):
+class CorpusCounts(Settings, error=DataError):
     """Exact counts of what the shards hold (`documents` counts a cut document once)."""
 
     documents: Tally = 0
@@ -87,12 +87,12 @@ class Counts(Settings, error=DataError):
     tokens: Tally = 0
     text_bytes: Tally = 0
 
-    def plus(self, other: Counts) -> Counts:
+    def plus(self, other: CorpusCounts) -> CorpusCounts:
         names = self.__struct_fields__
-        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return CorpusCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-class Source(Settings, error=DataError):
+class CorpusSource(Settings, error=DataError):
     """Where text came from: a path as it was given, what lies there, and the licence as it was given."""
 
     name: str
@@ -118,13 +118,13 @@ class CorpusSettings(Settings, error=DataError):
     where all text was taken as it is."""
 
 
-class Manifest(Settings):
+class CorpusManifest(Settings):
     format: int
-    counts: Counts
-    languages: dict[str, Counts]
+    counts: CorpusCounts
+    languages: dict[str, CorpusCounts]
     skipped: dict[str, int]
     """Documents and records left out, by reason."""
-    sources: tuple[Source, ...]
+    sources: tuple[CorpusSource, ...]
     settings: CorpusSettings
     text_sha256: str
     """Of the stream of documents: tells whether other text would be built here."""
@@ -133,11 +133,11 @@ class Manifest(Settings):
     """What was left out and removed; checksum of the sketch. Unset where all text was taken as it is."""
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
+def write_manifest(directory: Path, manifest: CorpusManifest) -> None:
     write_checksummed(directory / MANIFEST, msgspec.to_builtins(manifest))
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> CorpusManifest:
     """The manifest, or one line that says why it cannot be trusted."""
     path = directory / MANIFEST
     if not is_there(path, DataError):
@@ -148,7 +148,7 @@ def read_manifest(directory: Path) -> Manifest:
         stored = msgspec.json.decode(read_bytes(path, DataError, most=LONGEST))
         if isinstance(stored, dict) and stored.get("format") != FORMAT:
             raise DataError(f"{path} has format {stored.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
-        manifest = msgspec.convert(read_checksummed(path, DataError, way=REBUILD, most=LONGEST), Manifest)
+        manifest = msgspec.convert(read_checksummed(path, DataError, way=REBUILD, most=LONGEST), CorpusManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise DataError(f"{path} is not a corpus manifest: {fault}; {REBUILD}") from fault
     for shard in manifest.shards:

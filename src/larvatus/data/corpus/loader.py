@@ -22,19 +22,25 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.data.corpus.block_maker import BlockMaker, Corruption, Outline, Reading, plan_blocks, tokens_of
-from larvatus.data.corpus.borders import Cursor, Row, cut_steps
-from larvatus.data.corpus.mixture import Part, refuse_mixed_chunks
+from larvatus.data.corpus.block_maker import (
+    BlockMaker,
+    BlockOutline,
+    CorruptionFunction,
+    LoaderOptions,
+    plan_blocks,
+    tokens_of,
+)
+from larvatus.data.corpus.mixture import ChunkPart, check_chunk_languages
 from larvatus.data.corpus.packing import PackingConfig, check
 from larvatus.data.corpus.processes import Workers
-from larvatus.data.corpus.shares import Deal, Share, StepPlan, read_share
+from larvatus.data.corpus.steps import Cursor, LoadedBlock, RankAssignment, RankShare, StepPlan, cut_steps, read_share
 from larvatus.data.corpus.store import Corpus
 
-__all__ = ["Corruption", "Cursor", "Deal", "Loader", "Reading", "Share", "plan_blocks"]
+__all__ = ["CorruptionFunction", "Cursor", "Loader", "LoaderOptions", "RankAssignment", "RankShare", "plan_blocks"]
 
 BLOCK_TOKENS = 1 << 21
 _WHAT, _FIX = "a loader worker", "the run goes on from its last checkpoint with --resume"
-BlockTask = tuple[int, int, list[Part], int]
+BlockTask = tuple[int, int, list[ChunkPart], int]
 """A block to make: epoch, number, text, and how much text comes before it."""
 
 
@@ -42,7 +48,7 @@ def _make(maker: BlockMaker, task: BlockTask) -> TrainingBatch[Ints]:
     return maker.make(*task)
 
 
-def _outline(maker: BlockMaker, task: BlockTask) -> Outline:
+def _outline(maker: BlockMaker, task: BlockTask) -> BlockOutline:
     return maker.outline(*task)
 
 
@@ -55,11 +61,11 @@ class Loader:
         *,
         packing: PackingConfig,
         length: int,
-        corruption: Corruption | None,
+        corruption: CorruptionFunction | None,
         tokens: int,
         seed: int,
         workers: int = 0,
-        reading: Reading = Reading(),
+        reading: LoaderOptions = LoaderOptions(),
     ) -> None:
         language = reading.language
         if tokens < length:
@@ -68,7 +74,7 @@ class Loader:
             )
         check(packing, corpus.manifest.counts)
         if reading.mixture.alpha < 1 or language is not None:
-            refuse_mixed_chunks(str(corpus.path), corpus.chunks, corpus.manifest.languages)
+            check_chunk_languages(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
         self._corpus, self._tokens, self._count = corpus, tokens, workers
@@ -97,8 +103,8 @@ class Loader:
                 yield TrainingBatch.join([batch.cut(first, last) for batch, first, last in stretches]), after
 
     def shares(
-        self, cursor: Cursor, deal: Deal, microbatch: Callable[[], int]
-    ) -> Iterator[tuple[Share | TrainingBatch[Ints], Cursor]]:
+        self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
+    ) -> Iterator[tuple[RankShare | TrainingBatch[Ints], Cursor]]:
         """The same steps, of each what one of several ranks reads, cut into microbatches of so many tokens.
 
         Where it is a matter of chance how long sequences are, nobody knows where a step ends before all of it is
@@ -107,7 +113,9 @@ class Loader:
         self._refuse_too_little()
         return self._shares(cursor, deal, microbatch) if self._maker.knows_lengths else self._steps(cursor)
 
-    def _shares(self, cursor: Cursor, deal: Deal, microbatch: Callable[[], int]) -> Iterator[tuple[Share, Cursor]]:
+    def _shares(
+        self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
+    ) -> Iterator[tuple[RankShare, Cursor]]:
         """One group of workers says where sequences begin and end, the other reads what is this rank's."""
         planners = -(-self._count // 4)
         waiting: deque[tuple[StepPlan, int, Cursor]] = deque()
@@ -125,7 +133,7 @@ class Loader:
 
             for batches in reading.map(to_read()):
                 plan, budget, after = waiting.popleft()
-                yield Share(plan, budget, deal, batches, lambda task: read_share(self._maker, task)), after
+                yield RankShare(plan, budget, deal, batches, lambda task: read_share(self._maker, task)), after
 
     def _workers_of(self, count: int, function: Any) -> Workers[BlockMaker, Any, Any]:
         workers: Workers[BlockMaker, Any, Any] = Workers(count, lambda: self._maker, function, what=_WHAT, fix=_FIX)
@@ -153,7 +161,7 @@ class Loader:
             if left is not None and left < self._maker.length:
                 return
 
-    def plan(self, epoch: int) -> list[list[Part]]:
+    def plan(self, epoch: int) -> list[list[ChunkPart]]:
         """The chunks of each block of an epoch, or stretches of them."""
         return self._maker.plan(self._corpus, epoch)
 
@@ -182,6 +190,6 @@ class _Tasks:
                 yield epoch, block, plan[block], epoch * before[-1] + before[block]
             epoch, first = epoch + 1, 0
 
-    def row(self, content: Any, lengths: Ints) -> Row[Any]:
+    def row(self, content: Any, lengths: Ints) -> LoadedBlock[Any]:
         """What came of the oldest task that is not yet answered."""
-        return Row(*self._names.popleft(), content, lengths)
+        return LoadedBlock(*self._names.popleft(), content, lengths)

@@ -27,7 +27,7 @@ from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.ranges import Count, Share
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.format import REBUILD, ChunkInfo, Counts
+from larvatus.data.corpus.format import REBUILD, ChunkInfo, CorpusCounts
 
 
 class MixtureConfig(Settings, path="mixture.", error=RecipeError):
@@ -49,13 +49,13 @@ def mixture(sentences: Mapping[str, int], alpha: float) -> dict[str, float]:
     return {name: power / sum(powers.values()) for name, power in powers.items()}
 
 
-def epoch_tokens(languages: Mapping[str, Counts], config: MixtureConfig) -> dict[str, int]:
+def epoch_tokens(languages: Mapping[str, CorpusCounts], config: MixtureConfig) -> dict[str, int]:
     """Tokens of each language that an epoch draws."""
     repeats = config.repeats({name: counts.sentences for name, counts in languages.items()})
     return {name: max(1, round(languages[name].tokens * times)) for name, times in repeats.items()}
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """A stretch of a chunk, in tokens: the sentences that begin in it."""
 
     chunk: int
@@ -69,14 +69,14 @@ Shuffle = Callable[[str, int, Ints], Ints]
 
 def mixed_plan(
     chunks: Sequence[ChunkInfo], tokens: Mapping[str, int], *, epoch: int, size: int, shuffle: Shuffle
-) -> list[list[Part]]:
+) -> list[list[ChunkPart]]:
     """The blocks of an epoch, of about `size` tokens each; `tokens` of every language, spread over all blocks."""
     count = max(1, round(sum(tokens.values()) / size))
     mine: dict[str, list[int]] = {name: [] for name in sorted(tokens)}
     for number, chunk in enumerate(chunks):
         mine[chunk.language].append(number)
     rows = {name: _Row(name, chunks, np.array(numbers, np.int64), shuffle) for name, numbers in mine.items()}
-    blocks: list[list[Part]] = []
+    blocks: list[list[ChunkPart]] = []
     for block in range(epoch * count, (epoch + 1) * count):
         ends = {name: (block * n // count, (block + 1) * n // count) for name, n in tokens.items()}
         blocks.append([part for name, row in rows.items() for part in row.parts(*ends[name])])
@@ -96,14 +96,14 @@ class _Row:
     def __post_init__(self) -> None:
         self._length = sum(self.chunks[i].tokens for i in self.mine.tolist())
 
-    def parts(self, first: int, last: int) -> Iterator[Part]:
+    def parts(self, first: int, last: int) -> Iterator[ChunkPart]:
         """Tokens first … last − 1 of the row."""
         while first < last:
             number, at = divmod(first, self._length)
             order, edge = self._order(number)
             k = bisect_right(edge, at) - 1
             taken = min(edge[k + 1] - at, last - first)
-            yield Part(order[k], at - edge[k], at - edge[k] + taken)
+            yield ChunkPart(order[k], at - edge[k], at - edge[k] + taken)
             first += taken
 
     def _order(self, number: int) -> tuple[list[int], list[int]]:
@@ -114,7 +114,7 @@ class _Row:
         return self._pass[1:]
 
 
-def refuse_mixed_chunks(name: str, chunks: Sequence[ChunkInfo], languages: Mapping[str, Counts]) -> None:
+def check_chunk_languages(name: str, chunks: Sequence[ChunkInfo], languages: Mapping[str, CorpusCounts]) -> None:
     """Old corpora have chunks of several languages: those cannot be drawn from."""
     if len(languages) > 1 and any(not chunk.language for chunk in chunks):
         raise DataError(f"{name} was built when its chunks did not keep languages apart; {REBUILD}")

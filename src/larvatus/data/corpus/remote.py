@@ -6,12 +6,27 @@
 The mirror is a folder that looks like the corpus, but for its shards: `remote.json` in it says where these are. Workers
 and ranks of a machine open the same folder, and share what is fetched (`cache.py`). What the manifest says is checked
 when it is opened, a shard when it is fetched.
+
+A cache of shards on this machine: checked, bounded, shared by all ranks and workers, so that a corpus may be larger
+than the disk.
+
+    cache = ShardCache.here()                        # $LARVATUS_CACHE, of at most $LARVATUS_CACHE_GB
+    cache.fetched(folder / "00003.arrow", shard, fetch)
+
+A shard is fetched by one process while the others wait for it (a lock beside it, which goes with the process that holds
+it), into a file that was given all its room beforehand, and gets its name when its SHA-256 is that of the manifest.
+What was used longest ago makes room. A shard that goes while somebody reads it stays readable until they close it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,11 +35,154 @@ import fsspec
 
 from larvatus.core import files
 from larvatus.core.checksummed import LONGEST, read_checksummed, write_checksummed
-from larvatus.core.errors import DataError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.core.files import REFUSED, aside_of, sha256, sweep
 from larvatus.core.regular_files import is_there
-from larvatus.data.corpus.cache import ShardCache, locked_file
 from larvatus.data.corpus.format import MANIFEST, TOKENIZER, ShardInfo, read_manifest
 from larvatus.data.text.streams import storage_errors
+
+ROOM_GB = 50.0
+"""Where nothing else is said."""
+TRIES = 2
+"""Fetches of a shard whose bytes are not those of the manifest."""
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShardCache:
+    root: Path
+    room: int
+    """Bytes of all shards in it."""
+
+    @classmethod
+    def here(cls) -> ShardCache:
+        """The cache of this machine, as the environment says."""
+        given = os.environ.get("LARVATUS_CACHE_GB", "") or str(ROOM_GB)
+        try:
+            size = float(given)
+            if not 0 < size < 10**9:
+                raise ValueError(given)
+        except ValueError:
+            raise UsageError(f"LARVATUS_CACHE_GB={given} is no size; give gigabytes, such as 200") from None
+        where = os.environ.get("LARVATUS_CACHE", "") or "~/.cache/larvatus"
+        return cls(Path(where).expanduser(), int(size * 1e9))
+
+    def fetched(self, path: Path, shard: ShardInfo, fetch: Callable[[], IO[bytes]]) -> Path:
+        """A shard on this machine, fetched if need be; its bytes are those that the manifest vouches for."""
+        with locked_file(path.with_name(f".{path.name}.lock"), self.root):
+            if path.exists():
+                if path.stat().st_size == shard.bytes and sha256(path) == shard.sha256:
+                    os.utime(path)  # used just now
+                    return path
+                path.unlink()  # damaged since
+            for _ in range(TRIES):
+                got = self._fetch(path, shard, fetch)
+                if got == shard.sha256:
+                    return path
+        raise DataError(
+            f"{path.name} as it was fetched does not match its checksum (wanted {shard.sha256[:8]}…, got {got[:8]}…); "
+            "build the corpus again where it comes from"
+        )
+
+    def _fetch(self, path: Path, shard: ShardInfo, fetch: Callable[[], IO[bytes]]) -> str:
+        """Fetch into a file aside, and name it if its checksum is right; the checksum."""
+        aside = aside_of(path)
+        try:
+            with self._with_room(aside, shard.bytes) as file, fetch() as stream:
+                digest, size = hashlib.sha256(), 0
+                while size <= shard.bytes and (chunk := stream.read(_CHUNK)):
+                    digest.update(chunk)
+                    size += len(chunk)
+                    file.write(chunk)
+                file.truncate(size)
+                file.flush()
+                os.fsync(file.fileno())
+            if size == shard.bytes and digest.hexdigest() == shard.sha256:
+                os.replace(aside, path)
+            return digest.hexdigest()
+        except OSError as fault:
+            raise self._said(fault, shard.bytes) from fault
+        finally:
+            aside.unlink(missing_ok=True)
+
+    @contextmanager
+    def _with_room(self, aside: Path, size: int) -> Iterator[IO[bytes]]:
+        """A new file that has all its room on the disk already; older shards go for it."""
+        if size > self.room:
+            raise UsageError(
+                f"a shard of {size:,} bytes does not fit into a cache of {self.room:,}; raise LARVATUS_CACHE_GB"
+            )
+        with locked_file(self.root / ".lock", self.root):
+            sweep(aside.parent)  # of processes that were killed
+            self._leave_room(size)
+            while True:
+                try:
+                    _take_room(aside, size)
+                    break
+                except OSError as fault:
+                    if fault.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._remove_oldest():
+                        raise
+        with aside.open("r+b") as file:
+            yield file
+
+    def _shards(self) -> list[tuple[float, int, Path]]:
+        """Time of last use, size and path of each, those under way too; the oldest first."""
+        shards = []
+        for path in (*self.root.glob("*/*.arrow"), *self.root.glob("*/.*.arrow.tmp-*")):
+            with suppress(FileNotFoundError):
+                told = path.stat()
+                shards.append((told.st_mtime, told.st_size, path))
+        return sorted(shards)
+
+    def _leave_room(self, size: int) -> None:
+        while sum(each for _, each, _ in self._shards()) + size > self.room and self._remove_oldest():
+            pass
+
+    def _remove_oldest(self) -> bool:
+        whole = [path for _, _, path in self._shards() if not path.name.startswith(".")]
+        if whole:
+            whole[0].unlink(missing_ok=True)
+        return bool(whole)
+
+    def _said(self, fault: OSError, size: int) -> Exception:
+        if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+            return ArtefactError(
+                f"no space left in the cache {self.root} ({size:,} bytes needed); free some, or name another disk with "
+                "LARVATUS_CACHE"
+            )
+        if fault.errno in REFUSED and fault.filename is not None:
+            return ArtefactError(
+                f"the cache {self.root} cannot be written ({fault.strerror}); name another with LARVATUS_CACHE"
+            )
+        return DataError(f"a shard cannot be fetched: {fault}; run the same command again")
+
+
+def _take_room(path: Path, size: int) -> None:
+    """Have the disk set room aside, where it can: a full one is then known before anything is fetched."""
+    with path.open("wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(1, size))
+        except OSError as fault:
+            if fault.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+
+
+@contextmanager
+def locked_file(path: Path, root: Path) -> Iterator[None]:
+    """Hold a lock that processes of this machine wait for; it goes with the process, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as fault:
+        raise ArtefactError(
+            f"the cache {root} cannot be written ({fault.strerror}); name another with LARVATUS_CACHE"
+        ) from fault
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
 
 REMOTE = "remote.json"
 LARGEST_TOKENIZER = 1 << 30
@@ -55,7 +213,7 @@ def is_address(given: object) -> bool:
     return isinstance(given, str) and "://" in given
 
 
-def mirrored(address: str) -> Path | None:
+def mirror_corpus(address: str) -> Path | None:
     """The folder on this machine that stands for a corpus in remote storage; None where no corpus is there."""
     address = address.rstrip("/")
     with storage_errors(address):

@@ -1,6 +1,12 @@
 """Write shards whole, and check them: SHA-256 of each against the manifest, in threads, before anything is read.
 
 A shard is written aside, fsynced, summed, renamed; a name without the dot is a finished shard.
+
+The journal of a build: one line for each finished shard, so that a killed build goes on where it stood.
+
+The first line says what is being built; each further line was written, and fsynced, after its shard was whole on the
+disk. A last line that a kill tore in two is ignored, and so is a shard without a line. Each line has a checksum over it
+and all lines before it (`core/checksummed.py`): one that was edited, or is missing, is noticed.
 """
 
 from __future__ import annotations
@@ -10,13 +16,26 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from larvatus.core import files
-from larvatus.core.checksummed import check_file
-from larvatus.core.errors import DataError
+from larvatus.core.checksummed import Ledger, check_file
+from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.regular_files import refuse_link
-from larvatus.data.corpus.format import REBUILD, SHARD_NAME, TOKENIZER, ChunkInfo, CorpusSettings, ShardInfo, shard_name
+from larvatus.core.settings import Settings
+from larvatus.data.corpus.format import (
+    FORMAT,
+    JOURNAL,
+    REBUILD,
+    SHARD_NAME,
+    TOKENIZER,
+    ChunkInfo,
+    CorpusCounts,
+    CorpusSettings,
+    ShardInfo,
+    shard_name,
+)
 
 
 class ShardWriter:
@@ -65,7 +84,7 @@ class ShardWriter:
         self._aside.unlink(missing_ok=True)
 
 
-def fault_of(directory: Path, shard: ShardInfo) -> str | None:
+def shard_fault(directory: Path, shard: ShardInfo) -> str | None:
     """What is wrong with a shard on the disk; nothing, if it is what the manifest says."""
     if not SHARD_NAME.fullmatch(shard.file):
         return f"{directory} names {shard.file!r}, which is not the name of a shard (00000.arrow …); {REBUILD}"
@@ -104,6 +123,46 @@ def check_shards(directory: Path, shards: Iterable[ShardInfo]) -> None:
         if not (directory / shard.file).is_file():
             raise DataError(f"{directory / shard.file} is missing; {REBUILD}")
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
-        for fault in threads.map(lambda shard: fault_of(directory, shard), shards):
+        for fault in threads.map(lambda shard: shard_fault(directory, shard), shards):
             if fault is not None:
                 raise DataError(fault)
+
+
+class JournalHeader(Settings):
+    format: int
+    settings: CorpusSettings
+
+
+class JournalEntry(Settings):
+    """A finished shard, and where the build stood after it."""
+
+    shard: ShardInfo
+    units: int
+    languages: dict[str, CorpusCounts]
+    last_document: int
+    text_sha256: str
+
+
+class Journal:
+    """Append-only; `entries` are the shards that stand."""
+
+    def __init__(self, directory: Path) -> None:
+        way = f"remove {directory} or choose another --out"
+        self._ledger = Ledger(directory / JOURNAL, way=way)
+        self.header: JournalHeader | None = None
+        self.entries: list[JournalEntry] = []
+        records = self._ledger.records
+        try:
+            self.header = msgspec.json.decode(records[0], type=JournalHeader) if records else None
+            self.entries = [msgspec.json.decode(record, type=JournalEntry) for record in records[1:]]
+        except msgspec.MsgspecError as fault:
+            raise ArtefactError(f"{directory / JOURNAL} is no journal of this version ({fault}); {way}") from fault
+
+    def begin(self, settings: CorpusSettings) -> None:
+        """Write the journal anew: the header, and the entries that still hold."""
+        self.header = JournalHeader(format=FORMAT, settings=settings)
+        self._ledger.begin(msgspec.json.encode(record) for record in (self.header, *self.entries))
+
+    def append(self, entry: JournalEntry) -> None:
+        self._ledger.append(entry)
+        self.entries.append(entry)

@@ -36,7 +36,7 @@ _LINE = 64  # bytes: arrays begin at a line of the cache
 _SLACK = 1.25  # of a new slot: blocks are not all of one size
 
 
-class Place(NamedTuple):
+class ArrayPlacement(NamedTuple):
     """Where in the memory the arrays of a message lie."""
 
     slot: int
@@ -79,7 +79,7 @@ class Outbox:
             body, place = _dumps(answer, None), None
         return pickle.dumps((body, place))
 
-    def _write(self, arrays: Sequence[memoryview]) -> Place:
+    def _write(self, arrays: Sequence[memoryview]) -> ArrayPlacement:
         sizes = tuple(array.nbytes for array in arrays)
         edges = tuple(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=0))
         number = self._take(edges[-1])
@@ -87,7 +87,7 @@ class Outbox:
         with memoryview(slot.memory) as memory:
             for first, array in zip(edges, arrays, strict=False):
                 memory[first : first + array.nbytes] = array
-        return Place(number, slot.offset, len(slot.memory), edges, sizes)
+        return ArrayPlacement(number, slot.offset, len(slot.memory), edges, sizes)
 
     def _take(self, size: int) -> int:
         """The number of a free slot that holds so much: the smallest, or a new one."""

@@ -12,18 +12,18 @@ import fsspec
 
 from larvatus.core.errors import DataError
 from larvatus.core.files import as_text
-from larvatus.data.corpus.format import Source
+from larvatus.data.corpus.format import CorpusSource
 from larvatus.data.text.languages import LanguageSource, path_of, read_languages
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, file_kind, list_files
 from larvatus.data.text.streams import storage_errors
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """The documents to build from: read anew on each call, the skipped ones counted."""
 
     read: Callable[[], Iterable[Document]]
-    sources: tuple[Source, ...]
+    sources: tuple[CorpusSource, ...]
     skipped: Skipped
 
     @classmethod
@@ -34,13 +34,13 @@ class Text:
         *,
         licence: str = "",
         sources: Sequence[LanguageSource] = (),
-    ) -> Text:
+    ) -> SourceText:
         """`sources` says where documents come from that are not given as paths."""
         skipped = Skipped()
         paths = _paths(documents)
         if paths is None:
             given: Iterable[Document] = documents  # type: ignore[assignment]
-            named = describe(sources, licence) or (Source(name="documents", licence=licence),)
+            named = describe(sources, licence) or (CorpusSource(name="documents", licence=licence),)
             return cls(lambda: given, named, skipped)
 
         list_files([path_of(path) for path in paths])  # what is not there is named before anything is made
@@ -63,17 +63,17 @@ def _paths(documents: object) -> list[LanguageSource] | None:
     return None
 
 
-def describe(paths: Sequence[LanguageSource], licence: str) -> tuple[Source, ...]:
+def describe(paths: Sequence[LanguageSource], licence: str) -> tuple[CorpusSource, ...]:
     """Each path as it was given, with the files and bytes found there (bytes of local files only)."""
     described = []
     for path in paths:
         listed = list_files([path_of(path)]) if os.path.exists(path_of(path)) else []
         size = sum(file.stat().st_size for file in listed if isinstance(file, Path))
-        described.append(Source(name=as_text(str(path)), files=len(listed), bytes=size, licence=licence))
+        described.append(CorpusSource(name=as_text(str(path)), files=len(listed), bytes=size, licence=licence))
     return tuple(described)
 
 
-def contents(path: LanguageSource) -> str | None:
+def content_hash(path: LanguageSource) -> str | None:
     """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
 
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
@@ -109,11 +109,11 @@ def _as_stored(address: str) -> str:
 
 def fingerprint(paths: Sequence[LanguageSource]) -> str | None:
     """The contents of all paths, in their order; None where some cannot be read twice."""
-    digests = [contents(path) for path in paths]
+    digests = [content_hash(path) for path in paths]
     return None if None in digests else hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()
 
 
-def left_out(skipped: Skipped) -> dict[str, int]:
+def skip_reasons(skipped: Skipped) -> dict[str, int]:
     """What reading left out, by reason."""
     reasons = {**skipped.bad, "blank": skipped.blank}
     reasons |= {f"{suffix} files of no known kind": count for suffix, count in skipped.ignored.items()}

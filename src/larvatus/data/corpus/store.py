@@ -21,19 +21,19 @@ import pyarrow as pa
 
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import only_regular
-from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import (
     JOURNAL,
     MANIFEST,
     REBUILD,
     TOKENIZER,
     ChunkInfo,
-    Manifest,
+    CorpusManifest,
     ShardInfo,
     read_manifest,
     schema,
 )
-from larvatus.data.corpus.mixture import Part
+from larvatus.data.corpus.mixture import ChunkPart
 from larvatus.data.corpus.remote import RemoteShards
 from larvatus.data.corpus.shards import check_shards, check_tokenizer
 from larvatus.data.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def is_corpus(path: Path) -> bool:
 @dataclass(frozen=True, eq=False)
 class Corpus:
     path: Path
-    manifest: Manifest
+    manifest: CorpusManifest
 
     @classmethod
     def open(cls, path: Path, verify: bool = True) -> Corpus:
@@ -132,17 +132,17 @@ class Corpus:
         except (pa.ArrowInvalid, OSError) as fault:
             raise DataError(f"{self._path(shard)} cannot be read ({fault}); {REBUILD}") from fault
 
-    def block(self, chunks: Sequence[int]) -> Block:
+    def block(self, chunks: Sequence[int]) -> TextBlock:
         """Several chunks, end to end, as flat arrays."""
-        return self.parts([Part(chunk, 0, self.chunks[chunk].tokens) for chunk in chunks])
+        return self.parts([ChunkPart(chunk, 0, self.chunks[chunk].tokens) for chunk in chunks])
 
-    def parts(self, parts: Sequence[Part]) -> Block:
+    def parts(self, parts: Sequence[ChunkPart]) -> TextBlock:
         """The same of stretches of chunks."""
         name = f"{self.path}: chunk {parts[0].chunk}" + (" …" if len(parts) > 1 else "")
         whole = [part.first == 0 and part.last == self.chunks[part.chunk].tokens for part in parts]
         stretches = [None if all_of_it else part[1:] for part, all_of_it in zip(parts, whole, strict=True)]
         batches = [self.batch(part.chunk) for part in parts]
-        return Block.join(batches, self.manifest.settings.vocabulary, name, stretches)
+        return TextBlock.join(batches, self.manifest.settings.vocabulary, name, stretches)
 
     def _path(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].file

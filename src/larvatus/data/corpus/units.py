@@ -33,7 +33,7 @@ class DocumentLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A document or a part of one."""
 
     text: str
@@ -49,7 +49,7 @@ class Unit:
     """Pieces to encode together, and where the stream stands after them."""
 
     number: int
-    pieces: list[Piece]
+    pieces: list[TextPiece]
     documents: int  # so far, blank ones not counted
     blank: int  # blank documents so far
     text_sha256: str  # of the stream so far
@@ -58,7 +58,7 @@ class Unit:
 def units(documents: Iterable[DocumentLike], *, language: str, size: int = UNIT_CHARACTERS) -> Iterator[Unit]:
     """Cut the stream of documents into units of about `size` characters."""
     digest = hashlib.sha256()
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     number = documents_so_far = blank = characters = 0
     for document in documents:
         if not document.text or document.text.isspace():
@@ -73,7 +73,7 @@ def units(documents: Iterable[DocumentLike], *, language: str, size: int = UNIT_
             where = f"{document.source}:{document.line}"
             raise DataError(f"{where}: a lone surrogate ({fault.object[fault.start]!a}) is not text") from fault
         for part, text in enumerate(cut_text(document.text, min(size, PIECE_CHARACTERS))):
-            pieces.append(Piece(text, documents_so_far, part, name, document.source, document.line))
+            pieces.append(TextPiece(text, documents_so_far, part, name, document.source, document.line))
             characters += len(text)
             if characters >= size:
                 yield Unit(number, pieces, documents_so_far + 1, blank, digest.hexdigest())

@@ -8,29 +8,28 @@ from larvatus.data.corruption.corruption import (
     corrupt,
     packed_length,
 )
-from larvatus.data.corruption.course import Course
-from larvatus.data.corruption.masking import MaskingConfig
+from larvatus.data.corruption.course import RunPosition
+from larvatus.data.corruption.masking import MaskingConfig, SampledConfig
 from larvatus.data.corruption.n_grams import NGramsConfig
 from larvatus.data.corruption.noise import NoiseConfig
 from larvatus.data.corruption.permutation import PermutationConfig
 from larvatus.data.corruption.replacement import MaskVocabulary
-from larvatus.data.corruption.sampled import SampledConfig
 from larvatus.data.corruption.sentinels import SentinelsConfig
-from larvatus.data.corruption.spans import SpansConfig
+from larvatus.data.corruption.spans import SpanCorruptionConfig
 from larvatus.data.corruption.whole_words import WholeWordConfig
 
 __all__ = [
     "Corruption",
     "CorruptionConfig",
-    "Course",
     "MaskVocabulary",
     "MaskingConfig",
     "NGramsConfig",
     "NoiseConfig",
     "PermutationConfig",
+    "RunPosition",
     "SampledConfig",
     "SentinelsConfig",
-    "SpansConfig",
+    "SpanCorruptionConfig",
     "WholeWordConfig",
     "at_place",
     "check_mask",

@@ -24,21 +24,20 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.data.corruption.course import Course
-from larvatus.data.corruption.masking import MaskingConfig
+from larvatus.data.corruption.course import RunPosition
+from larvatus.data.corruption.masking import MaskingConfig, SampledConfig
 from larvatus.data.corruption.n_grams import NGramsConfig
 from larvatus.data.corruption.noise import NoiseConfig
 from larvatus.data.corruption.permutation import PermutationConfig
-from larvatus.data.corruption.replacement import MaskVocabulary, ReplacementConfig, Text
-from larvatus.data.corruption.sampled import SampledConfig
+from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary, ReplacementConfig
 from larvatus.data.corruption.sentinels import SentinelsConfig
-from larvatus.data.corruption.spans import SpansConfig
+from larvatus.data.corruption.spans import SpanCorruptionConfig
 from larvatus.data.corruption.whole_words import WholeWordConfig
 
 CorruptionConfig = (
     MaskingConfig
     | WholeWordConfig
-    | SpansConfig
+    | SpanCorruptionConfig
     | NGramsConfig
     | NoiseConfig
     | SampledConfig
@@ -67,7 +66,7 @@ def corrupt(
     """
     if len(items) != batch.tokens.count:
         raise ValueError(f"{len(items)} items for {batch.tokens.count} sequences")
-    tokens, targets = config.apply(Text(batch.tokens, vocabulary, seed, epoch, items, limit))
+    tokens, targets = config.apply(CorruptionInput(batch.tokens, vocabulary, seed, epoch, items, limit))
     return TrainingBatch(tokens=tokens, targets={**batch.targets, **targets})
 
 
@@ -99,7 +98,7 @@ class Corruption:
     seed: int
     limit: int | None = None
     """Longest sequence, special tokens included; only noise that inserts makes any longer than it was."""
-    course: Course | None = None
+    course: RunPosition | None = None
     """Where in a run the batch is read; None: in none (held-out text), and the share is always the config's `rate`."""
 
     def __post_init__(self) -> None:
@@ -166,7 +165,7 @@ class Corruption:
 
     def _may_hide(self, batch: TrainingBatch[Ints], epoch: int) -> bool:
         items = np.arange(batch.tokens.count)
-        return self.config.may_hide(Text(batch.tokens, self.vocabulary, self.seed, epoch, items))
+        return self.config.may_hide(CorruptionInput(batch.tokens, self.vocabulary, self.seed, epoch, items))
 
 
 def _joined(

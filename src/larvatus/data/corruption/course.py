@@ -43,7 +43,7 @@ def share_at(place: float, *, first: float, last: float, path: Path = "linear") 
 
 
 @dataclass(frozen=True)
-class Course:
+class RunPosition:
     """Which steps of a run are made from the blocks of a loader, and how much of them came before a block."""
 
     first: int
@@ -56,7 +56,7 @@ class Course:
     """Tokens of the loader's steps before the sequences at hand, as many as they are expected to be. A whole number: a
     block, and a stretch of it that begins so many tokens later, then have the very same places."""
 
-    def after(self, tokens: int) -> Course:
+    def after(self, tokens: int) -> RunPosition:
         """The same for sequences that come after so many tokens."""
         return dataclasses.replace(self, passed=tokens)
 

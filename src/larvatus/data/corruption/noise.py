@@ -44,8 +44,8 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import Neighbours, Share
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import MaskVocabulary, Text, draw
-from larvatus.data.corruption.units import Units, shuffled, take_while_they_fit
+from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary, sample_tokens
+from larvatus.data.corruption.units import Units, shuffle_units, take_fitting
 
 INSERTED = -1
 """The origin of a token that has none."""
@@ -103,7 +103,7 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
         """Why nothing of a whole block was hidden, and what to do."""
         return "no word was drawn; give more text, or raise corruption.mask"
 
-    def may_hide(self, text: Text) -> bool:
+    def may_hide(self, text: CorruptionInput) -> bool:
         """Nothing drawn in a whole block: at such shares there is nothing to learn from it either."""
         return False
 
@@ -125,7 +125,7 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
     def check(self, room: int) -> None:
         """Any length will do."""
 
-    def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+    def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The noisy tokens, and what stood at the places that are predicted."""
         noisy = add_noise(text, self)
         places_M = np.flatnonzero(noisy.asked)
@@ -134,16 +134,16 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
 
 
 @dataclass(frozen=True, eq=False)
-class Noisy:
+class NoisyText:
     tokens: TokenBatch[Ints]
     origins: Ints  # [Z] the place in the original flat batch that each token stands for; INSERTED for none
     asked: Bools  # [Z] whether its token is masked, substituted or from elsewhere
 
 
-def add_noise(text: Text, config: NoiseConfig) -> Noisy:
+def add_noise(text: CorruptionInput, config: NoiseConfig) -> NoisyText:
     """The noisy text, and the places of the original that its places stand for."""
     before = Units.of(text, config.units)
-    units, source_N = before.in_order(shuffled(before, text, share=config.reorder, window=config.window))
+    units, source_N = before.in_order(shuffle_units(before, text, share=config.reorder, window=config.window))
     bits_4U = text.bits(units.firsts, "noise")
     share_U = np.where(units.ordinary, bits_4U[0] / _TWO_32, 2.0)  # no share is as large as 2: never touched
     edge = np.cumsum([config.mask, config.substitute, config.delete])
@@ -157,7 +157,7 @@ def add_noise(text: Text, config: NoiseConfig) -> Noisy:
     if text.vocabulary.mask_id is not None:
         ids_N = np.where(masked_N, text.vocabulary.mask_id, ids_N)
     if len(places := np.flatnonzero(substituted_N)):
-        ids_N[places] = draw(text.bits(places, "noise/substitute")[:2], text.vocabulary, config.replacement)
+        ids_N[places] = sample_tokens(text.bits(places, "noise/substitute")[:2], text.vocabulary, config.replacement)
     asked_N = masked_N | substituted_N | (source_N != np.arange(text.tokens.size))
 
     # each unit twice: as it stands, unless deleted; then what is inserted after it
@@ -167,7 +167,9 @@ def add_noise(text: Text, config: NoiseConfig) -> Noisy:
     new_Z = half_Z % 2 == 1
     ids_Z = ids_N[from_Z]
     if len(places := np.flatnonzero(new_Z)):
-        ids_Z[places] = draw(text.bits(from_Z[places], "noise/insert")[:2], text.vocabulary, config.replacement)
+        ids_Z[places] = sample_tokens(
+            text.bits(from_Z[places], "noise/insert")[:2], text.vocabulary, config.replacement
+        )
     lengths = np.bincount(text.sequences_N[from_Z], minlength=text.tokens.count)
     words_Z = np.where(new_Z, text.tokens.size + half_Z, text.tokens.words[source_N[from_Z]])
     tokens = TokenBatch(
@@ -177,7 +179,7 @@ def add_noise(text: Text, config: NoiseConfig) -> Noisy:
         segments=text.tokens.segments[from_Z],
         words=_counted_anew(words_Z, lengths),
     )
-    return Noisy(tokens=tokens, origins=np.where(new_Z, INSERTED, from_Z), asked=asked_N[from_Z] & ~new_Z)
+    return NoisyText(tokens=tokens, origins=np.where(new_Z, INSERTED, from_Z), asked=asked_N[from_Z] & ~new_Z)
 
 
 def _leave_some(deleted: Bools, units: Units, keys: Bits) -> Bools:
@@ -191,7 +193,7 @@ def _leave_some(deleted: Bools, units: Units, keys: Bits) -> Bools:
     return deleted
 
 
-def _within_limit(wanted: Bools, deleted: Bools, units: Units, keys: Bits, text: Text) -> Bools:
+def _within_limit(wanted: Bools, deleted: Bools, units: Units, keys: Bits, text: CorruptionInput) -> Bools:
     """The units after which another is inserted: those wanted, in random order, while there is room: [U] → [U]."""
     if text.limit is None or not wanted.any():
         return wanted
@@ -200,7 +202,7 @@ def _within_limit(wanted: Bools, deleted: Bools, units: Units, keys: Bits, text:
     asked = np.flatnonzero(wanted)
     asked = asked[by_sequence_at_random(keys[asked], units.sequences[asked])]
     taken = np.zeros_like(wanted)
-    taken[asked] = take_while_they_fit(units.sizes[asked], units.sequences[asked], room)
+    taken[asked] = take_fitting(units.sizes[asked], units.sequences[asked], room)
     return taken
 
 

@@ -38,7 +38,7 @@ from larvatus.core.pretraining_targets import MaskedTokens, PaddedSizes
 from larvatus.core.ranges import PositiveShare
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
-from larvatus.data.corruption.replacement import MaskVocabulary, Text
+from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary
 
 A = TypeVar("A")
 
@@ -86,7 +86,7 @@ class PermutationConfig(Settings, path="corruption.", error=RecipeError, tag_fie
     context: Literal["whole", "ordered"] = "whole"
     """Whether tokens that are not predicted all see each other (as released), or follow the order too (as written)."""
 
-    def may_hide(self, text: Text) -> bool:
+    def may_hide(self, text: CorruptionInput) -> bool:
         """Whether anything can be predicted."""
         return len(text.ordinary_T) > 0
 
@@ -101,7 +101,7 @@ class PermutationConfig(Settings, path="corruption.", error=RecipeError, tag_fie
     def check(self, room: int) -> None:
         """Any length will do."""
 
-    def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+    def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The tokens as they are, and their order."""
         ordinary_T = text.ordinary_T
         sequences_T = text.sequences_N[ordinary_T]

@@ -80,7 +80,7 @@ class MaskVocabulary:
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class CorruptionInput:
     """A batch as corruption sees it: N tokens, T of them ordinary, and the random numbers of its B sequences."""
 
     tokens: TokenBatch[Ints]
@@ -113,7 +113,7 @@ class Text:
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
+class HiddenTokens:
     """What a way of choosing decided: M tokens, and what decides their replacements."""
 
     places_M: Ints
@@ -182,7 +182,7 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
         """Why nothing of a whole block can be hidden, and what to do."""
         return "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
 
-    def may_hide(self, text: Text) -> bool:
+    def may_hide(self, text: CorruptionInput) -> bool:
         """Whether anything can be hidden at all, though it may not have been drawn."""
         return len(text.ordinary_T) > 0
 
@@ -201,16 +201,16 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
         """Which of the ordinary tokens are predicted: see `MaskingConfig`."""
         raise NotImplementedError(f"{type(self).__name__} says neither which tokens to choose nor how to hide them")
 
-    def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+    def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The tokens with the chosen ones hidden, replaced or kept, and the targets."""
         hidden, tokens = self.hide(text), text.tokens
         places_M = hidden.places_M
         ids = tokens.ids.copy()
-        ids[places_M] = replaced(tokens.ids[places_M], hidden.bits_3M, self, text.vocabulary)
+        ids[places_M] = replace_tokens(tokens.ids[places_M], hidden.bits_3M, self, text.vocabulary)
         masked = MaskedTokens(places=places_M, ids=tokens.ids[places_M])
         return replace(tokens, ids=ids), {MaskedTokens: masked, **hidden.targets}
 
-    def hide(self, text: Text) -> Hidden:
+    def hide(self, text: CorruptionInput) -> HiddenTokens:
         """The tokens that `choose` names, each with random numbers of its own."""
         ordinary_T = text.ordinary_T
         bits_4T = text.bits(ordinary_T)
@@ -218,10 +218,10 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
         chosen_T = np.zeros(len(ordinary_T), np.bool_)
         chosen_T[self.choose(bits_4T[0], sequences_T, words_T, count=text.tokens.count)] = True
         chosen_M = np.flatnonzero(chosen_T)
-        return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
+        return HiddenTokens(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 
-def draw(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "uniform"]) -> Ints:
+def sample_tokens(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "uniform"]) -> Ints:
     """One random ordinary token for each pair of 32-bit numbers: [2, M] → [M]."""
     uniform_M = ((bits[0] << np.uint64(21)) | (bits[1] >> np.uint64(11))).astype(np.float64) / float(1 << 53)
     if how == "uniform":
@@ -232,11 +232,11 @@ def draw(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "unifor
     return drawn
 
 
-def replaced(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
+def replace_tokens(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
     """What stands in the text instead of the chosen tokens: [M] and three random numbers each, [3, M] → [M]."""
     share = bits[0] / _TWO_32
     out = ids.copy() if vocabulary.mask_id is None else np.where(share < config.mask, vocabulary.mask_id, ids)
     at_random = np.flatnonzero((share >= config.mask) & (share < config.mask + config.random))
     if len(at_random):
-        out[at_random] = draw(bits[1:, at_random], vocabulary, config.replacement)
+        out[at_random] = sample_tokens(bits[1:, at_random], vocabulary, config.replacement)
     return out

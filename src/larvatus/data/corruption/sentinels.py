@@ -30,7 +30,7 @@ from larvatus.core.ranges import Factor, ShareBetween
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import MaskVocabulary, Text
+from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary
 
 
 class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="sentinels"):
@@ -56,7 +56,7 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
     def why_nothing(self) -> str:
         return "its sequences have less than two tokens; give longer text"
 
-    def may_hide(self, text: Text) -> bool:
+    def may_hide(self, text: CorruptionInput) -> bool:
         return bool((_inner(text)[1] > 1).any())
 
     def counts(self, lengths: Ints) -> tuple[Ints, Ints]:
@@ -100,18 +100,18 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
                 'has none; set tokenizer.type = "unigram" and tokenizer.frame = "t5"'
             )
 
-    def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+    def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The tokens with sentinels in place of spans, and what they stand for."""
         self.check_sentinels(text.vocabulary.sentinels)
         firsts_B, lengths_B = _inner(text)
         hidden_B, spans_B = self._planned(lengths_B, text.vocabulary)
         hidden_N = np.zeros(text.tokens.size, np.bool_)
         places = np.repeat(firsts_B, lengths_B) + ranges(lengths_B)
-        hidden_N[places] = drawn_spans(text, hidden_B, lengths_B - hidden_B, spans_B)
+        hidden_N[places] = sample_sentinel_spans(text, hidden_B, lengths_B - hidden_B, spans_B)
         return replaced_by_sentinels(text.tokens, hidden_N, text.vocabulary.sentinels)
 
 
-def _inner(text: Text) -> tuple[Ints, Ints]:
+def _inner(text: CorruptionInput) -> tuple[Ints, Ints]:
     """Where the text of each sequence begins, between the special tokens that dress it, and its tokens: [B], [B]."""
     tokens = text.tokens
     places_T = np.flatnonzero(tokens.words != NO_WORD)
@@ -124,7 +124,7 @@ def _inner(text: Text) -> tuple[Ints, Ints]:
     return firsts, ends - firsts
 
 
-def drawn_spans(text: Text, hidden_B: Ints, kept_B: Ints, spans_B: Ints) -> Bools:
+def sample_sentinel_spans(text: CorruptionInput, hidden_B: Ints, kept_B: Ints, spans_B: Ints) -> Bools:
     """Which tokens are hidden, of all inner tokens end to end: runs that stay and runs that go in turn."""
     stay = _cut_at_random(text, kept_B, spans_B, "sentinels/kept")
     go = _cut_at_random(text, hidden_B, spans_B, "sentinels/hidden")
@@ -136,7 +136,7 @@ def drawn_spans(text: Text, hidden_B: Ints, kept_B: Ints, spans_B: Ints) -> Bool
     return out
 
 
-def _cut_at_random(text: Text, totals_B: Ints, parts_B: Ints, purpose: str) -> Ints:
+def _cut_at_random(text: CorruptionInput, totals_B: Ints, parts_B: Ints, purpose: str) -> Ints:
     """The lengths of `parts` runs of one token or more that make up each total, all ways alike: [B] → [S]."""
     gaps_B = np.where(parts_B > 0, totals_B - 1, 0)  # places at which a run may end
     sequences = np.repeat(np.arange(len(gaps_B)), gaps_B)

@@ -45,7 +45,7 @@ from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.ranges import PositiveShare, Run
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import budgets
-from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
+from larvatus.data.corruption.replacement import CorruptionInput, HiddenTokens, ReplacementConfig
 
 _TWO_32 = float(1 << 32)
 
@@ -92,12 +92,12 @@ class SpanMaskingConfig(ReplacementConfig):
                     f"{mean:.1f} words (the mean); lengthen the phase, raise {name} or lower corruption.longest"
                 )
 
-    def may_hide(self, text: Text) -> bool:
-        return len(Words.of(text).firsts) > 0
+    def may_hide(self, text: CorruptionInput) -> bool:
+        return len(MaskableWords.of(text).firsts) > 0
 
-    def hide(self, text: Text) -> Hidden:
-        words = Words.of(text)
-        spans = draw_spans(words, self, text).within_runs(words)
+    def hide(self, text: CorruptionInput) -> HiddenTokens:
+        words = MaskableWords.of(text)
+        spans = sample_spans(words, self, text).within_runs(words)
         first_S, end_S = words.firsts[spans.words], words.ends[spans.words + spans.lengths - 1]
         sizes_S = end_S - first_S
         place_M = ranges(sizes_S)
@@ -109,10 +109,10 @@ class SpanMaskingConfig(ReplacementConfig):
         bits_3M = text.bits(places_M)[1:]
         if self.decided_at_once:
             bits_3M[0] = np.repeat(spans.bits, sizes_S)
-        return Hidden(places_M=places_M, bits_3M=bits_3M, targets={SpanTargets: targets})
+        return HiddenTokens(places_M=places_M, bits_3M=bits_3M, targets={SpanTargets: targets})
 
 
-class SpansConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
+class SpanCorruptionConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
     geometric: PositiveShare = 0.2
     """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
 
@@ -125,7 +125,7 @@ class SpansConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class MaskableWords:
     """The words that may be hidden, in the order of the text."""
 
     firsts: Ints  # [W] where each begins in the flat batch
@@ -134,7 +134,7 @@ class Words:
     edges: Ints  # [B + 1] where the words of each sequence begin
 
     @classmethod
-    def of(cls, text: Text) -> Words:
+    def of(cls, text: CorruptionInput) -> MaskableWords:
         tokens = text.tokens
         new_N = text.places_N == 0
         new_N[1:] |= tokens.words[1:] != tokens.words[:-1]
@@ -157,13 +157,13 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Spans:
+class MaskedSpans:
     words: Ints  # [S] its first word
     lengths: Ints  # [S] its words
     bits: Bits  # [S] hidden, replaced or kept?
     rounds: Ints  # [S] how many spans its sequence had before
 
-    def within_runs(self, words: Words) -> Spans:
+    def within_runs(self, words: MaskableWords) -> MaskedSpans:
         """As they stand in the text, not as they were drawn: in order, and parted where something stands between."""
         each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
         span = np.repeat(np.arange(len(self.words)), self.lengths)
@@ -173,15 +173,15 @@ class Spans:
         new[1:] = (span[1:] != span[:-1]) | (words.firsts[each[1:]] != words.ends[each[:-1]])
         begins = np.flatnonzero(new)
         lengths = np.diff(begins, append=len(each))
-        return Spans(each[begins], lengths, self.bits[span[begins]], self.rounds[span[begins]])
+        return MaskedSpans(each[begins], lengths, self.bits[span[begins]], self.rounds[span[begins]])
 
 
-def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
+def sample_spans(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> MaskedSpans:
     """The spans of all sequences, on their circles: a round draws one for each sequence that is not done."""
     sums = np.cumsum(config.law)
     rooms = np.minimum(np.diff(words.edges)[words.sequences], config.longest)  # [W] free words from each on
     left = _words_to_hide(words, config, text)
-    drawn: list[Spans] = []
+    drawn: list[MaskedSpans] = []
     while len(fit := np.flatnonzero((rooms > 0) & (left[words.sequences] > 0))):
         begins = np.flatnonzero(np.diff(words.sequences[fit], prepend=-1))
         sequences = words.sequences[fit[begins]]  # [A]
@@ -191,14 +191,14 @@ def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
         lengths = np.minimum(lengths, np.maximum.reduceat(rooms[fit], begins))
         starts = fit[_pick(rooms[fit] >= np.repeat(lengths, np.diff(begins, append=len(fit))), begins, bits[1])]
         left[sequences] -= lengths
-        drawn.append(Spans(starts, lengths, bits[2], number))
+        drawn.append(MaskedSpans(starts, lengths, bits[2], number))
         _occupy(rooms, words, drawn[-1], longest=config.longest)
     none = np.empty(0, dtype=np.int64)
-    drawn.append(Spans(none, none, none.astype(np.uint64), none))
-    return Spans(*(np.concatenate([getattr(part, f.name) for part in drawn]) for f in fields(Spans)))
+    drawn.append(MaskedSpans(none, none, none.astype(np.uint64), none))
+    return MaskedSpans(*(np.concatenate([getattr(part, f.name) for part in drawn]) for f in fields(MaskedSpans)))
 
 
-def _words_to_hide(words: Words, config: SpanMaskingConfig, text: Text) -> Doubles:
+def _words_to_hide(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> Doubles:
     """While fewer words of a sequence are hidden, another span is drawn: rate · W − d, [B]."""
     count = text.tokens.count
     if config.rate == 0.0:
@@ -220,7 +220,7 @@ def _pick(good: Bools, begins: Ints, bits: Bits) -> Ints:
     return np.searchsorted(so_far, before + 1 + ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64))
 
 
-def _occupy(rooms: Ints, words: Words, spans: Spans, *, longest: int) -> None:
+def _occupy(rooms: Ints, words: MaskableWords, spans: MaskedSpans, *, longest: int) -> None:
     """Take away the words of new spans and those on either side, in place: none may begin there or reach there."""
     sequences = words.sequences[spans.words]
     back = np.full(len(sequences), longest + 1)

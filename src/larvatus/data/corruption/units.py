@@ -14,7 +14,7 @@ from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import NO_WORD, edges, ranges
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import Text
+from larvatus.data.corruption.replacement import CorruptionInput
 
 _TWO_32 = float(1 << 32)
 
@@ -29,7 +29,7 @@ class Units:
     text: Bools  # [U] text, not a special token
 
     @classmethod
-    def of(cls, text: Text, kind: Literal["words", "tokens"]) -> Units:
+    def of(cls, text: CorruptionInput, kind: Literal["words", "tokens"]) -> Units:
         tokens = text.tokens
         new_N = text.places_N == 0
         apart_N = tokens.words == NO_WORD
@@ -54,11 +54,11 @@ class Units:
         """The units after a shuffle within runs of ordinary ones, and where each token comes from: [U] → units, [N]."""
         sizes = self.sizes[order]
         source_N = np.repeat(self.firsts[order], sizes) + ranges(sizes)
-        shuffled = Units(edges(sizes)[:-1], sizes, self.sequences, self.ordinary, self.stretches, self.text)
-        return shuffled, source_N
+        shuffle_units = Units(edges(sizes)[:-1], sizes, self.sequences, self.ordinary, self.stretches, self.text)
+        return shuffle_units, source_N
 
 
-def shuffled(units: Units, text: Text, *, share: float, window: int) -> Ints:
+def shuffle_units(units: Units, text: CorruptionInput, *, share: float, window: int) -> Ints:
     """Which unit comes where: [U], a permutation that moves about `share` of the ordinary units.
 
     Runs of ordinary units are cut into windows of `window` units, from a random place of the first one on. A window
@@ -90,7 +90,7 @@ def shuffled(units: Units, text: Text, *, share: float, window: int) -> Ints:
     return order
 
 
-def take_while_they_fit(sizes: Ints, sequences: Ints, room: Ints) -> Bools:
+def take_fitting(sizes: Ints, sequences: Ints, room: Ints) -> Bools:
     """Go through the units of each sequence in order, take each one that still fits its room: [W] → [W].
 
     All sequences go at once. A round takes the longest run of units that fit, then drops those that no longer can:

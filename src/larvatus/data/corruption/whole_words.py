@@ -21,7 +21,7 @@ from larvatus.core.batch import edges
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import Hidden, ReplacementConfig, Text
+from larvatus.data.corruption.replacement import CorruptionInput, HiddenTokens, ReplacementConfig
 
 _TWO_32 = float(1 << 32)
 
@@ -29,7 +29,7 @@ _TWO_32 = float(1 << 32)
 class WholeWordConfig(ReplacementConfig, tag_field="type", tag="whole-words"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
-    def hide(self, text: Text) -> Hidden:
+    def hide(self, text: CorruptionInput) -> HiddenTokens:
         ordinary_T = text.ordinary_T
         bits_4T = text.bits(ordinary_T)
         sequences_T, words_T = text.sequences_N[ordinary_T], text.tokens.words[ordinary_T]
@@ -44,7 +44,7 @@ class WholeWordConfig(ReplacementConfig, tag_field="type", tag="whole-words"):
         taken = np.zeros(len(firsts), dtype=np.bool_)
         taken[chosen] = True
         chosen_M = np.flatnonzero(np.repeat(taken, sizes))
-        return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
+        return HiddenTokens(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 
 def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: float) -> Bools:

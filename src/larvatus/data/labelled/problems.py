@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larvatus.core.errors import DataError
-from larvatus.data.bulk.set_aside import set_aside
+from larvatus.data.bulk.skipped import skip_row
 from larvatus.data.labelled.records import Place
 
 Errors = Literal["refuse", "skip"]
@@ -91,9 +91,9 @@ def cause(problems: Problems | None) -> str:
 
 
 def fault(problems: Problems | None, kind: str, place: Place, message: str) -> None:
-    """Note a fault, or raise it where nobody collects; a long job may set bad rows aside (`data/bulk/set_aside.py`)."""
+    """Note a fault, or raise it where nobody collects; a long job may set bad rows aside (`data/bulk/skipped.py`)."""
     if problems is None:
-        if set_aside(f"{place}: {message}"):
+        if skip_row(f"{place}: {message}"):
             return
         raise DataError(f"{place}: {message}")
     problems.add(kind, place, message)

@@ -18,7 +18,7 @@ from tokenizers import models, trainers
 
 from larvatus.core.arrays import Ints
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.bulk.executor import Executor, LocalExecutor
 
 PORTION = 16 * 2**20
 """Characters counted at a time."""
@@ -31,7 +31,7 @@ LONGEST_WORD = 256
 
 
 def count_words(
-    texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = Here()
+    texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = LocalExecutor()
 ) -> list[tuple[str, int]]:
     """(word, count), ordered by the word: the same list for the same text, whoever counts."""
     total: Counter[str] = Counter()

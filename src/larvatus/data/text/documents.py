@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.set_aside import set_aside
+from larvatus.data.bulk.skipped import skip_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Skipped:
 
     def add(self, reason: str, message: str) -> None:
         self.bad[reason] += 1
-        set_aside(message)
+        skip_row(message)
         if len(self.examples) < 5:
             self.examples.append(message)
 

@@ -33,7 +33,7 @@ import tokenizers
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.bulk.executor import Executor, LocalExecutor
 from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import list_files, read_documents
@@ -117,7 +117,7 @@ def train_mixed_vocabulary(
     *,
     language: str = "en",
     sentences: Mode = "library",
-    executor: Executor = Here(),
+    executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
     """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
 

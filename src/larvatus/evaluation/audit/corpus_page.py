@@ -5,7 +5,7 @@ html = corpus_page("judgments/", check)
 
 from __future__ import annotations
 
-from larvatus.data.corpus.hygiene.check import CorpusCheck, in_words
+from larvatus.data.corpus.hygiene.check import CorpusCheck, describe_reason
 from larvatus.inference.search.page import asset, whole_page
 
 
@@ -14,7 +14,7 @@ def corpus_page(name: str, check: CorpusCheck) -> str:
     data = {
         "name": name,
         "check": check.to_dict(),
-        "words": {reason: in_words(reason) for reason in check.reasons},
+        "words": {reason: describe_reason(reason) for reason in check.reasons},
     }
     body, script = asset(package, "corpus.html"), asset(package, "corpus.js")
     return whole_page(f"{name} · corpus check", body=body, script=script, data=data)

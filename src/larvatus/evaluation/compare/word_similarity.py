@@ -37,8 +37,8 @@ from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.similarity import Instance
 from larvatus.inference.vectors.standardise.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.metrics.classification import accuracy, best_threshold
 from larvatus.metrics.correlation import spearman
-from larvatus.metrics.threshold import accuracy, best_threshold
 from larvatus.models.nn.encoder import Encoder
 
 

@@ -21,7 +21,7 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.data.corpus import Corpus, is_corpus
-from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.packing import FullSentencesConfig
 from larvatus.data.corruption import packed_length
 from larvatus.data.text.embedded import embedded_documents
@@ -165,7 +165,7 @@ def make_loader(
         tokens=tokens,
         seed=SEED,
         workers=workers,
-        reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text),
+        reading=LoaderOptions(mixture=recipe.mixture, from_text=recipe.from_text),
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.set_aside import collecting, sifted
+from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
@@ -67,7 +67,7 @@ class Scoring:
     executor: Executor
 
     def __call__(self, blocks: Iterable[list[Labelled]]) -> Iterator[ScoredBlock]:
-        state = partial(_Work, self.model, self.method, aside=collecting())
+        state = partial(_Work, self.model, self.method, aside=skips_bad_rows())
         fix = "run the same command again; with --resume what was written stands"
         with self.executor.pool(state, score_block, what="a scoring worker", fix=fix) as pool:
             yield from pool.map(blocks)
@@ -84,5 +84,5 @@ def score_block(work: _Work, block: list[Labelled]) -> ScoredBlock:
 
     if not work.aside:
         return ScoredBlock(scores(block), [])
-    _, good, faults = sifted(scores, block, lambda row: "")  # messages name their text
+    _, good, faults = compute_good_rows(scores, block, lambda row: "")  # messages name their text
     return ScoredBlock(list(good), faults)

@@ -25,7 +25,7 @@ from larvatus.inference.senses.tagged import Instance, Sentence
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.unified import gold_of, read_keys, read_unified
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.metrics.paired import Difference, paired_bootstrap
+from larvatus.metrics.paired import PairedDifference, paired_bootstrap
 from larvatus.metrics.sense_f1 import SenseScore, sense_f1
 
 Answers = dict[str, tuple[str, ...]]
@@ -47,8 +47,8 @@ class SetResult:
     answers: Answers
     by_sentence: Mapping[str, tuple[float, int, int]]
     """Right, answered and all words of each sentence: what paired comparisons of two models resample."""
-    above_most_frequent: Difference
-    above_first_sense: Difference
+    above_most_frequent: PairedDifference
+    above_first_sense: PairedDifference
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -114,7 +114,7 @@ def sentence_scores(sentences: Sequence[Sentence], gold: Answers, answers: Answe
     return scores
 
 
-def paired_f1(first: SentenceScores, second: SentenceScores) -> Difference:
+def paired_f1(first: SentenceScores, second: SentenceScores) -> PairedDifference:
     """Difference of two systems' F1 on the same sentences, which are resampled together."""
     if first.keys() != second.keys():
         raise DataError("two systems are compared on the same sentences; these answered different ones")
@@ -127,7 +127,7 @@ def _f1_of_sums(sums: Doubles) -> Doubles:
     return np.asarray(2 * right / np.maximum(answered + total, 1))
 
 
-def difference_from(difference: Difference, system: str) -> str:
+def difference_from(difference: PairedDifference, system: str) -> str:
     """
     >>> ours = Difference(first=0.65, second=0.71, difference=0.06, p=0.001, samples=1000, low=0.04, high=0.08)
     >>> difference_from(ours, "the first sense")

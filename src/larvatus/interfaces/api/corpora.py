@@ -19,17 +19,17 @@ from larvatus.core.files import saying_what_is_full
 from larvatus.core.outputs import check_directory, check_outputs, write_output
 from larvatus.core.rng import stream
 from larvatus.core.signals import resumable
-from larvatus.data.bulk.set_aside import errors_to, noting_nothing
 from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
-from larvatus.data.corpus.hygiene import contamination as sketches
-from larvatus.data.corpus.hygiene.check import Checking, CorpusCheck, SharedSet
+from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet
+from larvatus.data.corpus.hygiene.check import contamination as find_contamination
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.processes import check_count
-from larvatus.data.corpus.sources import Text
+from larvatus.data.corpus.sources import SourceText
 from larvatus.data.text.documents import Document, Skipped
 from larvatus.data.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.data.text.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def run_corpus_build(
     )
     pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
     way = "run the same command again: it resumes after the last finished shard"
-    with resumable(way), errors_to(bulk.errors):
+    with resumable(way), write_errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)
 
 
@@ -177,7 +177,7 @@ def run_tokenizer_training(
             Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
     documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
     repeats = mixture.repeats if mixture.alpha < 1 else None
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language, executor=bulk.executor())
     if out is not None:
         tokenizer.save(Path(out))
@@ -258,15 +258,15 @@ def run_corpus_check(
     inputs = [*map(path_of, given), *hygiene.against]
     check_outputs(None if out is None else Path(out), bulk.errors, overwrite=overwrite, inputs=inputs)
     check_count(workers or 0)
-    documents = Text.of(given, text.reading())
-    checking = Checking(
+    documents = SourceText.of(given, text.reading())
+    checking = CorpusChecker(
         settings=hygiene,
         language=text.language,
         workers=workers or len(os.sched_getaffinity(0)),
         executor=bulk.executor(workers=workers) if bulk.ray else None,
         progress=progress,
     )
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         check = checking(_Readings(documents.read))
     if out is not None:
         write_output(Path(out), corpus_page(documents.names, check))
@@ -284,7 +284,7 @@ class _Readings:
         if self._times == 1:
             yield from self._read()
             return
-        with noting_nothing():
+        with ignoring_bad_rows():
             yield from self._read()
 
 
@@ -308,4 +308,4 @@ def contamination(
         1.0
     """
     paths = [evaluation] if isinstance(evaluation, str | Path) else list(evaluation)
-    return sketches.contamination(Path(corpus), [str(path) for path in paths], words=words)
+    return find_contamination(Path(corpus), [str(path) for path in paths], words=words)

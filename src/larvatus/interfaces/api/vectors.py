@@ -19,8 +19,8 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import CountOrNone
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
-from larvatus.data.bulk.set_aside import errors_to
 from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
@@ -135,7 +135,7 @@ def run_embedding(
         progress=progress,
         executor=bulk.executor(device=loaded.wanted_device),
     )
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         return write_vectors(loaded, paths, Path(out), options, carrying)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
-from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of, softmax
+from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of_probabilities, softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.examples import ChoiceExample
@@ -110,7 +110,7 @@ def evaluate_choices(
             temperature=temperature,
             nll=negative_log_likelihood(logits / temperature, encoded.labels),
             brier=brier(probabilities, encoded.labels),
-            reliability=reliability_of(probabilities, encoded.labels, kind="softmax"),
+            reliability=reliability_of_probabilities(probabilities, encoded.labels, kind="softmax"),
         ),
         reading=_reading(encoded),
         gold=encoded.labels,

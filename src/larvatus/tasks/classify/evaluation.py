@@ -20,7 +20,7 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.errors import UsageError
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of
+from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of_probabilities
 from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_class, multi_label
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Classification, ClassificationConfig
@@ -180,7 +180,7 @@ def _calibration_of_texts(
         temperature=config.temperature,
         nll=negative_log_likelihood(scores_EK / config.temperature, gold, kind=kind),
         brier=brier(p_EK, gold, kind=kind),
-        reliability=reliability_of(p_EK, gold, kind=kind),
+        reliability=reliability_of_probabilities(p_EK, gold, kind=kind),
     )
 
 

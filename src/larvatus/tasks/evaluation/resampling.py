@@ -58,7 +58,7 @@ def resampled_classes(
         }
     if kind == "multi-label":
         wrong = np.asarray(gold, np.bool_) != np.asarray(answers, np.bool_)
-        rows = sums_of.sums_of(gold, answers)
+        rows = sums_of.multi_label_sums(gold, answers)
         return {
             "micro-f1": ResampledMetric(rows, sums_of.micro_f1),
             "macro-f1": ResampledMetric(rows, _f1_of_all),

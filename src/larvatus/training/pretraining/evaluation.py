@@ -26,9 +26,9 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens, TextTargets
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
-from larvatus.data.corruption import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
+from larvatus.data.corruption import Corruption, CorruptionConfig, MaskVocabulary, RunPosition, packed_length
 from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
@@ -252,7 +252,7 @@ HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
 
 
 def build_corruption(
-    config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int, course: Course | None = None
+    config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int, course: RunPosition | None = None
 ) -> Corruption | None:
     """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens; None where there is none.
 
@@ -317,7 +317,7 @@ def held_out_batches(
         corruption=build_corruption(corruption, corpus.tokenizer, HELD_OUT_SEED, limit=length),
         tokens=max(microbatch, length),
         seed=HELD_OUT_SEED,
-        reading=Reading(purpose="valid", language=language, from_text=from_text),
+        reading=LoaderOptions(purpose="valid", language=language, from_text=from_text),
     )
     return loader.evaluation(tokens)
 

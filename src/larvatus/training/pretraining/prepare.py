@@ -26,7 +26,7 @@ from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus, is_corpus
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corruption import check_mask
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.languages import (
@@ -314,7 +314,7 @@ class CorpusBuilder:
             dataclasses.replace(self, tokenizer=self.before, before=None)(documents, unextended_path(folder))
         with self.reporter.counter(f"{folder.name}: encoding") as show:
 
-            def progress(counts: Counts) -> None:
+            def progress(counts: CorpusCounts) -> None:
                 show(f"{folder.name}: {counts.documents:,} documents, {counts.tokens:,} tokens")
 
             options = BuildOptions(

@@ -23,9 +23,9 @@ from larvatus.core.regular_files import only_regular
 from larvatus.core.rng import derive
 from larvatus.core.signals import Stop, handle_signals, resumable
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.loader import Loader, Reading
+from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.mixture import epoch_tokens
-from larvatus.data.corruption import Course, packed_length
+from larvatus.data.corruption import RunPosition, packed_length
 from larvatus.models.network import Network
 from larvatus.models.nn.device import explain_out_of_memory, limit_memory
 from larvatus.models.nn.encoder_base import set_activation_checkpointing
@@ -345,7 +345,7 @@ class PretrainingRun:
         seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
         steps = steps or recipe.schedule.steps
         first = sum(steps_of_phases(recipe.phases, steps)[:phase])
-        course = Course(first=first, steps=steps, tokens=tokens)
+        course = RunPosition(first=first, steps=steps, tokens=tokens)
         return Loader(
             self.corpus,
             packing=recipe.packing,
@@ -354,7 +354,7 @@ class PretrainingRun:
             tokens=tokens,
             seed=seed,
             workers=self.job.runtime.workers,
-            reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text, words=False),
+            reading=LoaderOptions(mixture=recipe.mixture, from_text=recipe.from_text, words=False),
         )
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOutScores | None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.report import chosen_out, hygiene_lines
+from larvatus.data.corpus.language_report import filtered_count, hygiene_lines
 from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource, model_card
 from larvatus.models.bundle.claims import PERPLEXITY, CardText, Claim, Data, claim_dicts, make_claim
 from larvatus.models.bundle.directory import GENERATOR, architecture_of, save_bundle
@@ -201,7 +201,7 @@ def build_datasheet(corpus: Corpus) -> Datasheet:
         ],
         sha256=corpus.fingerprint,
         license="; ".join(licences) or None,
-        skipped=sum(manifest.skipped.values()) - chosen_out(manifest),
+        skipped=sum(manifest.skipped.values()) - filtered_count(manifest),
         treatment=hygiene_lines(manifest),
     )
 

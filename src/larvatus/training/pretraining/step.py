@@ -28,9 +28,9 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError
-from larvatus.data.corpus.borders import Cursor
-from larvatus.data.corpus.loader import Deal, Loader
-from larvatus.data.corpus.shares import Share as ReadShare
+from larvatus.data.corpus.loader import Loader, RankAssignment
+from larvatus.data.corpus.steps import Cursor
+from larvatus.data.corpus.steps import RankShare as ReadShare
 from larvatus.models.network import Network
 from larvatus.models.nn.dropout import has_dropout
 from larvatus.models.nn.static_shapes import fill_batch
@@ -180,7 +180,7 @@ class Stepper:
         ranks = self.update.ranks
         if ranks.count == 1:
             return loader.steps(cursor)
-        return loader.shares(cursor, Deal(ranks.rank, ranks.count), lambda: self.update.microbatch)
+        return loader.shares(cursor, RankAssignment(ranks.rank, ranks.count), lambda: self.update.microbatch)
 
     def prepare(self, batch: Step, *, limit: int) -> PreparedStep:
         """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""

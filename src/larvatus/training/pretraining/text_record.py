@@ -26,7 +26,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_file, saying_what_is_full, sha256
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import Corpus, is_corpus
-from larvatus.data.corpus.sources import contents
+from larvatus.data.corpus.sources import content_hash
 from larvatus.data.text.languages import LanguageSource, path_of
 
 EMBEDDED = "embedded"
@@ -48,9 +48,9 @@ def _hash(given: LanguageSource, out: Path) -> str | None:
     if given == EMBEDDED:
         return f"Python {platform.python_version()}"  # that ships it
     if given == "-":
-        return contents(kept_input(out))
+        return content_hash(kept_input(out))
     path = Path(path_of(given))
-    return Corpus.open(path, verify=False).fingerprint if is_corpus(path) else contents(given)
+    return Corpus.open(path, verify=False).fingerprint if is_corpus(path) else content_hash(given)
 
 
 def resume_text(

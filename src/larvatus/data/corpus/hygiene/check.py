@@ -2,28 +2,43 @@
 
 check = check_text(read, settings, language="en", workers=2)
 check.reasons["near"].documents, check.personal["email"].places, check.sets[0].share
+
+What a built corpus shares with evaluation sets, asked of its sketch: the text itself is not needed.
+
+for shared in contamination(Path("corpus"), ["test.jsonl"], words=13):
+    print(shared.name, shared.shared, shared.judged)
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Bools, Ints
-from larvatus.core.errors import DataError
+from larvatus.core.checksummed import check_file
+from larvatus.core.errors import DataError, UsageError
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
+from larvatus.data.corpus.format import read_manifest
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet, EvaluationSets
-from larvatus.data.corpus.hygiene.filtering import IN_WORDS
-from larvatus.data.corpus.hygiene.first_pass import Judged, Measured, Pass, Stand, judge
-from larvatus.data.corpus.hygiene.measure import Measures
-from larvatus.data.corpus.hygiene.personal import KINDS, find_personal, tagged
+from larvatus.data.corpus.hygiene.filtering import REASON_TEXTS
+from larvatus.data.corpus.hygiene.first_pass import (
+    DocumentMeasurements,
+    FilterVerdicts,
+    MeasuringPass,
+    PassProgress,
+    judge_documents,
+)
+from larvatus.data.corpus.hygiene.measure import DocumentMeasures
+from larvatus.data.corpus.hygiene.personal import KINDS, find_personal, tag_personal
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
+from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
 from larvatus.data.text.documents import Document
 
 SIMILARITIES = (0.9, 0.7, 0.5)
@@ -119,7 +134,7 @@ class CorpusCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checking:
+class CorpusChecker:
     """How a check is carried out."""
 
     settings: HygieneSettings
@@ -130,18 +145,22 @@ class Checking:
 
     def __call__(self, read: Callable[[], Iterable[Document]]) -> CorpusCheck:
         """The text is read twice: to measure it, and to fetch examples."""
-        measures = Measures.of(self.settings, language=self.language, everything=True)
+        measures = DocumentMeasures.of(self.settings, language=self.language, everything=True)
         with tempfile.TemporaryDirectory(prefix="larvatus-") as folder:
-            parts = PartsFolder(Path(folder), {}, kind=Stand, suffix=".npy")
-            run = Pass(measures, parts, executor=self.executor, workers=self.workers, progress=self.progress)
+            parts = PartsFolder(Path(folder), {}, kind=PassProgress, suffix=".npy")
+            run = MeasuringPass(measures, parts, executor=self.executor, workers=self.workers, progress=self.progress)
             measured = run.run(read(), resume=False)
             if not len(measured):
                 raise DataError("there is no text to check; give files that hold some")
-            judged = judge(measured, self.settings, measures)
+            judged = judge_documents(measured, self.settings, measures)
             return self._told(measured, judged, measures, read)
 
     def _told(
-        self, measured: Measured, judged: Judged, measures: Measures, read: Callable[[], Iterable[Document]]
+        self,
+        measured: DocumentMeasurements,
+        judged: FilterVerdicts,
+        measures: DocumentMeasures,
+        read: Callable[[], Iterable[Document]],
     ) -> CorpusCheck:
         words, personal = measured.column("words"), measured.column("personal")
         flags = {f"reason {name}": flag for name, flag in judged.flags.items()}
@@ -171,11 +190,11 @@ class Checking:
         )
 
 
-def _any(judged: Judged) -> int:
+def _any(judged: FilterVerdicts) -> int:
     return int(np.logical_or.reduce(list(judged.flags.values())).sum())
 
 
-def _by_similarity(measured: Measured, judged: Judged, threshold: float) -> dict[str, int]:
+def _by_similarity(measured: DocumentMeasurements, judged: FilterVerdicts, threshold: float) -> dict[str, int]:
     later = np.flatnonzero(judged.flags["near"])
     alike = (measured.rows(later) == measured.rows(judged.first[later])).mean(axis=1) if len(later) else np.empty(0)
     levels = [level for level in SIMILARITIES if level > threshold] + [threshold]
@@ -215,7 +234,9 @@ def _examples(
     def example(name: str, number: int) -> Example:
         document = fetched[number]
         kind = name.removeprefix("personal ") if name.startswith("personal ") else None
-        text = tagged(document.text[: 2 * SHOWN], regions) if kind is None else _around(document.text, kind, regions)
+        text = (
+            tag_personal(document.text[: 2 * SHOWN], regions) if kind is None else _around(document.text, kind, regions)
+        )
         earlier = fetched.get(repeated.get(number, -1)) if name in ("reason exact", "reason near") else None
         return Example(_place(document), text[:SHOWN], "" if earlier is None else _place(earlier))
 
@@ -226,12 +247,35 @@ def _around(text: str, kind: str, regions: Sequence[str]) -> str:
     """What stands around the first place of a kind; what is personal itself is not shown, in no example."""
     place = next(place for place in find_personal(text, regions) if place.kind == kind)
     before, after = text[max(0, place.start - 80) : place.start], text[place.end : place.end + 80]
-    return f"{tagged(before, regions)}<{kind}>{tagged(after, regions)}"
+    return f"{tag_personal(before, regions)}<{kind}>{tag_personal(after, regions)}"
 
 
 def _place(document: Document) -> str:
     return f"{document.source}:{document.line}"
 
 
-def in_words(reason: str) -> str:
-    return f"documents {IN_WORDS[reason]}" if reason not in ("exact", "near") else IN_WORDS[reason]
+def describe_reason(reason: str) -> str:
+    return f"documents {REASON_TEXTS[reason]}" if reason not in ("exact", "near") else REASON_TEXTS[reason]
+
+
+def contamination(corpus: Path, paths: Sequence[str], *, words: int) -> list[SharedSet]:
+    """Of each set: how many of its examples have a run of so many words in common with the corpus."""
+    if not paths:
+        raise UsageError("no evaluation set was named; give its file")
+    if words < WORDS:
+        raise UsageError(f"the sketch of a corpus knows runs of {WORDS} words; ask for {WORDS} or more, not {words}")
+    hygiene = read_manifest(corpus).hygiene
+    sketch = Sketch.open(corpus / SKETCH)
+    said = None if hygiene is msgspec.UNSET else hygiene.get("sketch_sha256")
+    if not isinstance(said, str):
+        raise DataError(f"{corpus / SKETCH} is not of this corpus; build it again with --sketch")
+    check_file(corpus / SKETCH, said, DataError, way="build the corpus again")
+    shared = []
+    for path in paths:
+        data = EvaluationSet.read(path, n=WORDS)
+        known, counts = sketch.holds_runs(data.grams, data.counts_of_texts, words)
+        runs = replace(data, counts_of_texts=counts)
+        if not counts.sum():
+            raise DataError(f"{path}: no text of it has {words} words; give its texts, or ask for fewer words")
+        shared.append(SharedSet.of(runs, runs.hits(known), runs.counts, words))
+    return shared

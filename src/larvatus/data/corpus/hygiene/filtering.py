@@ -28,15 +28,21 @@ from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.canaries import Canaries, Planting, write_canaries
-from larvatus.data.corpus.hygiene.first_pass import BLOCK_CHARACTERS, Pass, Stand, TextSum, judge
-from larvatus.data.corpus.hygiene.measure import Measures
-from larvatus.data.corpus.hygiene.personal import KINDS, Handling, handled
+from larvatus.data.corpus.hygiene.first_pass import (
+    BLOCK_CHARACTERS,
+    MeasuringPass,
+    PassProgress,
+    TextChecksum,
+    judge_documents,
+)
+from larvatus.data.corpus.hygiene.measure import DocumentMeasures
+from larvatus.data.corpus.hygiene.personal import KINDS, Handling, handle_personal
 from larvatus.data.corpus.hygiene.settings import REASONS, HygieneSettings
 from larvatus.data.corpus.hygiene.sketch import SKETCH, Sketch
 from larvatus.data.text.documents import Document
 
 FILTER, VERDICTS, PARTS = "filter.json", "verdicts.bin", "filter.parts"
-IN_WORDS = {
+REASON_TEXTS = {
     "exact": "exact duplicates",
     "near": "near duplicates",
     "overlap": "that share words with an evaluation set",
@@ -69,7 +75,7 @@ class Hygiene:
         return identity
 
 
-class Noted(Settings):
+class FilterRecord(Settings):
     """What `filter.json` holds."""
 
     identity: dict[str, Any]
@@ -90,10 +96,10 @@ class Noted(Settings):
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilterPlan:
     """What is to be done with each document."""
 
-    noted: Noted
+    noted: FilterRecord
     verdicts: Bytes
     hygiene: Hygiene
     lines: bool
@@ -107,7 +113,7 @@ class Plan:
         return kept if canaries is None else Planting(canaries, self.noted.kept, lines=self.lines).plant(kept)
 
     def _kept(self, documents: Iterable[Document]) -> Iterator[Document]:
-        stream, number = TextSum(), -1
+        stream, number = TextChecksum(), -1
         handling = self.hygiene.settings.personal or "count"
         for number, document in enumerate(documents):
             stream.add(document)
@@ -119,7 +125,7 @@ class Plan:
             raise ArtefactError(f"{self.out} was begun with other text than there is now; remove it to begin anew")
 
     def _handled(self, document: Document, handling: Handling) -> Document:
-        return replace(document, text=handled(document.text, handling, self.hygiene.settings.regions))
+        return replace(document, text=handle_personal(document.text, handling, self.hygiene.settings.regions))
 
     def sketched(self, documents: Iterable[Document], sketch: Sketch) -> Iterator[Document]:
         """The same documents; their words go into the sketch as they pass."""
@@ -147,7 +153,7 @@ class Plan:
 
     def skipped(self) -> dict[str, int]:
         """Documents that were left out, by the reason in words."""
-        return {IN_WORDS[reason]: count for reason, count in self.noted.left_out.items()}
+        return {REASON_TEXTS[reason]: count for reason, count in self.noted.left_out.items()}
 
     def finish(self, sketch: Sketch | None) -> dict[str, Any]:
         """Write what stands beside the shards; what the manifest says of it all."""
@@ -173,7 +179,7 @@ class FirstPass:
     executor: Executor | None = None
     progress: Callable[[int, int], None] = lambda documents, size: None
 
-    def plan(self, documents: Callable[[], Iterable[Document]], hygiene: Hygiene, out: Path) -> Plan:
+    def plan(self, documents: Callable[[], Iterable[Document]], hygiene: Hygiene, out: Path) -> FilterPlan:
         """What is done with each document: as an earlier call found, or found now. Killed, it goes on."""
         identity = hygiene.identity(self.language)
         if is_there(out / FILTER):
@@ -183,14 +189,14 @@ class FirstPass:
         else:
             noted = self._judged(documents(), hygiene, out)
         verdicts = np.frombuffer(read_bytes(out / VERDICTS, most=noted.documents), np.uint8)
-        return Plan(noted, verdicts, hygiene, self.lines, out)
+        return FilterPlan(noted, verdicts, hygiene, self.lines, out)
 
-    def _judged(self, documents: Iterable[Document], hygiene: Hygiene, out: Path) -> Noted:
+    def _judged(self, documents: Iterable[Document], hygiene: Hygiene, out: Path) -> FilterRecord:
         identity, settings = hygiene.identity(self.language), hygiene.settings
-        measures = Measures.of(settings, language=self.language, everything=False)
-        folder = PartsFolder(out / PARTS, {"identity": identity}, kind=Stand, suffix=".npy")
+        measures = DocumentMeasures.of(settings, language=self.language, everything=False)
+        folder = PartsFolder(out / PARTS, {"identity": identity}, kind=PassProgress, suffix=".npy")
         (out / PARTS).mkdir(exist_ok=True)
-        run = Pass(
+        run = MeasuringPass(
             measures,
             folder,
             executor=self.executor,
@@ -199,13 +205,13 @@ class FirstPass:
             progress=self.progress,
         )
         measured = run.run(documents, resume=True)
-        judged = judge(measured, settings, measures)
+        judged = judge_documents(measured, settings, measures)
         stays = judged.verdicts == 0
         counts = np.bincount(judged.verdicts, minlength=len(REASONS) + 1).tolist()[1:]
         personal = measured.column("personal")[stays].sum(axis=0).tolist() if measures.personal else []
         with new_file(out / VERDICTS, len(judged.verdicts)) as aside:
             aside.write_bytes(judged.verdicts.tobytes())
-        noted = Noted(
+        noted = FilterRecord(
             identity=identity,
             text_sha256=measured.text_sha256,
             verdicts_sha256=sha256(out / VERDICTS),
@@ -219,10 +225,10 @@ class FirstPass:
         return noted
 
 
-def _read(out: Path) -> Noted:
+def _read(out: Path) -> FilterRecord:
     way = f"remove {out} to begin anew"
     try:
-        noted = msgspec.convert(read_checksummed(out / FILTER, way=way), Noted)
+        noted = msgspec.convert(read_checksummed(out / FILTER, way=way), FilterRecord)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{out / FILTER} is of another version ({fault}); {way}") from fault
     check_file(out / VERDICTS, noted.verdicts_sha256, way=way)

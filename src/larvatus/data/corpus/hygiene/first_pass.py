@@ -25,7 +25,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.hygiene.duplicates import exact_repeats, near_repeats
-from larvatus.data.corpus.hygiene.measure import Measures, measure_block, record_type
+from larvatus.data.corpus.hygiene.measure import DocumentMeasures, measure_block, record_type
 from larvatus.data.corpus.hygiene.settings import REASONS, HygieneSettings
 from larvatus.data.corpus.processes import Processes
 from larvatus.data.text.documents import Document
@@ -35,7 +35,7 @@ PART_BLOCKS = 32
 _FIX = "run the same command again"
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class PassProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a pass has come."""
 
     blocks: int = 0
@@ -43,26 +43,26 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     text_sha256: str = ""
 
 
-class Block(NamedTuple):
+class DocumentBlock(NamedTuple):
     documents: list[Document]
     text_sha256: str
     """Of the stream so far."""
 
 
-def blocks(documents: Iterable[Document], size: int) -> Iterator[Block]:
+def blocks(documents: Iterable[Document], size: int) -> Iterator[DocumentBlock]:
     """Whole documents, of about so many characters together."""
-    stream, waiting, characters = TextSum(), list[Document](), 0
+    stream, waiting, characters = TextChecksum(), list[Document](), 0
     for document in documents:
         stream.add(document)
         waiting.append(document)
         characters += len(document.text)
         if characters >= size:
-            yield Block(waiting, stream.hexdigest())
+            yield DocumentBlock(waiting, stream.hexdigest())
             waiting, characters = [], 0
-    yield Block(waiting, stream.hexdigest())  # even empty: it has the checksum of all
+    yield DocumentBlock(waiting, stream.hexdigest())  # even empty: it has the checksum of all
 
 
-class TextSum:
+class TextChecksum:
     """A checksum of a stream of documents."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class TextSum:
 
 
 @dataclass(frozen=True)
-class Measured:
+class DocumentMeasurements:
     """The records of all documents, on the disk, and what the evaluation sets share with them."""
 
     parts: tuple[Records, ...]
@@ -109,11 +109,11 @@ class Measured:
 
 
 @dataclass
-class Pass:
+class MeasuringPass:
     """A pass under way."""
 
-    measures: Measures
-    folder: PartsFolder[Stand]
+    measures: DocumentMeasures
+    folder: PartsFolder[PassProgress]
     executor: Executor | None = None
     workers: int = 1
     block_characters: int = BLOCK_CHARACTERS
@@ -121,7 +121,7 @@ class Pass:
     """Called with documents and bytes so far."""
     _hits: Bools = field(init=False)
 
-    def run(self, documents: Iterable[Document], *, resume: bool) -> Measured:
+    def run(self, documents: Iterable[Document], *, resume: bool) -> DocumentMeasurements:
         self._hits = np.zeros(len(self.measures.sets.grams), bool)
         stand = self.folder.open(resume=resume)
         stream = blocks(documents, self.block_characters)
@@ -150,9 +150,9 @@ class Pass:
             self._write(waiting, stand, last)
         parts = tuple(np.load(path, mmap_mode="r") for path in self.folder.paths())
         parts = parts or (np.zeros(0, record_type(self.measures.permutations)),)
-        return Measured(parts, last, self._hits)
+        return DocumentMeasurements(parts, last, self._hits)
 
-    def _skip(self, stream: Iterator[Block], stand: Stand) -> str:
+    def _skip(self, stream: Iterator[DocumentBlock], stand: PassProgress) -> str:
         """Read past what was measured, and make sure that it is still the same."""
         last = ""
         for block in islice(stream, stand.blocks):
@@ -161,9 +161,9 @@ class Pass:
             raise ArtefactError(f"{self.folder.directory} is of other text; remove it to begin anew")
         return last
 
-    def _write(self, waiting: list[Records], stand: Stand, text_sha256: str) -> Stand:
+    def _write(self, waiting: list[Records], stand: PassProgress, text_sha256: str) -> PassProgress:
         records = np.concatenate(waiting)
-        new = Stand(
+        new = PassProgress(
             blocks=stand.blocks + len(waiting), documents=stand.documents + len(records), text_sha256=text_sha256
         )
 
@@ -176,7 +176,7 @@ class Pass:
         return new
 
 
-class Judged(NamedTuple):
+class FilterVerdicts(NamedTuple):
     flags: dict[str, Bools]
     """Of each reason, the documents that it holds for: duplicates among those that no other reason of the filter
     leaves out."""
@@ -186,7 +186,9 @@ class Judged(NamedTuple):
     """Of a duplicate, exact or near, the document that it repeats; −1 of others."""
 
 
-def judge(measured: Measured, settings: HygieneSettings, measures: Measures) -> Judged:
+def judge_documents(
+    measured: DocumentMeasurements, settings: HygieneSettings, measures: DocumentMeasures
+) -> FilterVerdicts:
     """Which documents are left out. Of several reasons, the first that holds of a document counts."""
     flags = _alone(measured, settings)
     reasons = settings.reasons
@@ -207,10 +209,10 @@ def judge(measured: Measured, settings: HygieneSettings, measures: Measures) -> 
     for number, reason in reversed(list(enumerate(REASONS, start=1))):
         if reason in reasons and reason in flags:
             verdicts[flags[reason]] = number
-    return Judged({reason: flags[reason] for reason in REASONS if reason in flags}, verdicts, first)
+    return FilterVerdicts({reason: flags[reason] for reason in REASONS if reason in flags}, verdicts, first)
 
 
-def _alone(measured: Measured, settings: HygieneSettings) -> dict[str, Bools]:
+def _alone(measured: DocumentMeasurements, settings: HygieneSettings) -> dict[str, Bools]:
     """Reasons that concern a document by itself."""
     words, language = measured.column("words"), measured.column("language")
     long = words > settings.most_words if settings.most_words is not None else np.zeros(len(words), bool)

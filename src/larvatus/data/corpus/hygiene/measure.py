@@ -2,27 +2,81 @@
 
 measures = Measures.of(settings, language="en")
 records, hits = measure_block(measures, documents)         # a row for each document (`record_type`)
+
+Which language a document is in, by its bytes: `py3langid`, whose model comes inside the package.
+
+    identify = Identifier()
+    identify.language("Der Bach fließt durch das Tal.")        # ("de", 0.98)
+    identify.knows("ee")                                       # False: not judged
+
+A document is judged by its beginning and its middle. Short ones, and languages that the model does not know, are not.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from larvatus.core.arrays import Bits, Bools, Ints, Records
+from larvatus.core.errors import UsageError
+from larvatus.data.corpus.hygiene.duplicates import MinHashScheme
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSets
-from larvatus.data.corpus.hygiene.languages import Identifier, base, check_can_identify
-from larvatus.data.corpus.hygiene.minhash import Scheme
 from larvatus.data.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.data.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import Characters, Hashed, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import Characters, HashedWords, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import WORDS
 from larvatus.data.text.documents import Document
+
+MIN_CHARACTERS = 40
+"""Characters below which nothing can be told."""
+_STRETCH = 250  # characters from the beginning, and from the middle
+
+
+@dataclass(frozen=True)
+class LanguageIdentifier:
+    def language(self, text: str) -> tuple[str, float]:
+        """Code and confidence; an empty code where the text is too short."""
+        if len(text) < MIN_CHARACTERS:
+            return "", 0.0
+        middle = len(text) // 2
+        stretch = text if len(text) <= 2 * _STRETCH else f"{text[:_STRETCH]} {text[middle : middle + _STRETCH]}"
+        code, confidence = _model().classify(stretch)
+        return str(code), float(confidence)
+
+    def knows(self, language: str) -> bool:
+        return base_language(language) in _labels()
+
+
+def base_language(language: str) -> str:
+    """Without script or country: ``zh`` of ``zh-Hant``."""
+    return language.replace("_", "-").split("-")[0].lower()
+
+
+def check_can_identify() -> None:
+    """Before the work, not after it."""
+    if find_spec("py3langid") is None:
+        raise UsageError('identifying languages wants py3langid; pip install "larvatus[hygiene]"')
+
+
+@functools.cache
+def _model() -> Any:
+    check_can_identify()
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # its model takes a moment
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+@functools.cache
+def _labels() -> frozenset[str]:
+    return frozenset(_model().labels)
+
 
 _READ_AS_LATIN = re.compile("[ÂÃ][\u0080-\u00bf\u0152-\u0178\u2013-\u2122]|â€|ï¿½")
 
@@ -49,16 +103,16 @@ def record_type(permutations: int) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class Measures:
+class DocumentMeasures:
     """What a worker must have."""
 
-    scheme: Scheme | None
+    scheme: MinHashScheme | None
     """None: no near duplicates are looked for."""
     shingle: int
     listed: Bits
     sets: EvaluationSets
     overlap_words: int
-    identifier: Identifier | None
+    identifier: LanguageIdentifier | None
     personal: bool
     regions: tuple[str, ...]
     """Countries whose phone numbers count without a country code."""
@@ -66,7 +120,7 @@ class Measures:
     """Of documents for which none is given."""
 
     @classmethod
-    def of(cls, settings: HygieneSettings, *, language: str, everything: bool) -> Measures:
+    def of(cls, settings: HygieneSettings, *, language: str, everything: bool) -> DocumentMeasures:
         """`everything`: not only what the filter needs."""
         reasons = settings.reasons
         near, judged = everything or "near" in reasons, everything or "language" in reasons
@@ -77,12 +131,12 @@ class Measures:
             check_can_find()
         listed = hashed_words(Characters.of(settings.listed_words()))
         return cls(
-            scheme=Scheme.of(threshold=settings.near, permutations=PERMUTATIONS) if near else None,
+            scheme=MinHashScheme.of(threshold=settings.near, permutations=PERMUTATIONS) if near else None,
             shingle=settings.shingle,
             listed=np.unique(listed.hashes),
             sets=EvaluationSets.read(settings.against, n=settings.overlap_words),
             overlap_words=settings.overlap_words,
-            identifier=Identifier() if judged else None,
+            identifier=LanguageIdentifier() if judged else None,
             personal=personal,
             regions=settings.regions,
             language=language,
@@ -93,7 +147,7 @@ class Measures:
         return 0 if self.scheme is None else PERMUTATIONS
 
 
-def measure_block(measures: Measures, documents: Sequence[Document]) -> tuple[Records, Ints]:
+def measure_block(measures: DocumentMeasures, documents: Sequence[Document]) -> tuple[Records, Ints]:
     """A record for each document, and which n-grams of the evaluation sets they hold."""
     texts = [document.text for document in documents]
     records = np.zeros(len(texts), record_type(measures.permutations))
@@ -115,7 +169,7 @@ def measure_block(measures: Measures, documents: Sequence[Document]) -> tuple[Re
         records["signature"] = measures.scheme.signatures(*n_grams(words, measures.shingle))
     hits = _overlap(measures, words, records)
     for record, document in zip(records, documents, strict=True):
-        record["stated"] = base(document.language or measures.language).encode()[:16]
+        record["stated"] = base_language(document.language or measures.language).encode()[:16]
         if measures.identifier is not None and measures.identifier.knows(record["stated"].decode()):
             code, record["confidence"] = measures.identifier.language(document.text)
             record["language"] = code.encode()
@@ -137,7 +191,7 @@ def _read_as_latin(text: str) -> int:
     return len(_READ_AS_LATIN.findall(text))
 
 
-def _overlap(measures: Measures, words: Hashed, records: Records) -> Ints:
+def _overlap(measures: DocumentMeasures, words: HashedWords, records: Records) -> Ints:
     if not measures.sets.sets:
         return np.empty(0, np.int64)
     grams, counts = n_grams(words, measures.overlap_words)

@@ -62,18 +62,18 @@ class Characters(NamedTuple):
         return np.add.reduceat(chosen, starts, dtype=np.int64)
 
 
-class Hashed(NamedTuple):
+class HashedWords(NamedTuple):
     """The words of D documents, end to end."""
 
     hashes: Bits  # [W]
     counts: Ints  # [D] words of each document
 
 
-def hashed_words(characters: Characters) -> Hashed:
+def hashed_words(characters: Characters) -> HashedWords:
     """The words of each document, in their order."""
     codes, kinds, document_ends = characters
     if not len(codes):
-        return Hashed(np.empty(0, np.uint64), np.zeros(len(document_ends), np.int64))
+        return HashedWords(np.empty(0, np.uint64), np.zeros(len(document_ends), np.int64))
     begins = kinds >= _IN_WORD
     ends = begins.copy()  # the last character is a space: after a word there is always something
     begins[1:] &= (kinds[1:] == _ALONE) | (kinds[:-1] != _IN_WORD)
@@ -82,12 +82,12 @@ def hashed_words(characters: Characters) -> Hashed:
     sums = np.zeros(len(codes) + 1, np.uint64)
     np.cumsum((codes + np.uint64(1)) * _powers(len(codes), _BASE), out=sums[1:])
     inverse = pow(_BASE, -1, 1 << 64)
-    hashes = mixed((sums[last] - sums[first]) * _powers(len(codes), inverse)[first])
+    hashes = mix_bits((sums[last] - sums[first]) * _powers(len(codes), inverse)[first])
     counts = np.diff(np.searchsorted(first, document_ends), prepend=0)
-    return Hashed(hashes, counts.astype(np.int64))
+    return HashedWords(hashes, counts.astype(np.int64))
 
 
-def n_grams(words: Hashed, n: int) -> tuple[Bits, Ints]:
+def n_grams(words: HashedWords, n: int) -> tuple[Bits, Ints]:
     """The n-grams within each document, end to end, and how many each has; none of one with fewer than n words."""
     counts = np.maximum(words.counts - n + 1, 0)
     if len(words.hashes) < n:
@@ -99,10 +99,10 @@ def n_grams(words: Hashed, n: int) -> tuple[Bits, Ints]:
         sums += words.hashes[place : place + whole]
     document = np.repeat(np.arange(len(counts)), words.counts)[:whole]  # of the first word of each
     inside = np.arange(whole) + n <= np.cumsum(words.counts)[document]
-    return mixed(sums[inside]), counts
+    return mix_bits(sums[inside]), counts
 
 
-def mixed(numbers: Bits) -> Bits:
+def mix_bits(numbers: Bits) -> Bits:
     """MurmurHash3's finaliser: a bijection after which all bits depend on all."""
     out = numbers ^ (numbers >> np.uint64(33))
     out *= np.uint64(0xFF51AFD7ED558CCD)

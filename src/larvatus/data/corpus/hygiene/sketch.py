@@ -23,7 +23,7 @@ from larvatus.core.arrays import Bits, Bools, Bytes, Ints
 from larvatus.core.batch import ranges
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import is_there, size_of
-from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, mixed, n_grams
+from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, mix_bits, n_grams
 
 SKETCH = "sketch.bloom"
 WORDS = 8
@@ -102,5 +102,5 @@ class Sketch:
 
     def _bits(self, grams: Bits) -> Sequence[Ints]:
         size = np.uint64(len(self.bytes_) * 8)
-        step = mixed(grams ^ np.uint64(0x5851F42D4C957F2D)) | np.uint64(1)
+        step = mix_bits(grams ^ np.uint64(0x5851F42D4C957F2D)) | np.uint64(1)
         return [((grams + np.uint64(number) * step) % size).astype(np.int64) for number in range(HASHES)]

@@ -1,4 +1,4 @@
-"""Packings: how documents become training sequences. One file each; all work on a `Block` and give a `TrainingBatch`.
+"""Packings turn documents into training sequences. One file each: a `TextBlock` goes in, a `TrainingBatch` comes out.
 
     sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or that of another document (BERT)
     full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
@@ -23,13 +23,13 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.contiguous import ContiguousConfig
 from larvatus.data.corpus.packing.documents import DocumentsConfig
 from larvatus.data.corpus.packing.full_sentences import FullSentencesConfig
 from larvatus.data.corpus.packing.pieces import Pieces, assemble
-from larvatus.data.corpus.packing.sentence_order import SentenceOrderConfig
+from larvatus.data.corpus.packing.sentence_order import SentenceOrderPackingConfig
 from larvatus.data.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.data.corpus.packing.sentences import SentencesConfig
 from larvatus.data.corpus.packing.single_segment import SingleSegmentConfig
@@ -40,7 +40,7 @@ PackingConfig = (
     | FullSentencesConfig
     | SingleSegmentConfig
     | DocumentsConfig
-    | SentenceOrderConfig
+    | SentenceOrderPackingConfig
     | ContiguousConfig
     | SentencesConfig
 )
@@ -50,27 +50,27 @@ __all__ = [
     "DocumentsConfig",
     "FullSentencesConfig",
     "PackingConfig",
-    "SentenceOrderConfig",
+    "SentenceOrderPackingConfig",
     "SentencePairsConfig",
     "SentencesConfig",
     "SingleSegmentConfig",
     "check",
+    "sequence_template",
     "pack",
     "planned",
-    "sequence_template",
 ]
 
 
 def pack(
-    block: Block, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
+    block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
     """Pack a block into sequences of at most `length` tokens, in random order, dressed as `template` says."""
-    pieces = planned(block, config, length=length, template=template, random=random)
+    pieces = plan_sequences(block, config, length=length, template=template, random=random)
     return assemble(block, pieces, sequence_template(config, template))
 
 
-def planned(
-    block: Block, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
+def plan_sequences(
+    block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> Pieces:
     """Which stretches of a block make which sequence, in random order: all of a packing but the tokens themselves."""
     sequence = sequence_template(config, template)
@@ -89,6 +89,6 @@ def sequence_template(config: PackingConfig, template: Template) -> SequenceTemp
     )
 
 
-def check(config: PackingConfig, counts: Counts) -> None:
+def check(config: PackingConfig, counts: CorpusCounts) -> None:
     """Refuse a corpus that this packing cannot use, before any of it is read."""
     config.check(counts)

@@ -16,8 +16,8 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces
 from larvatus.data.text.template import SequenceTemplate, Template
 
@@ -39,7 +39,7 @@ class ContiguousConfig(Settings, tag="contiguous"):
         text = template.single.text_segments[0]
         return SequenceTemplate(gaps=((), (), closing), gap_segments=((), (), segment), text_segments=(text, text))
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         """In the text with its closing tokens, n of them after each document, a sequence begins every `length` places.
 
         Places in that text are counted anew from the next multiple of the length where the language changes.
@@ -64,7 +64,7 @@ class ContiguousConfig(Settings, tag="contiguous"):
             return _joined(starts, stops, numbers)
         return Pieces(starts, stops, numbers, closed.astype(np.int64), {})
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         """Any text will do."""
 
 

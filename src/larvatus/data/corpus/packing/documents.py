@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
 from larvatus.data.text.template import SequenceTemplate
 
@@ -22,7 +22,7 @@ class DocumentsConfig(Settings, tag="documents"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)
         sizes = np.diff(block.documents)
         long = np.flatnonzero(sizes > room)
@@ -37,7 +37,7 @@ class DocumentsConfig(Settings, tag="documents"):
         starts = np.sort(np.concatenate(cuts))
         return Pieces.single(starts[:-1], starts[1:])
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         """Any text will do."""
 
 

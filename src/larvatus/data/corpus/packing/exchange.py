@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
-from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.packing.pieces import as_array
 
 NEXT, RANDOM = 0, 1
@@ -34,7 +34,7 @@ _WINDOW = 128  # pairs looked at on either side, where none was free
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class SegmentPairs:
     """True pairs: A is ``a[i, 0]:a[i, 1]`` in tokens of the block, B is ``b[i, 0]:b[i, 1]``."""
 
     a: Ints  # [P, 2]
@@ -42,19 +42,19 @@ class Pairs:
     rows: Ints  # [P] the block's document that each is of
 
     @classmethod
-    def of(cls, cuts: Sequence[tuple[int, int, int, int]]) -> Pairs:
+    def of(cls, cuts: Sequence[tuple[int, int, int, int]]) -> SegmentPairs:
         """From (document, start of A, start of B, end of B)."""
         flat = as_array([place for cut in cuts for place in cut]).reshape(-1, 4)
         return cls(flat[:, 1:3], flat[:, 2:4], flat[:, 0])
 
-    def and_more(self, cuts: Sequence[tuple[int, int, int, int]]) -> Pairs:
-        more = Pairs.of(cuts)
+    def and_more(self, cuts: Sequence[tuple[int, int, int, int]]) -> SegmentPairs:
+        more = SegmentPairs.of(cuts)
         joined = (np.concatenate(arrays) for arrays in ((self.a, more.a), (self.b, more.b), (self.rows, more.rows)))
-        return Pairs(*joined)
+        return SegmentPairs(*joined)
 
 
-def exchanged(
-    pairs: Pairs, block: Block, *, share: float, room: int, random: np.random.Generator
+def exchange_segments(
+    pairs: SegmentPairs, block: TextBlock, *, share: float, room: int, random: np.random.Generator
 ) -> tuple[Ints, Ints, Ints]:
     """A and B [B, 2] and the labels [B] of all pairs, a `share` of the couples with their B exchanged."""
     coupling = _Coupling(pairs, block, room, random)
@@ -76,7 +76,7 @@ def exchanged(
 class _Coupling:
     """Who exchanges with whom."""
 
-    def __init__(self, pairs: Pairs, block: Block, room: int, random: np.random.Generator) -> None:
+    def __init__(self, pairs: SegmentPairs, block: TextBlock, room: int, random: np.random.Generator) -> None:
         self.room, self.random, self.pairs, self.block = room, random, pairs, block
         self.a_size, self.b_size = pairs.a[:, 1] - pairs.a[:, 0], pairs.b[:, 1] - pairs.b[:, 0]
         self.numbers = block.numbers[pairs.rows]
@@ -182,7 +182,7 @@ def _trim(a: Ints, b: Ints, words: npt.NDArray[np.bool_], room: int) -> None:
             a[i, 0] = start + inside[0] if len(inside) else start
 
 
-def _kinds(b: Ints, block: Block) -> Ints:
+def _kinds(b: Ints, block: TextBlock) -> Ints:
     """[P] does B begin at a sentence, end at one, end as most sentences do (in most languages, with a full stop)?
 
     The last keeps lists and verse, where no line has a full stop, from telling true pairs by what both lack.
@@ -195,7 +195,7 @@ def _kinds(b: Ints, block: Block) -> Ints:
     return kinds
 
 
-def _languages(block: Block) -> Ints:
+def _languages(block: TextBlock) -> Ints:
     """[D] the language of each document, `_NO_OTHER` where the block has no other document of it."""
     languages = np.zeros(len(block.numbers), np.int64) if block.languages is None else block.languages.copy()
     for language in np.unique(languages).tolist():

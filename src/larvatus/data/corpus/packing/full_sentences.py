@@ -16,8 +16,8 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
 from larvatus.data.text.template import SequenceTemplate
 
@@ -28,7 +28,7 @@ class FullSentencesConfig(Settings, tag="full-sentences"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)
         starts = cut_long(block.sentences, block, room)  # [S+1]
         owner = owners(starts, block.documents)  # [S]
@@ -47,11 +47,11 @@ class FullSentencesConfig(Settings, tag="full-sentences"):
         ends = np.append(begins[1:], starts[-1])
         return Pieces(begins, ends, sequences, np.zeros_like(begins), {})
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         """Any text will do."""
 
 
-def _language_ends(block: Block, owner: Ints) -> list[int] | None:
+def _language_ends(block: TextBlock, owner: Ints) -> list[int] | None:
     """[S] the sentence after the last that goes on in the same language; nothing where there is one language."""
     if block.languages is None:
         return None

@@ -18,7 +18,7 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError
 from larvatus.core.pretraining_targets import SequenceLabels
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces
 
 _DRAWS = 4096
@@ -49,7 +49,7 @@ def pair_pieces(a: Ints, b: Ints, labels: Ints, kind: type[SequenceLabels[Any]])
     return Pieces(flat[:, 0], flat[:, 1], piece // 2, piece % 2, {kind: kind(labels=labels)})
 
 
-def check_sentences(counts: Counts) -> None:
+def check_sentences(counts: CorpusCounts) -> None:
     """Refuse a corpus whose documents were not split into sentences."""
     if counts.sentences <= counts.documents:
         raise DataError(

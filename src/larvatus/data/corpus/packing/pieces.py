@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bools, Ints, constant_array
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
-from larvatus.data.corpus.block import Block
+from larvatus.data.corpus.block import TextBlock
 from larvatus.data.text.template import SequenceTemplate
 
 
@@ -56,7 +56,7 @@ class Pieces:
         return Pieces(self.starts[by], self.ends[by], new[by], self.texts[by], targets)
 
 
-class Sizes(NamedTuple):
+class PieceSizes(NamedTuple):
     """Of each piece with its special tokens."""
 
     first: Bools  # [P] whether it opens its sequence
@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
     lengths: Ints  # [B] of the sequences
 
     @classmethod
-    def of(cls, pieces: Pieces, template: SequenceTemplate) -> Sizes:
+    def of(cls, pieces: Pieces, template: SequenceTemplate) -> PieceSizes:
         taken = pieces.ends - pieces.starts
         first = np.ones(len(taken), np.bool_)
         first[1:] = pieces.sequences[1:] != pieces.sequences[:-1]
@@ -75,7 +75,7 @@ class Sizes(NamedTuple):
         return cls(first, before, sizes, np.bincount(pieces.sequences, weights=sizes).astype(np.int64))
 
 
-def text_lengths(pieces: Pieces, sizes: Sizes) -> Ints:
+def text_lengths(pieces: Pieces, sizes: PieceSizes) -> Ints:
     """Tokens of each sequence from its first token of text to its last, without what stands around them: [B]."""
     taken = pieces.ends - pieces.starts
     starts = edges(sizes.sizes)[:-1] + sizes.before
@@ -88,10 +88,10 @@ def text_lengths(pieces: Pieces, sizes: Sizes) -> Ints:
     return lengths
 
 
-def assemble(block: Block, pieces: Pieces, template: SequenceTemplate) -> TrainingBatch[Ints]:
+def assemble(block: TextBlock, pieces: Pieces, template: SequenceTemplate) -> TrainingBatch[Ints]:
     """Lay the sequences end to end, with special tokens, segments and words."""
     taken = pieces.ends - pieces.starts  # [P]
-    first, before, sizes, lengths = Sizes.of(pieces, template)
+    first, before, sizes, lengths = PieceSizes.of(pieces, template)
     edge = edges(sizes)
     text_starts = edge[:-1] + before
 
@@ -123,7 +123,7 @@ def assemble(block: Block, pieces: Pieces, template: SequenceTemplate) -> Traini
     return TrainingBatch(tokens=tokens, targets=pieces.targets)
 
 
-def cut_long(starts: Ints, block: Block, room: int) -> Ints:
+def cut_long(starts: Ints, block: TextBlock, room: int) -> Ints:
     """Starts of sentences (or documents) with longer ones cut at words into pieces of at most `room`: [S+1] → [S'+1].
 
     Where a single word is longer than that, it is cut too.

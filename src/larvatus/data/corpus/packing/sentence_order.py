@@ -31,8 +31,8 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.core.ranges import Share
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
 from larvatus.data.text.template import SequenceTemplate
@@ -43,7 +43,7 @@ _RUN = 32  # sequences that are gathered in one direction
 _TRIES = 3  # more parts are tried before words are cut
 
 
-class SentenceOrderConfig(Settings, path="packing.", error=RecipeError, tag="sentence-order"):
+class SentenceOrderPackingConfig(Settings, path="packing.", error=RecipeError, tag="sentence-order"):
     short: Share = 0.1
     """How often a pair aims at a random shorter length."""
     swapped: Share = 0.5
@@ -54,7 +54,7 @@ class SentenceOrderConfig(Settings, path="packing.", error=RecipeError, tag="sen
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)
         cutting = _Cutting(block, room, self.short, random)
         cuts = [places for stretches in cutting.stretches() for places in cutting.parts(*stretches)]
@@ -63,14 +63,14 @@ class SentenceOrderConfig(Settings, path="packing.", error=RecipeError, tag="sen
         places[swap] = places[swap, ::-1]
         return pair_pieces(places[:, 0], places[:, 1], np.where(swap, SWAPPED, ORDERED), OrderLabels)
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         check_sentences(counts)
 
 
 class _Cutting:
     """Cuts the documents of a block into pairs of neighbouring stretches."""
 
-    def __init__(self, block: Block, room: int, short: float, random: np.random.Generator) -> None:
+    def __init__(self, block: TextBlock, room: int, short: float, random: np.random.Generator) -> None:
         self.room, self.short = room, short
         self.edge: list[int] = block.sentences.tolist()
         self.documents: list[int] = np.searchsorted(block.sentences, block.documents).tolist()

@@ -29,9 +29,9 @@ from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.pretraining_targets import PairLabels
 from larvatus.core.ranges import Share
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
-from larvatus.data.corpus.packing.exchange import Pairs, exchanged
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.corpus.packing.exchange import SegmentPairs, exchange_segments
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
 from larvatus.data.text.template import SequenceTemplate
@@ -48,7 +48,7 @@ class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sen
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 2
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)
         if len(np.unique(block.numbers)) < 2:
             raise DataError(
@@ -56,10 +56,10 @@ class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sen
                 "or split it with blank lines (--split blank-line)"
             )
         pairs = _Cutting(block, room, self.short, random).pairs()
-        a, b, labels = exchanged(pairs, block, share=self.random, room=room, random=random)
+        a, b, labels = exchange_segments(pairs, block, share=self.random, room=room, random=random)
         return pair_pieces(a, b, labels, PairLabels)
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         if counts.documents < 2:
             raise DataError(
                 "sentence pairs need at least two documents, and the corpus has one; "
@@ -71,7 +71,7 @@ class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sen
 class _Cutting:
     """Cuts every document of a block into true pairs. A unit is a sentence, or a piece of a long one."""
 
-    def __init__(self, block: Block, room: int, short: float, random: np.random.Generator) -> None:
+    def __init__(self, block: TextBlock, room: int, short: float, random: np.random.Generator) -> None:
         starts = cut_long(block.sentences, block, room)
         self.room, self.short = room, short
         self.edge: list[int] = starts.tolist()
@@ -79,7 +79,7 @@ class _Cutting:
         self.words: Ints = np.append(np.flatnonzero(block.words), len(block.ids))
         self.draws = draws(random, 3)
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> SegmentPairs:
         edge = self.edge
         cuts: list[tuple[int, int, int, int]] = []
         for document, (unit, last) in enumerate(zip(self.units[:-1], self.units[1:], strict=True)):
@@ -96,7 +96,7 @@ class _Cutting:
                     start, middle, stop = self._single(at, end, begin, last, border)
                 cuts.append((document, start, middle, stop))
                 at, unit = stop, end
-        return Pairs.of(cuts)
+        return SegmentPairs.of(cuts)
 
     def _single(self, at: int, end: int, begin: int, last: int, border: float) -> tuple[int, int, int]:
         """Start, border and end of a pair where only one unit (or its rest) fits: `at` to edge[end]."""

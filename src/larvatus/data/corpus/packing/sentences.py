@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
 from larvatus.data.text.template import SequenceTemplate
 
@@ -24,9 +24,9 @@ class SentencesConfig(Settings, tag="sentences"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         starts = cut_long(block.sentences, block, template.text_length(length))
         return Pieces.single(starts[:-1], starts[1:])
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         """Any text will do."""

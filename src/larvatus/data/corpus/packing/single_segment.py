@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.block import Block
-from larvatus.data.corpus.format import Counts
+from larvatus.data.corpus.block import TextBlock
+from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
 from larvatus.data.text.template import SequenceTemplate
 
@@ -25,7 +25,7 @@ class SingleSegmentConfig(Settings, tag="single-segment"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)
         starts_array = cut_long(block.sentences, block, room)
         last = np.searchsorted(starts_array, block.documents[1:])[owners(starts_array, block.documents)].tolist()
@@ -38,5 +38,5 @@ class SingleSegmentConfig(Settings, tag="single-segment"):
         begins = as_array(firsts)
         return Pieces.single(begins, np.append(begins[1:], starts[-1]))
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: CorpusCounts) -> None:
         """Any text will do."""

@@ -19,12 +19,12 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.rng import stream
 from larvatus.data.text.words import segment_words
-from larvatus.metrics.roc import Curve, curve
+from larvatus.metrics.roc import RocCurve, curve
 
 FOLDS = 5
 
 
-def blind_baselines(members: Sequence[str], others: Sequence[str], *, seed: int = 0) -> dict[str, Curve]:
+def blind_baselines(members: Sequence[str], others: Sequence[str], *, seed: int = 0) -> dict[str, RocCurve]:
     """What each rule makes of the texts; long texts and short ones count alike as signs of membership."""
     lengths = [np.array([len(text) for text in texts], np.float64) for texts in (members, others)]
     by_length = curve(*lengths, seed=seed)

@@ -39,8 +39,8 @@ from larvatus.evaluation.audit.units import CANARIES, resampled
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.correlation import pearson, ranks, spearman
-from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.metrics.figures import Figure
 from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.generation.prompts import InfillPrompts, can_infill

@@ -26,7 +26,7 @@ from larvatus.evaluation.audit.leaks.restoration import RestoredShare, ShareDiff
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS
 from larvatus.inference.model import Model
-from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.figures import Figure
 from larvatus.models.generation.generator import can_generate, require_generator
 from larvatus.models.generation.likelihood import greedy_prefix_lengths

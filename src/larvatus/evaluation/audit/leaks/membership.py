@@ -29,7 +29,7 @@ from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval, percentiles
 from larvatus.metrics.figures import Figure, spread_figures
-from larvatus.metrics.roc import Caught, Curve, area, curve
+from larvatus.metrics.roc import RocCurve, TruePositivesAtRate, area, curve
 
 SAMPLES = 1_000
 FEWEST = 10
@@ -38,9 +38,9 @@ FEWEST = 10
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    attacks: Mapping[str, Curve]
+    attacks: Mapping[str, RocCurve]
     """By `loss`, and by `ratio` where there is a reference model."""
-    blind: Mapping[str, Curve]
+    blind: Mapping[str, RocCurve]
     """By rules that never saw the model."""
     members: int
     held_out: int
@@ -126,14 +126,14 @@ class Membership:
         return Table(columns, rows, title=title, notes=self.notes)
 
 
-def _row(name: str, each: Curve) -> tuple[str, ...]:
+def _row(name: str, each: RocCurve) -> tuple[str, ...]:
     cells = [name, f"{each.area.value:.3f}", between(each.area.low, each.area.high)]
     for at in each.caught:
         cells += _cells(at)
     return tuple(cells)
 
 
-def _cells(at: Caught) -> list[str]:
+def _cells(at: TruePositivesAtRate) -> list[str]:
     return [percent(at.share), between(at.low, at.high, digits=1, times=100)]
 
 
@@ -192,7 +192,7 @@ def _by_draw(losses: Doubles, draws: Ints) -> tuple[float, ...]:
     return tuple(area(inside[draws == number], outside) for number in range(int(draws.max()) + 1))
 
 
-def _curve(losses: Doubles, members: int, seed: int) -> Curve:
+def _curve(losses: Doubles, members: int, seed: int) -> RocCurve:
     """A low loss is a sign of membership."""
     return curve(-losses[:members], -losses[members:], seed=seed)
 

@@ -29,8 +29,8 @@ from larvatus.evaluation.audit.tables import between, percent, signed_between, s
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.cloze.blanks import window
 from larvatus.inference.model import Model
+from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.bootstrap import bootstrap
-from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.metrics.figures import Figure, spread_figures
 from larvatus.models.masked_prediction import require_predictor
 

@@ -23,9 +23,9 @@ from larvatus.core import files
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.executor import Executor, Here
-from larvatus.data.bulk.set_aside import collecting, set_aside, sifted
-from larvatus.data.corpus.sources import fingerprint, left_out
+from larvatus.data.bulk.executor import Executor, LocalExecutor
+from larvatus.data.bulk.skipped import compute_good_rows, skip_row, skips_bad_rows
+from larvatus.data.corpus.sources import fingerprint, skip_reasons
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.sentences import Mode, sentence_spans
@@ -64,7 +64,7 @@ class Carrying:
     resume: bool = False
     overwrite: bool = False
     progress: Callable[[Stand], None] = lambda _: None
-    executor: Executor = field(default_factory=Here)
+    executor: Executor = field(default_factory=LocalExecutor)
 
 
 class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,12 +101,14 @@ def embed_files(
         blocks = _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None))
         stand = _write_parts(parts, model, _warned(blocks, tokenizer), options, carrying)
         for line in parts.faults():
-            set_aside(line)
+            skip_row(line)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
         assemble(parts, out, schema(encoder.width, options.number), stand.units)
         parts.remove()
-    return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=begun.units, skipped=left_out(skipped))
+    return BulkSummary(
+        path=str(out), stand=stand, size=encoder.width, resumed=begun.units, skipped=skip_reasons(skipped)
+    )
 
 
 def _write_parts(
@@ -114,7 +116,7 @@ def _write_parts(
 ) -> Stand:
     """Have the blocks embedded, and keep each; how far the run has come."""
     stand = parts.stand()
-    state = partial(_Embedding, model, options.embed, options.number, aside=collecting())
+    state = partial(_Embedding, model, options.embed, options.number, aside=skips_bad_rows())
     fix = "run the same command with --resume: it goes on from what was written"
     with carrying.executor.pool(state, embed_block, what="an embedding worker", fix=fix) as pool:
         for block in pool.map(blocks):
@@ -154,7 +156,7 @@ def embed_block(work: _Embedding, block: list[Piece]) -> EmbeddedBlock:
 
     good, faults = block, list[str]()
     if work.aside:
-        good, embedded, faults = sifted(embed, block, lambda piece: f"{piece.source}:{piece.line}")
+        good, embedded, faults = compute_good_rows(embed, block, lambda piece: f"{piece.source}:{piece.line}")
     else:
         embedded = embed(block)
     added = Stand(
@@ -197,7 +199,7 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
             try:
                 read_marks(text)
             except UsageError as fault:
-                if set_aside(f"{source}:{line}: {fault}"):
+                if skip_row(f"{source}:{line}: {fault}"):
                     continue
                 raise DataError(f"{source}:{line}: {fault}") from fault
         yield Piece(text, number, source, line, lines=lines)

@@ -26,13 +26,13 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import SHARE, whole
 from larvatus.core.tables import Table
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
-from larvatus.data.corpus.format import Counts
-from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, in_words
+from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, describe_reason
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS
+from larvatus.data.corpus.language_report import hygiene_lines, language_rows
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.corpus.remote import is_address, mirrored
-from larvatus.data.corpus.report import hygiene_lines, language_rows
+from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
 from larvatus.interfaces import api
 from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
@@ -148,7 +148,12 @@ def _show(told: CorpusCheck) -> None:
     console = Console(highlight=False)
     console.print(f"{told.documents:,} documents · {told.words:,} words · {told.bytes:,} bytes")
     rows = [
-        (in_words(name), f"{reason.documents:,}", f"{reason.documents / told.documents:.2%}", f"{reason.words:,}")
+        (
+            describe_reason(name),
+            f"{reason.documents:,}",
+            f"{reason.documents / told.documents:.2%}",
+            f"{reason.words:,}",
+        )
         for name, reason in told.reasons.items()
     ]
     show_part(console, Table(("", "documents", "share", "words"), rows))
@@ -217,7 +222,7 @@ def verify(path: Where, as_json: Json = False) -> None:
 
 
 def _opened(path: str) -> Corpus:
-    mirror = mirrored(path) if is_address(path) else None
+    mirror = mirror_corpus(path) if is_address(path) else None
     if is_address(path) and mirror is None:
         raise DataError(f"{path} holds no corpus; build one with larvatus corpus build, and copy it there")
     return Corpus.open(mirror or Path(path))
@@ -230,7 +235,7 @@ def first_sentences(corpus: Corpus, count: int) -> list[str]:
     return [corpus.tokenizer.decode(block.ids[a:b].tolist()) for a, b in pairwise(ends)]
 
 
-def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
+def _table(title: str, languages: Mapping[str, CorpusCounts], total: CorpusCounts, alpha: float) -> Table:
     """Counts and tokens per word by language; for several languages also their shares before and after sampling."""
     mixed = len(languages) > 1
     fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
@@ -247,17 +252,17 @@ def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: fl
     return Table(columns, rows, title=title, notes=[note] if mixed else [])
 
 
-def _numbers(counts: Counts, fields: Sequence[str]) -> list[str]:
+def _numbers(counts: CorpusCounts, fields: Sequence[str]) -> list[str]:
     return [f"{getattr(counts, field):,}" for field in fields]
 
 
-def _mixture_dict(languages: Mapping[str, Counts], alpha: float) -> dict[str, Any]:
+def _mixture_dict(languages: Mapping[str, CorpusCounts], alpha: float) -> dict[str, Any]:
     rows = language_rows(languages, alpha)
     shares = {row.language: {"p": row.p, "q": row.q, "fertility": row.fertility} for row in rows}
     return {"mixture": {"alpha": alpha, "languages": shares}}
 
 
-def _counted(counts: Counts) -> str:
+def _counted(counts: CorpusCounts) -> str:
     return (
         f"{counts.documents:,} documents · {counts.sentences:,} sentences · "
         f"{counts.words:,} words · {counts.tokens:,} tokens"

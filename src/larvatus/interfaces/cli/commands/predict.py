@@ -29,7 +29,7 @@ from larvatus.core.signals import resumable
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.lines import LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
-from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
+from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.glue import (
@@ -181,7 +181,7 @@ def predict(
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         if wanted.out is not None and wanted.resume:
             totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)
         else:
@@ -200,7 +200,7 @@ def _noting(answered: Iterator[PredictionBlock]) -> Iterator[ExamplePrediction]:
     for block in answered:
         yield from block.answers
         for line in block.faults:
-            set_aside(line)
+            skip_row(line)
 
 
 def _resumable(
@@ -217,7 +217,7 @@ def _resumable(
     if by_id or inputs is None:
         raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
     settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [wanted.text, wanted.pair_column]}
-    settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": collecting()}
+    settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": skips_bad_rows()}
     assert wanted.out is not None
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
     with ProgressReporter("texts") as bar, resumable("the same command resumes from what was written"):

@@ -21,9 +21,9 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.data.bulk.lines import LineJob, Lines
+from larvatus.data.bulk.lines import BlockLines, LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines
-from larvatus.data.bulk.set_aside import collecting, errors_to, set_aside
+from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ def score(
         _pairs(loaded, chosen, as_json=as_json)
         return
     scoring = Scoring(loaded, chosen.method, bulk.executor(device=loaded.wanted_device))
-    with errors_to(bulk.errors):
+    with write_errors_to(bulk.errors):
         if chosen.out is not None:
             _to_file(scoring, chosen)
             return
@@ -99,7 +99,7 @@ def score(
                 else:
                     _show(score, loaded.tokenizer)
             for line in block.faults:
-                set_aside(line)
+                skip_row(line)
     if totals.texts > 1 and not as_json:
         print(f"all {totals.texts:,} texts: {totals.line()}")
 
@@ -110,19 +110,24 @@ def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
     inputs = fingerprint(chosen.file)
     if inputs is None:
         raise UsageError("standard input cannot be read again; --out wants files")
-    settings = {"model": scoring.model.fingerprint, "inputs": inputs, "method": chosen.method, "errors": collecting()}
+    settings = {
+        "model": scoring.model.fingerprint,
+        "inputs": inputs,
+        "method": chosen.method,
+        "errors": skips_bad_rows(),
+    }
     if any(map(has_columns, expand_patterns(chosen.file))):
         settings["column"] = chosen.text or "guessed"
     job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
 
-    def answered(blocks: Iterator[list[Labelled]]) -> Iterator[Lines]:
+    def answered(blocks: Iterator[list[Labelled]]) -> Iterator[BlockLines]:
         for block in scoring(blocks):
             kept = (json_lines(job.format, score.to_dict(), score.to_dicts()) for score in block.scores)
             lines = list(chain.from_iterable(kept))
             tokens = sum(len(score.pieces) for score in block.scores)
             total = math.fsum(score.total for score in block.scores)
             sums = {"texts": len(block.scores), "tokens": tokens, "total": total}
-            yield Lines(lines, block.faults, sums)
+            yield BlockLines(lines, block.faults, sums)
 
     way = "the same command with --resume continues from what was written"
     with ProgressReporter("texts") as bar, resumable(way):

@@ -45,7 +45,7 @@ class _Rules:
     lowercase: bool
 
 
-def encodes_apart(tokenizer: Tokenizer) -> bool:
+def encodes_words_separately(tokenizer: Tokenizer) -> bool:
     """Whether the tokens of a text are those of its stretches."""
     return _rules(tokenizer) is not None
 
@@ -75,7 +75,7 @@ def _rules(tokenizer: Tokenizer) -> _Rules | None:
     )
 
 
-class StretchEncoder:
+class CachedEncoder:
     """`encode` gives what `tokenizer.encode_flat` gives. What it has seen grows while it works, within bounds."""
 
     def __init__(self, tokenizer: Tokenizer, most: int = MOST) -> None:

@@ -10,7 +10,7 @@ import pytest
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import NextTokens
 from larvatus.data.corpus.block_maker import BlockMaker
-from larvatus.data.corpus.loader import Cursor, Deal, Loader, Reading, Share
+from larvatus.data.corpus.loader import Cursor, Loader, LoaderOptions, RankAssignment, RankShare
 from larvatus.data.corpus.packing import (
     ContiguousConfig,
     FullSentencesConfig,
@@ -22,20 +22,20 @@ from larvatus.data.corpus.store import Corpus
 from larvatus.data.corruption import (
     Corruption,
     CorruptionConfig,
-    Course,
     MaskingConfig,
     MaskVocabulary,
     NoiseConfig,
+    RunPosition,
     SampledConfig,
 )
 from larvatus.data.corruption.sentinels import SentinelsConfig
-from larvatus.data.corruption.spans import SpansConfig
+from larvatus.data.corruption.spans import SpanCorruptionConfig
 from tests.data.corpus.test_loader import same
 
 KINDS: dict[str, tuple[PackingConfig, CorruptionConfig | None]] = {
     "bert": (SentencePairsConfig(), MaskingConfig(replacement="uniform")),
     "electra": (SingleSegmentConfig(), SampledConfig(replacement="uniform")),
-    "spanbert": (SingleSegmentConfig(), SpansConfig(replacement="uniform")),
+    "spanbert": (SingleSegmentConfig(), SpanCorruptionConfig(replacement="uniform")),
     "falling": (SentencePairsConfig(), MaskingConfig(first_rate=0.4, replacement="uniform")),
     "t5": (ContiguousConfig(dressed=True), SentinelsConfig()),
     "t5 over documents": (FullSentencesConfig(), SentinelsConfig()),
@@ -53,7 +53,7 @@ def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | No
     sentinels = np.arange(60, 56, -1)  # few, so that long sequences have longer spans
     special = {0, 1, 2, 3, 4}
     vocabulary = MaskVocabulary(mask_id=4, size=corpus.tokenizer.size, special_ids=special, sentinels=sentinels)
-    course = Course(first=0, steps=60, tokens=1024)
+    course = RunPosition(first=0, steps=60, tokens=1024)
     return Loader(
         corpus,
         packing=packing,
@@ -62,7 +62,7 @@ def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | No
         tokens=1024,
         seed=3,
         workers=workers,
-        reading=Reading(from_text=() if config is not None else (NextTokens,), words=False),
+        reading=LoaderOptions(from_text=() if config is not None else (NextTokens,), words=False),
     )
 
 
@@ -72,9 +72,9 @@ def test_shares_are_what_the_whole_step_has_there(corpus: Corpus, name: str) -> 
     whole = list(islice(loader(corpus, *KINDS[name]).steps(), 60))
     assert whole[-1][1].epoch >= 1
     for rank in range(COUNT):
-        shares = loader(corpus, *KINDS[name]).shares(Cursor(), Deal(rank, COUNT), lambda: BUDGET)
+        shares = loader(corpus, *KINDS[name]).shares(Cursor(), RankAssignment(rank, COUNT), lambda: BUDGET)
         for (batch, cursor), (share, after) in zip(whole, islice(shares, 60), strict=True):
-            assert isinstance(share, Share)
+            assert isinstance(share, RankShare)
             assert cursor == after
             assert share.size == batch.tokens.size
             for budget in (BUDGET, 200):
@@ -87,13 +87,13 @@ def test_shares_are_what_the_whole_step_has_there(corpus: Corpus, name: str) -> 
 
 def test_a_resume_in_the_middle_and_workers_change_nothing(corpus: Corpus) -> None:
     packing, config = KINDS["bert"]
-    deal = Deal(1, 2)
+    deal = RankAssignment(1, 2)
     steps = list(islice(loader(corpus, packing, config).shares(Cursor(), deal, lambda: BUDGET), 12))
     again = loader(corpus, packing, config, workers=1).shares(steps[4][1], deal, lambda: BUDGET)
     for (share, cursor), (other, after) in zip(steps[5:], islice(again, 7), strict=True):
         assert cursor == after
-        assert isinstance(share, Share)
-        assert isinstance(other, Share)
+        assert isinstance(share, RankShare)
+        assert isinstance(other, RankShare)
         assert all(map(same, share.batches, other.batches))
 
 
@@ -107,15 +107,15 @@ def test_a_rank_makes_its_share_and_no_more(corpus: Corpus, monkeypatch: pytest.
 
     monkeypatch.setattr(BlockMaker, "sequences", counted)
     monkeypatch.setattr(BlockMaker, "make", lambda *arguments: pytest.fail("a whole block was made"))
-    shares = list(islice(loader(corpus, *KINDS["bert"]).shares(Cursor(), Deal(0, 4), lambda: BUDGET), 20))
-    tokens = sum(share.size for share, _ in shares if isinstance(share, Share))
+    shares = list(islice(loader(corpus, *KINDS["bert"]).shares(Cursor(), RankAssignment(0, 4), lambda: BUDGET), 20))
+    tokens = sum(share.size for share, _ in shares if isinstance(share, RankShare))
     assert made[0] == pytest.approx(tokens / 4, rel=0.1)
 
 
 def test_steps_come_whole_where_lengths_are_a_matter_of_chance(corpus: Corpus) -> None:
     noise = NoiseConfig(delete=0.2, replacement="uniform")
     steps = loader(corpus, SingleSegmentConfig(), noise).steps()
-    shares = loader(corpus, SingleSegmentConfig(), noise).shares(Cursor(), Deal(1, 2), lambda: BUDGET)
+    shares = loader(corpus, SingleSegmentConfig(), noise).shares(Cursor(), RankAssignment(1, 2), lambda: BUDGET)
     for (batch, cursor), (share, after) in zip(islice(steps, 5), islice(shares, 5), strict=True):
         assert isinstance(share, TrainingBatch)
         assert same(batch, share)

@@ -1,4 +1,9 @@
-"""What one of several ranks reads of a step: its microbatches alone are laid out and corrupted.
+"""Where steps begin and end: a row of blocks is cut into runs of whole sequences within a budget, by lengths alone.
+
+for stretches, cursor in cut_steps(blocks, first=0, budget=65_536):
+    …                    # the blocks that the step takes from, first and last sequence of each; where the next begins
+
+What one of several ranks reads of a step: its microbatches alone are laid out and corrupted.
 
     plan = StepPlan(stretches)                                # of the whole step, by lengths alone
     tasks = plan.tasks(16_384, Deal(rank=1, count=4))         # the stretches of blocks that rank 1 of 4 reads
@@ -14,20 +19,69 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Ints, even_runs
 from larvatus.core.batch import TrainingBatch, edges
-from larvatus.data.corpus.block_maker import BlockMaker, Outline
-from larvatus.data.corpus.borders import Stretch
+from larvatus.data.corpus.block_maker import BlockMaker, BlockOutline
 
-Task = list[list[tuple[Outline, int]]]
+Content = TypeVar("Content")
+
+
+class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sequence that comes next; all that a resume needs."""
+
+    epoch: int = 0
+    block: int = 0
+    sequence: int = 0
+
+
+class LoadedBlock(NamedTuple, Generic[Content]):
+    """A block in its place: what it holds, and how long its sequences are."""
+
+    epoch: int
+    block: int
+    content: Content
+    lengths: Ints
+
+
+class SequenceRange(NamedTuple, Generic[Content]):
+    """Sequences first … last − 1 of a block."""
+
+    content: Content
+    first: int
+    last: int
+
+
+def cut_steps(
+    blocks: Iterator[LoadedBlock[Content]], first: int, budget: int
+) -> Iterator[tuple[list[SequenceRange[Content]], Cursor]]:
+    """Cut the row of blocks into steps of whole sequences within the budget; a step may take from several blocks."""
+    stretches: list[SequenceRange[Content]] = []
+    room = budget
+    for epoch, block, content, lengths in blocks:
+        edge = edges(lengths)
+        while first < len(lengths):
+            last = int(np.searchsorted(edge, edge[first] + room, side="right")) - 1
+            if last > first:
+                stretches.append(SequenceRange(content, first, last))
+                room -= int(edge[last] - edge[first])
+                first = last
+            if first < len(lengths):  # the next sequence does not fit: the step is full
+                yield stretches, Cursor(epoch, block, first)
+                stretches, room = [], budget
+        first = 0  # what room is left goes to the next block
+
+
+Task = list[list[tuple[BlockOutline, int]]]
 """Microbatches, each as stretches of blocks with the place in its block where each begins."""
 
 
 @dataclass(frozen=True)
-class Deal:
+class RankAssignment:
     """Which rank this is, of how many."""
 
     rank: int
@@ -41,7 +95,7 @@ class Deal:
 class StepPlan:
     """A step by its borders: which sequences of which blocks."""
 
-    stretches: Sequence[Stretch[Outline]]
+    stretches: Sequence[SequenceRange[BlockOutline]]
 
     @cached_property
     def lengths(self) -> Ints:
@@ -51,12 +105,12 @@ class StepPlan:
         """The microbatches of the whole step, in sequences."""
         return even_runs(edges(self.lengths), budget, count)
 
-    def tasks(self, budget: int, deal: Deal) -> Task:
+    def tasks(self, budget: int, deal: RankAssignment) -> Task:
         """What a rank reads of it."""
         runs = enumerate(self.runs(budget, deal.count))
         return [list(self._stretches(*run)) for item, run in runs if deal.takes(item)]
 
-    def _stretches(self, first: int, last: int) -> Iterator[tuple[Outline, int]]:
+    def _stretches(self, first: int, last: int) -> Iterator[tuple[BlockOutline, int]]:
         before = 0
         for outline, begin, end in self.stretches:
             low, high = max(first, before), min(last, before + end - begin)
@@ -66,12 +120,12 @@ class StepPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class RankShare:
     """A step of which one rank has its own microbatches."""
 
     plan: StepPlan
     microbatch: int
-    deal: Deal
+    deal: RankAssignment
     batches: Sequence[TrainingBatch[Ints]]
     """Of this rank."""
     read: Callable[[Task], Sequence[TrainingBatch[Ints]]]

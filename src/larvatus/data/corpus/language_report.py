@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.data.corpus.format import Counts, Manifest
+from larvatus.data.corpus.format import CorpusCounts, CorpusManifest
 from larvatus.data.corpus.mixture import mixture
 
 
@@ -39,7 +39,7 @@ class LanguageRow:
         )
 
 
-def language_rows(languages: Mapping[str, Counts], alpha: float) -> list[LanguageRow]:
+def language_rows(languages: Mapping[str, CorpusCounts], alpha: float) -> list[LanguageRow]:
     """A row for each language, the largest first."""
     sentences = {name: counts.sentences for name, counts in languages.items()}
     p, q = mixture(sentences, 1.0), mixture(sentences, alpha)
@@ -58,12 +58,12 @@ def language_rows(languages: Mapping[str, Counts], alpha: float) -> list[Languag
     return sorted(rows, key=lambda row: (-row.sentences, row.language))
 
 
-def chosen_out(manifest: Manifest) -> int:
+def filtered_count(manifest: CorpusManifest) -> int:
     """Documents that were left out on purpose."""
     return 0 if manifest.hygiene is msgspec.UNSET else sum(manifest.hygiene["left_out"].values())
 
 
-def hygiene_lines(manifest: Manifest) -> list[str]:
+def hygiene_lines(manifest: CorpusManifest) -> list[str]:
     """What was left out of a corpus, removed from it and planted in it, and by which settings; nothing of others.
 
     The reasons for which documents were left out, with their numbers, are among `manifest.skipped`.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from larvatus.data.corpus.stretches import StretchEncoder, encodes_apart
+from larvatus.data.corpus.cached_encoder import CachedEncoder, encodes_words_separately
 from larvatus.data.text.tokenizer import FlatEncoding, Tokenizer
 from tests.data.corpus.made_up import LETTERS, SPECIAL, WORDS, small_tokenizer
 
@@ -33,7 +33,7 @@ TOKENIZERS = [
     variant(lowercase=False, strip_accents=False),
     variant(lowercase=False, clean_text=False, handle_chinese_chars=False),
 ]
-ENCODERS = [StretchEncoder(tokenizer, most=50) for tokenizer in TOKENIZERS]  # so few that they forget all the time
+ENCODERS = [CachedEncoder(tokenizer, most=50) for tokenizer in TOKENIZERS]  # so few that they forget all the time
 
 hostile = st.text(
     st.one_of(
@@ -52,13 +52,13 @@ def equal(a: FlatEncoding, b: FlatEncoding) -> bool:
 @pytest.mark.parametrize("number", range(len(TOKENIZERS)))
 @given(texts=st.lists(st.one_of(hostile, phrases, st.builds("{} {}".format, phrases, hostile)), max_size=8))
 def test_stretches_end_to_end_are_the_text(number: int, texts: list[str]) -> None:
-    assert encodes_apart(TOKENIZERS[number])
+    assert encodes_words_separately(TOKENIZERS[number])
     assert equal(ENCODERS[number].encode(texts), TOKENIZERS[number].encode_flat(texts))
 
 
 def test_what_comes_again_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = variant(lowercase=True)
-    encoder = StretchEncoder(tokenizer)
+    encoder = CachedEncoder(tokenizer)
     encoder.encode(["the river, the bank, é"])
     asked: list[str] = []
     encode_flat = tokenizer.encode_flat
@@ -69,7 +69,7 @@ def test_what_comes_again_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_text_without_spaces_goes_to_the_tokenizer_whole() -> None:
     text = "中国" * 40
-    encoder = StretchEncoder(TOKENIZERS[1])
+    encoder = CachedEncoder(TOKENIZERS[1])
     assert equal(encoder.encode([text]), TOKENIZERS[1].encode_flat([text]))
     assert not encoder._places, "nothing is kept that will not come again"
 
@@ -92,6 +92,6 @@ def test_other_tokenizers_are_asked_for_the_whole_text(change: str) -> None:
     else:
         rules["added_tokens"].append({**rules["added_tokens"][0], "id": 500, "content": "the river", "special": False})
     tokenizer = Tokenizer.from_library(tokenizers.Tokenizer.from_str(json.dumps(rules)))
-    assert not encodes_apart(tokenizer)
+    assert not encodes_words_separately(tokenizer)
     texts = ["the river was", "old men"]
-    assert equal(StretchEncoder(tokenizer).encode(texts), tokenizer.encode_flat(texts))
+    assert equal(CachedEncoder(tokenizer).encode(texts), tokenizer.encode_flat(texts))

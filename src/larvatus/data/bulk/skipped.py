@@ -1,12 +1,12 @@
 """Bad rows of a long job: set aside in a file of errors, one line each, while the job goes on.
 
     with errors_to(Path("errors.jsonl")):
-        …                                     # whoever meets a bad row asks `set_aside` before it raises
+        …                                     # whoever meets a bad row asks `skip_row` before it raises
 
 {"error": "reviews.jsonl:1042: broken JSON: …"}
 
 Without a file nothing is set aside: the first bad row is an error that names its place. Rows that fail in a worker come
-back with its results (`sifted`), and are noted in their order, so the file does not depend on who worked.
+back with its results (`compute_good_rows`), and are noted in their order, so the file does not depend on who worked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _noted: ContextVar[Callable[[str], None] | None] = ContextVar("noted", default=N
 
 
 @contextmanager
-def errors_to(path: Path | None) -> Iterator[None]:
+def write_errors_to(path: Path | None) -> Iterator[None]:
     """Bad rows that are met meanwhile go into this file; without one they are raised."""
     if path is None:
         yield
@@ -42,9 +42,9 @@ def errors_to(path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def noting_nothing() -> Iterator[None]:
+def ignoring_bad_rows() -> Iterator[None]:
     """While text is read that will be read again: its bad rows are noted then."""
-    token = _noted.set(lambda message: None) if collecting() else None
+    token = _noted.set(lambda message: None) if skips_bad_rows() else None
     try:
         yield
     finally:
@@ -52,12 +52,12 @@ def noting_nothing() -> Iterator[None]:
             _noted.reset(token)
 
 
-def collecting() -> bool:
+def skips_bad_rows() -> bool:
     """Whether bad rows are set aside."""
     return _noted.get() is not None
 
 
-def set_aside(message: str) -> bool:
+def skip_row(message: str) -> bool:
     """Note a bad row; False where nobody collects them."""
     note = _noted.get()
     if note is None:
@@ -66,7 +66,7 @@ def set_aside(message: str) -> bool:
     return True
 
 
-def sifted(
+def compute_good_rows(
     compute: Callable[[list[Row]], Sequence[Result]], rows: Sequence[Row], place: Callable[[Row], str]
 ) -> tuple[list[Row], Sequence[Result], list[str]]:
     """The rows that can be computed with their results, and what is wrong with each of the others.
