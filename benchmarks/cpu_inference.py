@@ -64,7 +64,7 @@ def onnx_way(session: Any, tokenizer: Any) -> Callable[[Sequence[str]], Any]:
     """The same vectors by ONNX Runtime: texts sorted by length, batches of as many tokens with little padding."""
 
     def embed(texts: Sequence[str]) -> Any:
-        framed = [tokenizer.frame.single.ids(ids).tolist() for ids in tokenizer.encode_fast(list(texts))]
+        framed = [tokenizer.template.single.ids(ids).tolist() for ids in tokenizer.encode_fast(list(texts))]
         lengths = np.array([len(ids) for ids in framed])
         order = np.argsort(lengths, kind="stable")
         out = np.zeros((len(texts), session.get_outputs()[0].shape[-1]), np.float32)

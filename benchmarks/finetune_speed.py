@@ -85,7 +85,7 @@ def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences,
     theirs = []
     for number, row in enumerate(rows(sequences)):
         own = data.batch(np.array([number]))
-        pieces, tags = own.tokens.pieces, own.targets[WordTags].tags
+        pieces, tags = own.tokens.word_tokens, own.targets[WordTags].tags
         labels = np.full(len(row["input_ids"]), -100)
         labels[pieces.rows] = tags[pieces.words]
         theirs.append(row | {"labels": labels.tolist()})

@@ -22,7 +22,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import read_spanned
-from larvatus.data.text.tag_schemes import Entity, write_tags
+from larvatus.data.text.tag_schemes import EntitySpan, write_tags
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -38,7 +38,7 @@ from larvatus.tasks.trainer.finetune import finetune
 from larvatus.training.engine.settings import Runtime
 
 
-def outer(example: SpannedWords) -> list[Entity]:
+def outer(example: SpannedWords) -> list[EntitySpan]:
     """The spans of the first level: none in another, no two that overlap."""
     levels = levels_of(example)
     return sorted(levels[0]) if levels else []
@@ -66,7 +66,7 @@ def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: FineTuneArguments
     answers = []
     for example, own in zip(dev, found, strict=True):
         kept = own.spans(decode_spans(own, config.decoding, config.threshold))
-        spans = tuple(sorted(Entity(start, end, config.labels[label]) for start, end, label in kept))
+        spans = tuple(sorted(EntitySpan(start, end, config.labels[label]) for start, end, label in kept))
         answers.append(dataclasses.replace(example, spans=spans))
     return answers
 

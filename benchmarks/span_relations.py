@@ -22,7 +22,7 @@ import torch
 from larvatus.data.labelled.conllu import Sentence, read_brackets, sentences
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset
-from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.streams import numbered_lines
 from larvatus.metrics.spans import relation_f1
 from larvatus.models.bundle.directory import load_bundle
@@ -60,9 +60,9 @@ def with_relations(example: SpannedWords, tree: Sentence) -> SpannedWords:
             if word == other:
                 continue
             if above[other] == word and names[other] in DIRECT:
-                found.add(Relation(a, b, names[other]))
+                found.add(SpanRelation(a, b, names[other]))
             elif above[word] == above[other] and (names[word], names[other]) == ("nsubj", "obj"):
-                found.add(Relation(a, b, SUBJECT_OF))
+                found.add(SpanRelation(a, b, SUBJECT_OF))
     return dataclasses.replace(example, relations=tuple(sorted(found)))
 
 

@@ -27,9 +27,10 @@ SAYS_NOTHING = {"found", "one", "own"}
 OLD_WORDS = re.compile(r"\bby lot\b|\b(leav\w+|left) (\w+ )?away\b|\btext that does not say\b")
 SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
-    "data/text/template.py",  # dresses
+    "data/text/template.py",  # wraps texts
     "data/text/tokenizer.py",  # tells it which ids there are
     "data/text/vocabulary.py",  # writes it into a new tokenizer.json
+    *(f"data/text/vocabularies/{kind}.py" for kind in ("kind", "bpe", "wordpiece", "unigram", "characters")),
 }
 WATCHER = "training/engine/reporter.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}

@@ -148,7 +148,7 @@ def test_scores_of_a_fine_tuned_model_by_onnx_runtime_alone(classifier, tmp_path
     assert done.labels == ("pos", "neg")
     assert done.difference < 1e-4
     tokenizer = lv.Tokenizer.load(tmp_path / "out")
-    ids = [tokenizer.frame.single.ids(ids) for ids in tokenizer.encode_fast(TEXTS)]
+    ids = [tokenizer.template.single.ids(ids) for ids in tokenizer.encode_fast(TEXTS)]
     inputs = onnx_file.padded_inputs(lv.TokenBatch.of([list(each) for each in ids]))
     (logits,) = onnxruntime.InferenceSession(done.path).run(None, inputs)
     odds = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -215,14 +215,14 @@ def test_what_a_processor_can_do_is_read(line, int8, bf16, monkeypatch):
 def test_threads_wait_asleep_unless_the_user_says_otherwise(monkeypatch):
     for name in (*threads.SETTINGS, "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
-    assert not threads.wait_asleep()  # torch is here already
+    assert not threads.use_passive_waiting()  # torch is here already
     monkeypatch.delitem(sys.modules, "torch")
     with monkeypatch.context() as inner:
         inner.setenv("OMP_WAIT_POLICY", "active")
-        assert not threads.wait_asleep()
+        assert not threads.use_passive_waiting()
     with monkeypatch.context() as inner:
         inner.setattr(threads.os, "environ", given := {})
-        assert threads.wait_asleep()
+        assert threads.use_passive_waiting()
         assert given == threads.SETTINGS
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from larvatus.core.threads import prepare_for_forks, wait_asleep
+from larvatus.core.threads import prepare_for_forks, use_passive_waiting
 
 if TYPE_CHECKING:
     from larvatus.core.batch import TokenBatch
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.tasks.write.results import Written
 
-wait_asleep()  # before torch is loaded
+use_passive_waiting()  # before torch is loaded
 prepare_for_forks()
 
 __all__ = [

@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.core.checksummed import Ledger, read_vouched, write_vouched
+from larvatus.core.checksummed import Ledger, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 
 VALUE = {"step": 400, "rate": 0.1 + 0.2, "names": ["ä", "\udcff"], "none": None, "score": float("inf")}
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    write_vouched(tmp_path / "a.json", VALUE)
-    assert read_vouched(tmp_path / "a.json", way="") == VALUE
+    write_checksummed(tmp_path / "a.json", VALUE)
+    assert read_checksummed(tmp_path / "a.json", way="") == VALUE
 
 
 def test_every_byte_counts(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_vouched(path, VALUE)
+    write_checksummed(path, VALUE)
     held = path.read_bytes()
     for place in range(len(held)):
         path.write_bytes(held[:place] + bytes([held[place] ^ 1]) + held[place + 1 :])
         with pytest.raises(ArtefactError, match=r"a\.json .*; begin anew|a\.json cannot be read"):
-            read_vouched(path, way="begin anew")
+            read_checksummed(path, way="begin anew")
     for other in (b"", b"[]", b"{}", held[:-1], held + b" ", held.replace(b"400", b"4e2"), b"[" * 100_000):
         path.write_bytes(other)
         with pytest.raises(ArtefactError):
-            read_vouched(path, way="begin anew")
+            read_checksummed(path, way="begin anew")
 
 
 def test_every_byte_and_every_line_of_a_ledger_counts(tmp_path: Path) -> None:

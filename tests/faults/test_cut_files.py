@@ -27,7 +27,7 @@ from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.data.text import records, streams
-from larvatus.data.text.archives import COMPRESSIONS, unpacked
+from larvatus.data.text.archives import COMPRESSIONS, decompressed
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.compare.pair_files import read_pairs
@@ -47,7 +47,7 @@ SKIP = ReadOptions(on_bad="skip")
 
 
 def read(packed: bytes, suffix: str) -> bytes:
-    return unpacked(io.BytesIO(packed), f"text.txt{suffix}").read()
+    return decompressed(io.BytesIO(packed), f"text.txt{suffix}").read()
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary
 from tests import warm
@@ -200,12 +200,12 @@ def test_row_26_a_pickled_column_is_refused(pretrain, copied, tmp_path):
         table = pa.table({"ids": pa.array([b"\x80\x04cos\nsystem\n"], pa.binary())})
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-    manifest = read_vouched(copied / "manifest.json", way="")
+    manifest = read_checksummed(copied / "manifest.json", way="")
     import hashlib
 
     manifest["shards"][0]["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
     manifest["shards"][0]["bytes"] = shard.stat().st_size
-    write_vouched(copied / "manifest.json", manifest)
+    write_checksummed(copied / "manifest.json", manifest)
     code, said = pretrain(copied)
     assert code == 4
     assert "columns" in said

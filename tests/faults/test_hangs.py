@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from larvatus.core.errors import LarvatusError, Preempted
-from larvatus.core.signals import Stopped, listening, resumable
+from larvatus.core.signals import Stopped, handle_signals, resumable
 from larvatus.data.corpus import BuildOptions, build_corpus, processes
 from larvatus.data.corpus.processes import Workers
 from larvatus.data.text.tokenizer import Tokenizer
@@ -181,7 +181,7 @@ def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: PreparedC
 
 
 def test_76_a_signal_acts_at_once_unless_it_is_noted() -> None:
-    with listening() as stop:
+    with handle_signals() as stop:
         with pytest.raises(Preempted, match="SIGTERM stopped it; again"), resumable("again"):
             signal.raise_signal(signal.SIGTERM)
         with stop.noting():

@@ -184,16 +184,16 @@ def test_43_names_in_manifest_index_and_modules_stay_in_the_directory(model: Pat
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_43_names_in_a_corpus_stay_in_the_directory(tiny_tokenizer: Tokenizer, tmp_path: Path, name: str) -> None:
-    from larvatus.core.checksummed import Ledger, read_vouched, write_vouched
+    from larvatus.core.checksummed import Ledger, read_checksummed, write_checksummed
     from larvatus.core.errors import DataError, LarvatusError
     from larvatus.data.corpus import Corpus
 
     build_corpus([Document(text=TEXT, source="t", line=1)] * 40, tiny_tokenizer, tmp_path / "c")
     (tmp_path / "secret").write_text("mine")
     path = tmp_path / "c" / "manifest.json"
-    manifest = read_vouched(path, way="")
+    manifest = read_checksummed(path, way="")
     manifest["shards"][0]["file"] = name
-    write_vouched(path, manifest)
+    write_checksummed(path, manifest)
     with pytest.raises(DataError, match=r"manifest\.json"):
         Corpus.open(tmp_path / "c")
     path.unlink()  # as a build that was killed leaves it: the journal names the shard

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import LarvatusError
 from larvatus.core.files import aside_of, read_json, write_json
-from larvatus.core.tabular import as_cell
+from larvatus.core.tabular import spreadsheet_cell
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tagged import read_tagged
@@ -64,8 +64,8 @@ PIECES = [
      ("-0.5", "-0.5"), ("+3", "+3"), ("a=b", "a=b"), ("", ""), ("'tis", "'tis")],
 )  # fmt: skip
 def test_79_a_cell_that_would_be_a_formula_is_text(text: str, cell: str) -> None:
-    assert as_cell(text) == cell
-    assert as_cell(-0.5) == -0.5
+    assert spreadsheet_cell(text) == cell
+    assert spreadsheet_cell(-0.5) == -0.5
 
 
 def test_79_a_map_writes_no_formulas(larvatus, tiny_model, save_tiny, tmp_path) -> None:

@@ -15,7 +15,7 @@ import typer
 
 import larvatus
 from larvatus.core.errors import LarvatusError, RecipeError, UsageError
-from larvatus.core.ranges import Range, ranges_of, shown, whole
+from larvatus.core.ranges import Range, ranges_of, short_repr, whole
 from larvatus.interfaces.cli.main import app, run
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_names
@@ -139,7 +139,7 @@ def test_77_ranges_know_their_ends() -> None:
     assert 1 not in Range(0, 1, below=True)
     assert 1.0 not in whole(0, 2)
     assert False not in whole(0, 2)
-    assert shown("a\nb") == repr("a\nb")
+    assert short_repr("a\nb") == repr("a\nb")
 
 
 def options() -> Iterator[tuple[str, str, Any]]:

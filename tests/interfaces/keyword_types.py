@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from larvatus.core.flags import ASSIGNMENTS, PATH, field_words
+from larvatus.core.flags import ASSIGNMENTS, PATH, field_docs
 from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
@@ -132,7 +132,7 @@ def _struct_name(kind: type) -> str:
 
 def struct_fields(kind: type[msgspec.Struct], *, structs: bool = False) -> dict[str, Field]:
     """Fields of a struct; those that are structs only where `structs`, as mappings."""
-    hints, words = get_type_hints(kind, include_extras=True), field_words(kind)
+    hints, words = get_type_hints(kind, include_extras=True), field_docs(kind)
     spelt = {name: spell(hints[name]) for name in kind.__struct_fields__}
     return {
         name: (hint, words.get(name, "")) for name, hint in spelt.items() if structs or hint != "Mapping[str, object]"

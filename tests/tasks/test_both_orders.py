@@ -54,7 +54,7 @@ def similarity(gpt, tmp_path_factory):
 
 def vector(model, first, second):
     """The last state of a pair, read by itself."""
-    ids = model.tokenizer.frame.pair.ids(*(model.tokenizer.encode(text).ids for text in (first, second)))
+    ids = model.tokenizer.template.pair.ids(*(model.tokenizer.encode(text).ids for text in (first, second)))
     with torch.no_grad():
         return model.encoder(on_device(TokenBatch.of([ids.tolist()]), "cpu"))[-1]
 

@@ -52,7 +52,7 @@ def encoded(tokenizer: Tokenizer, example: TaggedExample) -> TaggedWords:
 def test_in_training_each_subword_has_the_tag_of_its_word(tokenizer: Tokenizer, name: str) -> None:
     batch = encoded(tokenizer, EXAMPLES[name]).batch(np.array([0]))
     assert [tokenizer.token(id) for id in batch.tokens.ids] == ["[CLS]", *PIECES, "[SEP]"]
-    words, tags = batch.tokens.pieces, batch.targets[WordTags].tags
+    words, tags = batch.tokens.word_tokens, batch.targets[WordTags].tags
     assert words.rows.tolist() == list(range(1, 10))  # every subword learns; [CLS] and [SEP] do not
     assert [LABELS[tag] for tag in tags[words.words]] == ON_PIECES
     assert [LABELS[tag] for tag in tags] == TAGS

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.data.labelled.squad import golds_of, read_predictions, read_questions
+from larvatus.data.labelled.squad import gold_answers, read_predictions, read_questions
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import encode_passages
@@ -101,7 +101,7 @@ def test_scores_are_those_of_the_first_script(larvatus: Call, answerer: Path, tm
     for part in ("exact-match", "95% interval", "rules of SQuAD 1.1", "tokens read (100%)", "predictions: "):
         assert part in out
     found = json.loads(larvatus(*command, "--json")[1])
-    theirs = squad_scores(golds_of(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json")))
+    theirs = squad_scores(gold_answers(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json")))
     assert found["metrics"]["f1"]["value"] == pytest.approx(theirs.f1)
     assert found["metrics"]["exact-match"]["value"] == pytest.approx(theirs.exact)
     assert theirs.f1 > 0.6
@@ -119,7 +119,7 @@ def test_scores_are_those_of_the_second_script(larvatus: Call, doubter: Path, an
     assert (code, err) == (0, "")
     for part in ("has-answer-f1", "no-answer", "rules of SQuAD 2.0", "threshold of no answer", "the best on these"):
         assert part in out
-    golds, texts = golds_of(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json"))
+    golds, texts = gold_answers(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json"))
     theirs = squad2_scores(golds, texts)
     assert theirs.has_answer is not None
     assert theirs.no_answer is not None

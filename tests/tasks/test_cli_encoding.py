@@ -6,7 +6,7 @@ import pytest
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.texts import read_texts
-from larvatus.data.text.streams import reading_in
+from larvatus.data.text.streams import labelled_encoding
 from larvatus.interfaces.cli.main import run
 
 FILES = {
@@ -51,7 +51,7 @@ def test_a_latin_1_file_is_checked_as_the_same_file_in_utf_8(name, larvatus, tmp
 def test_in_python_an_encoding_holds_within_its_block(tmp_path):
     path = tmp_path / "t.tsv"
     path.write_text(FILES["t.tsv"], encoding="cp1252")
-    with reading_in("cp1252"):
+    with labelled_encoding("cp1252"):
         assert next(example.text for example in read_texts([str(path)])) == "Grüße aus Köln"
     with pytest.raises(DataError, match="is not UTF-8"):
         read_texts([str(path)])

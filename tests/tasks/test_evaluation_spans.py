@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.metrics.spans import span_f1
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
@@ -52,7 +52,7 @@ def test_sums_over_texts_give_the_scores_of_all(both: tuple[list[Spans], list[Sp
 
 def spanned(*spans: tuple[int, int, str], line: int = 1) -> SpannedWords:
     words = ("the", "river", "bank", "was", "wide")
-    return SpannedWords(words, tuple(sorted(Entity(*one) for one in spans)), Place("test.conllu", line))
+    return SpannedWords(words, tuple(sorted(EntitySpan(*one) for one in spans)), Place("test.conllu", line))
 
 
 DATA = Dataset(

@@ -13,7 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import ArtefactError
 from larvatus.core.targets import ClassTargets, WordTags
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
@@ -70,7 +70,7 @@ def example(draw: np.random.Generator) -> TrainingBatch[Ints]:
         labels=np.full(len(lengths), draw.integers(0, len(KNOWN))),
         weights=np.full(len(lengths), 1 / len(lengths), np.float32),
     )
-    pieces = WordPieces(
+    pieces = WordTokens(
         rows=np.array(rows, np.int64),
         words=np.array(words, np.int64),
         counts=np.array(counts),
@@ -79,7 +79,7 @@ def example(draw: np.random.Generator) -> TrainingBatch[Ints]:
     )
     tagged = WordTags(tags=tags, counts=np.array(counts))
     targets = {ClassTargets: classes, WordTags: tagged}
-    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets=targets)
+    return TrainingBatch(tokens=dataclasses.replace(tokens, word_tokens=pieces), targets=targets)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_cached_features_are_those_of_the_encoder(head: str, budget: int, data: 
     batch = on_device(data.batch(chosen), "cpu")
     states = own.states(whole.eval().encoder, batch.tokens)
     if head == "subwords":
-        expected = states[batch.tokens.pieces.rows]
+        expected = states[batch.tokens.word_tokens.rows]
     else:
         expected = own.features(states, batch)
     assert_close(features.of(chosen), expected.detach(), rtol=0, atol=1e-6)
@@ -163,14 +163,14 @@ def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: 
 
 
 def test_where_subwords_learn_each_pair_of_token_and_word_is_a_row() -> None:
-    pieces = WordPieces(
+    pieces = WordTokens(
         rows=np.array([1, 2, 3, 6, 7]),
         words=np.array([0, 0, 2, 3, 3]),  # word 1 has no token
         counts=np.array([3, 0, 1]),
         starts=np.array([3, 0, 1]),
         total=4,
     )
-    tokens = dataclasses.replace(TokenBatch.of([[2, 5, 5, 5], [3], [2, 7, 7]]), pieces=pieces)
+    tokens = dataclasses.replace(TokenBatch.of([[2, 5, 5, 5], [3], [2, 7, 7]]), word_tokens=pieces)
     head = head_of(model("subwords"))
     assert head.rows(tokens, learning=True).tolist() == [3, 0, 2]
     assert head.rows(tokens).tolist() == [3, 0, 1]
@@ -206,8 +206,8 @@ def test_a_disk_too_small_is_said_before_anything_is_read(data: Listed, monkeypa
 
 def test_sentences_without_words_have_no_rows() -> None:
     nothing, none = np.empty(0, np.int64), np.zeros(1, np.int64)
-    pieces = WordPieces(rows=nothing, words=nothing, counts=none, starts=none, total=0)
-    tokens = dataclasses.replace(TokenBatch.of([[2, 3]]), pieces=pieces)
+    pieces = WordTokens(rows=nothing, words=nothing, counts=none, starts=none, total=0)
+    tokens = dataclasses.replace(TokenBatch.of([[2, 3]]), word_tokens=pieces)
     one = TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=nothing, counts=none)})
     whole = model("words")
     features = Features.build(whole, Listed([one, one]), ScoringOptions())

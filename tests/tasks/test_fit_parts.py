@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.targets import ClassTargets, WordTags
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
@@ -48,11 +48,11 @@ class Data:
         rows = [self.rows[number] for number in examples]
         tokens = TokenBatch.of([row.tolist() for row in rows])
         places, counts = np.arange(tokens.size), tokens.lengths
-        pieces = WordPieces(rows=places, words=places, counts=counts, starts=counts, total=tokens.size)
+        pieces = WordTokens(rows=places, words=places, counts=counts, starts=counts, total=tokens.size)
         labels = np.array([int(7 in row) for row in rows])
         tags = (tokens.ids == 7).astype(np.int64)
         return TrainingBatch(
-            tokens=dataclasses.replace(tokens, pieces=pieces),
+            tokens=dataclasses.replace(tokens, word_tokens=pieces),
             targets={
                 ClassTargets: ClassTargets(labels=labels, weights=np.ones(len(rows), np.float32)),
                 WordTags: WordTags(tags=tags, counts=tokens.lengths),

@@ -15,9 +15,9 @@ import torch
 import larvatus as lv
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.core.pretraining_targets import NextTokens, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, add_text_targets
 from larvatus.core.targets import ClassTargets
-from larvatus.data.text.special_tokens import NAMES, delimited, inputs, is_delimited
+from larvatus.data.text.special_tokens import NAMES, add_delimiters, encode_batch, has_delimiters
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -58,19 +58,19 @@ def test_the_vocabulary_gets_three_tokens_that_start_where_others_stood(gpt):
     bundle = load_bundle(gpt)
     ready = with_delimiters(bundle)
     start, delimiter, extract = (ready.tokenizer.id(name) for name in NAMES)
-    frame = ready.tokenizer.frame
+    template = ready.tokenizer.template
     assert (start, delimiter, extract) == tuple(range(bundle.tokenizer.size, bundle.tokenizer.size + 3))
-    assert frame.single.gaps == ((start,), (extract,))
-    assert frame.pair.gaps == ((start,), (delimiter,), (extract,))
-    assert frame.single.summary == frame.pair.summary == -1
+    assert template.single.gaps == ((start,), (extract,))
+    assert template.pair.gaps == ((start,), (delimiter,), (extract,))
+    assert template.single.summary == template.pair.summary == -1
     before, after = (b.network.encoder.word_vectors for b in (bundle, ready))
     assert torch.equal(after[: len(before)], before)
     end = bundle.tokenizer.id("</s>")
     assert torch.equal(after[delimiter], before[end])
     assert torch.equal(after[extract], before[end])
     assert after[start].std() > 0.05  # nothing stood before a text: it is drawn
-    assert is_delimited(ready.tokenizer)
-    assert not is_delimited(bundle.tokenizer)
+    assert has_delimiters(ready.tokenizer)
+    assert not has_delimiters(bundle.tokenizer)
     assert with_delimiters(ready) is ready
     for text in TEXTS[:3]:
         assert ready.tokenizer.encode(text).ids.tolist() == bundle.tokenizer.encode(text).ids.tolist()
@@ -79,7 +79,7 @@ def test_the_vocabulary_gets_three_tokens_that_start_where_others_stood(gpt):
 def test_a_byte_level_vocabulary_keeps_its_offsets():
     tokenizer = train_vocabulary(TEXTS, ByteBPEConfig(size=290, frame="gpt"), allow_smaller=True)
     text = "the river — was  wide"
-    assert np.array_equal(delimited(tokenizer).tokenizer.encode(text).spans, tokenizer.encode(text).spans)
+    assert np.array_equal(add_delimiters(tokenizer).tokenizer.encode(text).spans, tokenizer.encode(text).spans)
 
 
 def test_a_classifier_is_trained_saved_and_predicts_from_its_last_token(gpt, tmp_path):
@@ -104,10 +104,10 @@ def test_the_loss_is_the_task_s_and_half_that_of_the_next_tokens(gpt):
     bundle = with_delimiters(load_bundle(gpt))
     head_config = ClassificationConfig(labels=("no", "yes"), pool="last", dense="none", bias=False, dropout=0.0)
     ready, _ = attach_head(bundle, head_config, seed=3)
-    network, tokens = ready.network.eval(), inputs(ready.tokenizer, TEXTS[:4])
+    network, tokens = ready.network.eval(), encode_batch(ready.tokenizer, TEXTS[:4])
     labels = ClassTargets(labels=np.array([0, 1, 0, 1]), weights=np.ones(4, np.float32))
     batch = on_device(
-        made_from_text(TrainingBatch(tokens=tokens, targets={ClassTargets: labels}), (NextTokens,)), "cpu"
+        add_text_targets(TrainingBatch(tokens=tokens, targets={ClassTargets: labels}), (NextTokens,)), "cpu"
     )
     words = CausalLM(CausalLMConfig(weight=0.5))
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_the_language_model_is_kept_by_its_loss_and_forgotten_without(gpt, tmp_p
             hold_out=False,
         )  # fmt: skip
         encoder, tokenizer = tuned.encoder, tuned.tokenizer
-        tokens = inputs(tokenizer, TEXTS)
+        tokens = encode_batch(tokenizer, TEXTS)
         targets = NextTokens.of_text(tokens)
         with torch.no_grad():
             z = encoder(on_device(tokens, "cpu"))[torch.from_numpy(targets.places)]

@@ -18,9 +18,9 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.data.labelled.records import Dataset, Place
-from larvatus.data.labelled.span_records import Relation, SpannedWords
+from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.labelled.spanned import read_spanned
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.predict import shown
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
@@ -52,21 +52,21 @@ HERE = Place("train.jsonl", 1)
 
 def people(a: str, b: str, frame: str) -> SpannedWords:
     words = tuple(frame.format(a=a, b=b).split())
-    spans = (Entity(0, 1, "PER"), Entity(len(words) - 2, len(words) - 1, "PER"))
+    spans = (EntitySpan(0, 1, "PER"), EntitySpan(len(words) - 2, len(words) - 1, "PER"))
     found = FRAMES[frame]
     return SpannedWords(
-        words, spans, HERE, relations=() if found is None else (Relation(found[1], found[2], found[0]),)
+        words, spans, HERE, relations=() if found is None else (SpanRelation(found[1], found[2], found[0]),)
     )
 
 
 def home(a: str, b: str) -> SpannedWords:
-    spans = (Entity(0, 1, "PER"), Entity(3, 4, "LOC"))
-    return SpannedWords((a, "lives", "in", b, "."), spans, HERE, relations=(Relation(0, 1, "lives-in"),))
+    spans = (EntitySpan(0, 1, "PER"), EntitySpan(3, 4, "LOC"))
+    return SpannedWords((a, "lives", "in", b, "."), spans, HERE, relations=(SpanRelation(0, 1, "lives-in"),))
 
 
 ALL = [people(a, b, frame) for a, b in itertools.permutations(PEOPLE, 2) for frame in FRAMES]
 ALL += [home(a, b) for a in PEOPLE for b in PLACES]
-ALL += [SpannedWords(("it", "is", "."), (), HERE), SpannedWords(("jane", "is", "."), (Entity(0, 1, "PER"),), HERE)]
+ALL += [SpannedWords(("it", "is", "."), (), HERE), SpannedWords(("jane", "is", "."), (EntitySpan(0, 1, "PER"),), HERE)]
 DEV = Dataset(tuple(ALL[::6]), "dev.jsonl")
 TRAIN = Dataset(tuple(one for n, one in enumerate(ALL) if n % 6), "train.jsonl")
 
@@ -158,7 +158,7 @@ def test_answers_of_the_saved_model_know_head_and_tail(tuned, model, tmp_path) -
     assert record["relations"] == [{"head": 1, "tail": 0, "label": "follows", "score": second.relations[0].score}]
     path = tmp_path / "answers.jsonl"  # an answer is an example
     path.write_text(json.dumps(record) + "\n")
-    assert read_spanned(path).examples[0].relations == (Relation(1, 0, "follows"),)
+    assert read_spanned(path).examples[0].relations == (SpanRelation(1, 0, "follows"),)
 
 
 def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None:
@@ -243,7 +243,7 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
     parted = 0
     for before in range(6, 24):
         words = (*("it",) * before, *near.words, *("it",) * (30 - before))
-        spans = tuple(Entity(start + before, end + before, label) for start, end, label in near.spans or ())
+        spans = tuple(EntitySpan(start + before, end + before, label) for start, end, label in near.spans or ())
         far = SpannedWords(words, spans, HERE, relations=near.relations)
         data = label_spans(bundle.tokenizer, [far, near], config, limit=16)
         assert data.related[0] == {((before, before + 1, 1), (before + 2, before + 3, 1), 0)}
@@ -275,7 +275,9 @@ def test_relations_are_learnt_where_the_data_have_them_unless_told_otherwise() -
 
 
 def test_bad_input_is_one_line(bundle) -> None:
-    unknown = dataclasses.replace(home("jane", "rome"), relations=(Relation(0, 1, "live-in"),), place=Place("dev", 9))
+    unknown = dataclasses.replace(
+        home("jane", "rome"), relations=(SpanRelation(0, 1, "live-in"),), place=Place("dev", 9)
+    )
     with pytest.raises(DataError, match=r"dev:9: the relation 'live-in' is one that .*did you mean lives-in"):
         finetune_spans(bundle, TRAIN, Dataset((unknown,), "dev"), dataclasses.replace(job(), strict=True))
     bare = Dataset(tuple(dataclasses.replace(one, relations=()) for one in TRAIN), "bare")

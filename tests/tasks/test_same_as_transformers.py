@@ -232,7 +232,7 @@ def test_tagging(tmp_path: Path, tokenizers: dict[str, Tokenizer], family: str, 
         labels = torch.full_like(inputs["input_ids"], -100)
         for row, number in enumerate(chosen):
             own = data.batch(np.array([number]))
-            pieces = own.tokens.pieces
+            pieces = own.tokens.word_tokens
             labels[row, pieces.rows] = torch.from_numpy(own.targets[WordTags].tags[pieces.words])
         loss: Tensor = model(**inputs, labels=labels).loss
         return loss

@@ -74,7 +74,7 @@ def test_every_word_is_in_one_sequence_with_tokens_of_its_own(
     for number, one in enumerate(found):
         own = sequences.of([number])
         batch = sequences.batch(own)
-        tags = batch.pieces
+        tags = batch.word_tokens
         assert sequences.tokens[number] == len(one.ids)
         assert tags.total == read[number]  # words keep their order, so word w here is word w of the text
         if not truncate or sequences.read[number] == len(one.ids):
@@ -153,8 +153,8 @@ def same(one: Any, other: Any) -> None:
     """Two batches with the same tokens and targets."""
     assert one.targets.keys() == other.targets.keys()
     pairs = [(one.tokens, other.tokens), *((one.targets[k], other.targets[k]) for k in one.targets)]
-    if one.tokens.pieces is not None:
-        pairs.append((one.tokens.pieces, other.tokens.pieces))
+    if one.tokens.word_tokens is not None:
+        pairs.append((one.tokens.word_tokens, other.tokens.word_tokens))
     for a, b in pairs:
         for name in vars(a).keys() - {"pieces", "groups"}:
             assert np.array_equal(getattr(a, name), getattr(b, name)), name

@@ -19,7 +19,7 @@ from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import SpansConfig
@@ -43,7 +43,9 @@ CONFIG = SpansConfig(labels=("ORG", "PER"), longest=3, hidden=8, dropout=0.0)
 
 
 def example(text: str, *found: tuple[int, int, str], line: int = 1) -> SpannedWords:
-    return SpannedWords(tuple(text.split()), tuple(sorted(Entity(*one) for one in found)), Place("train.conllu", line))
+    return SpannedWords(
+        tuple(text.split()), tuple(sorted(EntitySpan(*one) for one in found)), Place("train.conllu", line)
+    )
 
 
 # the chapter's example (§11.5.2), which tags of words cannot spell

@@ -15,8 +15,8 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.records import Dataset, Place, TextExample
-from larvatus.data.labelled.span_records import Relation, SpannedWords
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.heads import ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
@@ -134,15 +134,15 @@ SPANS = SpansConfig(
 )
 
 
-def spanned(line: int, *spans: tuple[int, int, str], relations: tuple[Relation, ...] = ()) -> SpannedWords:
+def spanned(line: int, *spans: tuple[int, int, str], relations: tuple[SpanRelation, ...] = ()) -> SpannedWords:
     words = ("the", "river", "bank", "was", "wide")
-    return SpannedWords(words, tuple(Entity(*one) for one in spans), Place("dev", line), relations=relations)
+    return SpannedWords(words, tuple(EntitySpan(*one) for one in spans), Place("dev", line), relations=relations)
 
 
 MIXED = Dataset(
     (
-        spanned(1, (0, 3, "LOC"), (1, 2, "WATER"), relations=(Relation(1, 0, "in"), Relation(0, 1, "near"))),
-        spanned(2, (0, 2, "animal"), (0, 5, "plant"), (2, 3, "LOC"), relations=(Relation(0, 2, "in"),)),
+        spanned(1, (0, 3, "LOC"), (1, 2, "WATER"), relations=(SpanRelation(1, 0, "in"), SpanRelation(0, 1, "near"))),
+        spanned(2, (0, 2, "animal"), (0, 5, "plant"), (2, 3, "LOC"), relations=(SpanRelation(0, 2, "in"),)),
     ),
     "dev",
 )

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from larvatus.data.labelled.records import Place, QuestionExample
-from larvatus.data.labelled.span_records import Relation, SpannedWords
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
@@ -133,8 +133,8 @@ def test_of_spans_every_span_counts_and_every_pair_of_gold_spans(
     examples = []
     for n, sentence in enumerate(SENTENCES):
         words = tuple(sentence.split())
-        spans = (Entity(0, 1, "X"), Entity(1, 3, "Y")) if len(words) > 3 else (Entity(0, 1, "X"),)
-        links = (Relation(0, 1, "next"),) if related and len(spans) > 1 and n % 2 == 0 else ()
+        spans = (EntitySpan(0, 1, "X"), EntitySpan(1, 3, "Y")) if len(words) > 3 else (EntitySpan(0, 1, "X"),)
+        links = (SpanRelation(0, 1, "next"),) if related and len(spans) > 1 and n % 2 == 0 else ()
         examples.append(SpannedWords(words, spans, Place("t", n), relations=links))
     data = label_spans(tiny_tokenizer, examples, config, limit=32)
     sums = [span_losses(head_scores(model, data, number), example) for number, example in enumerate(examples)]
@@ -195,7 +195,7 @@ def test_held_out_spans_are_scored_in_one_pass(
     model = tiny_model(objectives=[config])
     words = tuple(SENTENCES[3].split())
     example = SpannedWords(
-        words, (Entity(0, 1, "X"), Entity(1, 2, "X")), Place("t", 1), relations=(Relation(0, 1, "next"),)
+        words, (EntitySpan(0, 1, "X"), EntitySpan(1, 2, "X")), Place("t", 1), relations=(SpanRelation(0, 1, "next"),)
     )
     data = label_spans(tiny_tokenizer, [example], config, limit=32)
     passes = []

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
-def repeated(value: int, size: int) -> Ints:
+def constant_array(value: int, size: int) -> Ints:
     """One number so many times, in the memory of one: it is neither sent between processes nor to a device as a column.
 
     >>> repeated(-1, 3).tolist(), repeats(repeated(-1, 3)), repeats(np.array([-1, -1, -1]))
@@ -36,22 +36,22 @@ def repeated(value: int, size: int) -> Ints:
     return np.broadcast_to(np.int64(value), (size,))
 
 
-def repeats(array: npt.NDArray[Any]) -> bool:
+def is_constant(array: npt.NDArray[Any]) -> bool:
     """Whether an array is of that kind."""
     return array.strides == (0,) and len(array) > 0
 
 
-def joined(arrays: Sequence[Ints]) -> Ints:
+def concatenate_arrays(arrays: Sequence[Ints]) -> Ints:
     """Arrays end to end."""
-    if all(repeats(array) and array[0] == arrays[0][0] for array in arrays):
-        return repeated(int(arrays[0][0]), sum(map(len, arrays)))
+    if all(is_constant(array) and array[0] == arrays[0][0] for array in arrays):
+        return constant_array(int(arrays[0][0]), sum(map(len, arrays)))
     return np.concatenate(arrays)
 
 
-def grown(array: Ints, size: int, value: int) -> Ints:
+def pad_array(array: Ints, size: int, value: int) -> Ints:
     """The array with `value` behind it, `size` long."""
-    if repeats(array) and array[0] == value:
-        return repeated(value, size)
+    if is_constant(array) and array[0] == value:
+        return constant_array(value, size)
     return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
@@ -70,7 +70,7 @@ def even_runs(edge: Ints, budget: int, multiple: int = 1) -> list[tuple[int, int
     return [(first, last) for first, last in runs if last > first]
 
 
-class Mapped:
+class ArrayRecord:
     """Frozen records of arrays: `map` applies one function (to a device, to torch) to each array."""
 
     def map(self, function: Callable[[Any], Any]) -> Any:
@@ -83,6 +83,6 @@ class Mapped:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if value is not None:
-                value = value.map(function) if isinstance(value, Mapped) else function(value)
+                value = value.map(function) if isinstance(value, ArrayRecord) else function(value)
             fields[field.name] = value
         return type(self)(**fields)

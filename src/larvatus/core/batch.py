@@ -13,14 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from larvatus.core.arrays import Ints, Mapped, even_runs, joined
+from larvatus.core.arrays import ArrayRecord, Ints, concatenate_arrays, even_runs
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
 NO_WORD = -1
 
 
 @dataclass(frozen=True, eq=False)
-class WordPieces(Mapped, Generic[A]):
+class WordTokens(ArrayRecord, Generic[A]):
     """The words of each sequence, with the tokens that each is made of: as (token, word) pairs.
 
     A word that several windows hold is scored in the one where it sees most. A token may serve two words, and a word
@@ -34,16 +34,16 @@ class WordPieces(Mapped, Generic[A]):
     total: int
     """Words in all (W): known on the host wherever the arrays are."""
 
-    def map(self, function: Callable[[Any], Any]) -> WordPieces[Any]:
+    def map(self, function: Callable[[Any], Any]) -> WordTokens[Any]:
         arrays = {name: function(getattr(self, name)) for name in ("rows", "words", "counts", "starts")}
-        return WordPieces(**arrays, total=self.total)
+        return WordTokens(**arrays, total=self.total)
 
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordPieces[A]:
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTokens[A]:
         """The words of a run of sequences, counted from its first token and word."""
         border = edges(self.counts)  # type: ignore[arg-type]
         first, last = int(border[sequences[0]]), int(border[sequences[1]])
         low, high = np.searchsorted(self.words, [first, last])  # type: ignore[call-overload]
-        return WordPieces(
+        return WordTokens(
             rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
             words=self.words[low:high] - first,  # type: ignore[index]
             counts=self.counts[slice(*sequences)],  # type: ignore[index]
@@ -52,10 +52,10 @@ class WordPieces(Mapped, Generic[A]):
         )
 
     @classmethod
-    def join(cls, parts: Sequence[tuple[WordPieces[Ints], int]]) -> WordPieces[Ints]:
+    def join(cls, parts: Sequence[tuple[WordTokens[Ints], int]]) -> WordTokens[Ints]:
         """Each part with the number of tokens that come before it."""
         before = edges(np.array([part.total for part, _ in parts])).tolist()
-        return WordPieces(
+        return WordTokens(
             rows=np.concatenate([part.rows + tokens for part, tokens in parts]),
             words=np.concatenate([part.words + n for (part, _), n in zip(parts, before, strict=False)]),
             counts=np.concatenate([part.counts for part, _ in parts]),
@@ -65,7 +65,7 @@ class WordPieces(Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class TokenBatch(Mapped, Generic[A]):
+class TokenBatch(ArrayRecord, Generic[A]):
     """The tokens of B sequences laid end to end, N in all; nothing is padded.
 
     Args:
@@ -74,7 +74,7 @@ class TokenBatch(Mapped, Generic[A]):
         positions: The place of each token in its sequence, [N].
         segments: 0 for tokens of the first text, 1 for those of the second, [N].
         words: The word within its sequence to which a token belongs, [N]; -1 for special tokens.
-        pieces: The words that a head scores, with their tokens; None where it scores none.
+        word_tokens: The words that a head scores, with their tokens; None where it scores none.
         groups: Sequences of each group that is scored together (a question with each of its choices), and so never cut
             apart, [G]; None: each stands alone.
 
@@ -89,7 +89,7 @@ class TokenBatch(Mapped, Generic[A]):
     positions: A
     segments: A
     words: A
-    pieces: WordPieces[A] | None = None
+    word_tokens: WordTokens[A] | None = None
     groups: A | None = None
 
     @property
@@ -144,7 +144,7 @@ def edges(lengths: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingBatch(Mapped, Generic[A]):
+class TrainingBatch(ArrayRecord, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 
     tokens: TokenBatch[A]
@@ -170,7 +170,9 @@ class TrainingBatch(Mapped, Generic[A]):
             positions=tokens(t.positions),
             segments=tokens(t.segments),
             words=tokens(t.words),
-            pieces=None if t.pieces is None else t.pieces.cut(tokens=(start, end), sequences=(first, last)),
+            word_tokens=None
+            if t.word_tokens is None
+            else t.word_tokens.cut(tokens=(start, end), sequences=(first, last)),
             groups=None if t.groups is None else t.groups[slice(*np.searchsorted(self._stops(), [first, last]))],  # type: ignore[index]
         )
         targets = {k: v.cut(tokens=(start, end), sequences=(first, last)) for k, v in self.targets.items()}
@@ -205,7 +207,7 @@ class TrainingBatch(Mapped, Generic[A]):
             return parts[0]
 
         def end_to_end(name: str) -> Ints:
-            return joined([getattr(part.tokens, name) for part in parts])
+            return concatenate_arrays([getattr(part.tokens, name) for part in parts])
 
         tokens_before = edges(np.array([part.tokens.size for part in parts])).tolist()
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
@@ -214,10 +216,14 @@ class TrainingBatch(Mapped, Generic[A]):
             values = [part.targets[kind] for part in parts]
             targets[kind] = kind.join(list(zip(values, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
         names = ("ids", "lengths", "positions", "segments", "words")
-        words = [(part.tokens.pieces, n) for part, n in zip(parts, tokens_before, strict=False) if part.tokens.pieces]
-        pieces = WordPieces.join(words) if words else None
+        words = [
+            (part.tokens.word_tokens, n)
+            for part, n in zip(parts, tokens_before, strict=False)
+            if part.tokens.word_tokens
+        ]
+        word_tokens = WordTokens.join(words) if words else None
         groups = end_to_end("groups") if parts[0].tokens.groups is not None else None
-        tokens = TokenBatch(**{name: end_to_end(name) for name in names}, pieces=pieces, groups=groups)
+        tokens = TokenBatch(**{name: end_to_end(name) for name in names}, word_tokens=word_tokens, groups=groups)
         return TrainingBatch(tokens=tokens, targets=targets)
 
 

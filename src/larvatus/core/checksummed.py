@@ -31,15 +31,15 @@ LONGEST = 2**31
 """Bytes of what grows with a corpus: ledgers, the manifest of its shards."""
 
 
-def write_vouched(path: Path, value: dict[str, Any]) -> None:
+def write_checksummed(path: Path, value: dict[str, Any]) -> None:
     """JSON that is whole or absent, with a checksum of its contents."""
     write_text(path, _with_checksum(value))
 
 
-def read_vouched(
+def read_checksummed(
     path: Path, error: type[LarvatusError] = ArtefactError, *, way: str, most: int = LARGEST
 ) -> dict[str, Any]:
-    """What `write_vouched` wrote; `way` says what to do where it is not that to the byte."""
+    """What `write_checksummed` wrote; `way` says what to do where it is not that to the byte."""
     text = read_text(path, error, most=most)
     try:
         record = json.loads(text)

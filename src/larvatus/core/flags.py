@@ -50,7 +50,7 @@ class Flag:
     """Whether the command line has it at all; in Python every field is there."""
 
 
-def field_words(kind: type) -> dict[str, str]:
+def field_docs(kind: type) -> dict[str, str]:
     """By name, those of base classes included; nothing where there is no source, as in a frozen program."""
     said: dict[str, str] = {}
     for owner in reversed(kind.__mro__):

@@ -172,16 +172,16 @@ def _same(path: Path, other: Path) -> bool:
         return False
 
 
-def can_draw() -> bool:
+def has_matplotlib() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def check_can_draw() -> None:
+def require_matplotlib() -> None:
     """Before the work, not after it."""
-    if not can_draw():
+    if not has_matplotlib():
         raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
 
 
-def as_written(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Text as it stands: a dollar sign is matplotlib's mark of mathematics."""
     return text.replace("$", r"\$")

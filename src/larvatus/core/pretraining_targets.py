@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_chec
 
 import numpy as np
 
-from larvatus.core.arrays import Ints, Mapped, grown
+from larvatus.core.arrays import ArrayRecord, Ints, pad_array
 from larvatus.core.batch import TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 
@@ -42,7 +42,7 @@ IGNORE = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals:
+class PaddedSizes:
     """The fixed sizes that a batch is brought to for a compiled step (`models/nn/static_shapes.py`)."""
 
     tokens: int  # N
@@ -69,17 +69,17 @@ class Targets(Protocol):
     def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
         """The opposite: each part with the number of tokens and of sequences that come before it."""
 
-    def filled(self, totals: Totals) -> Self:
+    def filled(self, totals: PaddedSizes) -> Self:
         """The targets of a batch that was filled up to these totals; those added are labelled `IGNORE`."""
 
 
-def _refuse_more(count: int, totals: Totals) -> None:
+def _refuse_more(count: int, totals: PaddedSizes) -> None:
     if count > totals.targets:
         raise UsageError(f"a batch of {count} predicted tokens does not fit {totals.targets}; raise targets")
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedTokens(Mapped, Generic[A]):
+class TokenTargets(ArrayRecord, Generic[A]):
     """Tokens to predict: from which place in the flat batch (ascending), and what they are."""
 
     what: ClassVar[str] = "tokens to predict"
@@ -101,22 +101,22 @@ class PlacedTokens(Mapped, Generic[A]):
             ids=np.concatenate([part.ids for part, _, _ in parts]),  # type: ignore[arg-type]
         )
 
-    def filled(self, totals: Totals) -> Self:
+    def filled(self, totals: PaddedSizes) -> Self:
         _refuse_more(self.count, totals)
         return type(self)(
-            places=grown(self.places, totals.targets, totals.tokens - 1),  # type: ignore[arg-type]
-            ids=grown(self.ids, totals.targets, IGNORE),  # type: ignore[arg-type]
+            places=pad_array(self.places, totals.targets, totals.tokens - 1),  # type: ignore[arg-type]
+            ids=pad_array(self.ids, totals.targets, IGNORE),  # type: ignore[arg-type]
         )
 
 
-class MaskedTokens(PlacedTokens[A]):
+class MaskedTokens(TokenTargets[A]):
     """Tokens that corruption hid: where they stand, and what they were."""
 
     what: ClassVar[str] = "hidden tokens"
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceLabels(Mapped, Generic[A]):
+class SequenceLabels(ArrayRecord, Generic[A]):
     """One label for each sequence; what it says is up to the kinds below."""
 
     what: ClassVar[str] = "labels of sequences"
@@ -133,8 +133,8 @@ class SequenceLabels(Mapped, Generic[A]):
     def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
         return cls(labels=np.concatenate([part.labels for part, _, _ in parts]))  # type: ignore[arg-type]
 
-    def filled(self, totals: Totals) -> Self:
-        return type(self)(labels=grown(self.labels, totals.sequences, IGNORE))  # type: ignore[arg-type]
+    def filled(self, totals: PaddedSizes) -> Self:
+        return type(self)(labels=pad_array(self.labels, totals.sequences, IGNORE))  # type: ignore[arg-type]
 
 
 class PairLabels(SequenceLabels[A]):
@@ -150,7 +150,7 @@ class OrderLabels(SequenceLabels[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class SpanTargets(Mapped, Generic[A]):
+class SpanTargets(ArrayRecord, Generic[A]):
     """Hidden tokens as parts of hidden spans, in the order of the text.
 
     A span s … e has a token on either side, s − 1 and e + 1: special tokens frame every sequence.
@@ -180,15 +180,19 @@ class SpanTargets(Mapped, Generic[A]):
             ids=np.concatenate([part.ids for part, _, _ in parts]),
         )
 
-    def filled(self: SpanTargets[Ints], totals: Totals) -> SpanTargets[Ints]:
+    def filled(self: SpanTargets[Ints], totals: PaddedSizes) -> SpanTargets[Ints]:
         _refuse_more(self.count, totals)
         last, more = totals.tokens - 1, totals.targets
-        left, right, place = grown(self.left, more, last), grown(self.right, more, last), grown(self.place, more, 0)
-        return SpanTargets(left=left, right=right, place=place, ids=grown(self.ids, more, IGNORE))
+        left, right, place = (
+            pad_array(self.left, more, last),
+            pad_array(self.right, more, last),
+            pad_array(self.place, more, 0),
+        )
+        return SpanTargets(left=left, right=right, place=place, ids=pad_array(self.ids, more, IGNORE))
 
 
 @dataclass(frozen=True, eq=False)
-class ReplacedTokens(Mapped, Generic[A]):
+class ReplacedTokens(ArrayRecord, Generic[A]):
     """For each token: is it another than the one that stood there? And what decides the generator's sample."""
 
     what: ClassVar[str] = "replaced tokens"
@@ -210,21 +214,21 @@ class ReplacedTokens(Mapped, Generic[A]):
             draws=np.concatenate([part.draws for part, _, _ in parts]),
         )
 
-    def filled(self: ReplacedTokens[Ints], totals: Totals) -> ReplacedTokens[Ints]:
+    def filled(self: ReplacedTokens[Ints], totals: PaddedSizes) -> ReplacedTokens[Ints]:
         return ReplacedTokens(
-            labels=grown(self.labels, totals.tokens, IGNORE), draws=grown(self.draws, totals.tokens, 0)
+            labels=pad_array(self.labels, totals.tokens, IGNORE), draws=pad_array(self.draws, totals.tokens, 0)
         )
 
 
 @runtime_checkable
-class FromText(Protocol):
+class TextTargets(Protocol):
     """A kind of target that is made from the tokens of a batch alone."""
 
     @classmethod
     def of_text(cls, tokens: TokenBatch[Ints]) -> Self: ...
 
 
-class NextTokens(PlacedTokens[A]):
+class NextTokens(TokenTargets[A]):
     """For each token but the last of its sequence: the one that follows."""
 
     what: ClassVar[str] = "the tokens that follow"
@@ -237,7 +241,7 @@ class NextTokens(PlacedTokens[A]):
         return NextTokens(places=places, ids=tokens.ids[places + 1])
 
 
-class PreviousTokens(PlacedTokens[A]):
+class PreviousTokens(TokenTargets[A]):
     """For each token but the first of its sequence: the one before it."""
 
     what: ClassVar[str] = "the tokens before"
@@ -250,26 +254,26 @@ class PreviousTokens(PlacedTokens[A]):
         return PreviousTokens(places=places, ids=tokens.ids[places - 1])
 
 
-def from_text_of(objectives: Iterable[Any]) -> tuple[type[FromText], ...]:
+def text_target_kinds(objectives: Iterable[Any]) -> tuple[type[TextTargets], ...]:
     """What objectives (or their settings) need of this kind, each once."""
-    return tuple(dict.fromkeys(objective.needs for objective in objectives if issubclass(objective.needs, FromText)))
+    return tuple(dict.fromkeys(objective.needs for objective in objectives if issubclass(objective.needs, TextTargets)))
 
 
-def wants_lexicon(kinds: Iterable[Any]) -> bool:
+def needs_lexicon(kinds: Iterable[Any]) -> bool:
     """Whether any kind of target is of whole words: its `of_text` takes a lexicon, which knows them."""
     return any(getattr(kind, "of_words", False) for kind in kinds)
 
 
-def made_from_text(
-    batch: TrainingBatch[Ints], kinds: tuple[type[FromText], ...], lexicon: Any = None
+def add_text_targets(
+    batch: TrainingBatch[Ints], kinds: tuple[type[TextTargets], ...], lexicon: Any = None
 ) -> TrainingBatch[Ints]:
     """The batch with these targets besides its own; `lexicon` is for those of whole words."""
-    targets = {kind: kind.of_text(batch.tokens, *([lexicon] if wants_lexicon([kind]) else [])) for kind in kinds}
+    targets = {kind: kind.of_text(batch.tokens, *([lexicon] if needs_lexicon([kind]) else [])) for kind in kinds}
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch
 
 
 @dataclass(frozen=True, eq=False)
-class DenoisedText(Mapped, Generic[A]):
+class DenoisedText(ArrayRecord, Generic[A]):
     """The tokens to write of all sequences, laid end to end, each with what closes it."""
 
     what: ClassVar[str] = "spans behind sentinels"
@@ -292,13 +296,13 @@ class DenoisedText(Mapped, Generic[A]):
             ids=np.concatenate([text.ids for text in texts]), lengths=np.concatenate([text.lengths for text in texts])
         )
 
-    def filled(self: DenoisedText[Ints], totals: Totals) -> DenoisedText[Ints]:
+    def filled(self: DenoisedText[Ints], totals: PaddedSizes) -> DenoisedText[Ints]:
         """Filler tokens are written by the filler sequences, all as many."""
         missing, fillers = totals.targets - self.count, totals.sequences - len(self.lengths)
         if missing < 0 or (missing and not fillers):
             raise UsageError(f"a batch of {self.count} predicted tokens does not fit {totals.targets}; raise targets")
         ends = np.arange(1, fillers + 1) * missing // max(fillers, 1)
         return DenoisedText(
-            ids=grown(self.ids, totals.targets, IGNORE),
+            ids=pad_array(self.ids, totals.targets, IGNORE),
             lengths=np.concatenate([self.lengths, np.diff(ends, prepend=0).astype(np.int64)]),
         )

@@ -50,7 +50,7 @@ class Range:
 
     def check(self, value: object, name: str, error: type[LarvatusError] = UsageError) -> None:
         if value not in self:
-            raise error(f"{name} = {shown(value)} {self.rule(value)}")
+            raise error(f"{name} = {short_repr(value)} {self.rule(value)}")
 
     def rule(self, value: object) -> str:
         """What a value outside must be."""
@@ -67,7 +67,7 @@ class Range:
             except ValueError:
                 value = None
         if value not in self:
-            raise ValueError(f"{shown(given)} {self.rule(value)}")
+            raise ValueError(f"{short_repr(given)} {self.rule(value)}")
         return value
 
 
@@ -170,7 +170,7 @@ def ranges_of(kind: Any) -> dict[str, tuple[Range, bool]]:
     return {name: (limits, optional) for name, (limits, optional) in limits_of.items() if limits is not None}
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value as an error says it: short, on one line, however long it was written.
 
     >>> shown(float("nan")), shown(10**30), shown("x" * 1000)

@@ -133,7 +133,7 @@ def _kind_of(name: str) -> str | None:
     return "a socket, not a file" if stat.S_ISSOCK(mode) else None
 
 
-def named(path: Path) -> Path:
+def follow_link(path: Path) -> Path:
     """What a user names himself may be a link: the file that it leads to, which must be a regular one all the same."""
     return Path(os.path.realpath(path)) if os.path.islink(path) else path
 

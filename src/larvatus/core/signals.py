@@ -75,7 +75,7 @@ class Stop:
 
 
 @contextmanager
-def listening() -> Iterator[Stop]:
+def handle_signals() -> Iterator[Stop]:
     """Listen to the signals; what was there before comes back at the end. Only the main thread may."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():

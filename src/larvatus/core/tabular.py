@@ -73,7 +73,7 @@ def columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in rows for name in row))
 
 
-def flat(record: Mapping[str, Any], prefix: str = "") -> Row:
+def flatten(record: Mapping[str, Any], prefix: str = "") -> Row:
     """A record with its inner records as columns of their own.
 
     >>> flat({"label": "good", "probabilities": {"good": 0.9, "bad": 0.1}})
@@ -82,7 +82,7 @@ def flat(record: Mapping[str, Any], prefix: str = "") -> Row:
     row: Row = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            row |= flat(value, f"{prefix}{name}.")
+            row |= flatten(value, f"{prefix}{name}.")
         else:
             row[f"{prefix}{name}"] = value
     return row
@@ -91,7 +91,7 @@ def flat(record: Mapping[str, Any], prefix: str = "") -> Row:
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def as_cell(value: Any) -> Any:
+def spreadsheet_cell(value: Any) -> Any:
     """A value to be written to a table for people; only text that would be a formula is changed."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
 

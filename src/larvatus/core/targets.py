@@ -13,12 +13,12 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
-from larvatus.core.arrays import Ints, Mapped
+from larvatus.core.arrays import ArrayRecord, Ints
 from larvatus.core.batch import A, edges
 
 
 @dataclass(frozen=True, eq=False)
-class ClassTargets(Mapped, Generic[A]):
+class ClassTargets(ArrayRecord, Generic[A]):
     """What each text is: a class, a row of yes or no for each class, or a number. A long text is several sequences."""
 
     what: ClassVar[str] = "labels of texts"
@@ -42,7 +42,7 @@ class ClassTargets(Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class WordTags(Mapped, Generic[A]):
+class WordTags(ArrayRecord, Generic[A]):
     """The tag of each word; which tokens the words are made of stands in the batch's tokens (`batch.WordPieces`)."""
 
     what: ClassVar[str] = "tags of words"
@@ -67,7 +67,7 @@ class WordTags(Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerSpans(Mapped, Generic[A]):
+class AnswerSpans(ArrayRecord, Generic[A]):
     """Where the answer stands in each sequence: its first and last token, counted from the sequence's own first.
 
     A sequence that does not hold the answer (another window of the passage does, or there is none) points at [CLS], 0.
@@ -98,7 +98,7 @@ class AnswerSpans(Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class WordSpans(Mapped, Generic[A]):
+class WordSpans(ArrayRecord, Generic[A]):
     """The spans of words that are something; the words themselves stand in the batch's tokens (`batch.WordPieces`).
 
     Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
@@ -154,7 +154,7 @@ class WordSpans(Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceTargets(Mapped, Generic[A]):
+class ChoiceTargets(ArrayRecord, Generic[A]):
     """E examples of P endings in all; an ending is one sequence, or several where it is long with its context."""
 
     what: ClassVar[str] = "right endings"

@@ -22,7 +22,7 @@ from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Shar
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.text.documents import ReadOptions
-from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.streams import UTF_8, check_encoding
 from larvatus.inference.vectors.passages import PassageOptions
 from larvatus.models.bundle.model_names import NAME as PACKAGED
@@ -44,7 +44,7 @@ THEN = "Fine-tuning afterwards"
 """A panel of the help."""
 SECONDS = Range(0, 86_400, above=True)
 """Seconds of a measurement."""
-Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
+Corpus = LanguageSource | Sequence[LanguageSource] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
 
 
@@ -318,7 +318,7 @@ def _path(kind: type, value: Any) -> Any:
     raise NotImplementedError
 
 
-def text_given(corpus: Corpus) -> list[Given]:
+def text_given(corpus: Corpus) -> list[LanguageSource]:
     """Text in all the ways that it may be named; for a built corpus in remote storage, its mirror on this machine."""
     if isinstance(corpus, Mapping):
         return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]

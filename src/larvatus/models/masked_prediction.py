@@ -55,7 +55,7 @@ class MaskedPredictor:
 
     def room(self, tokenizer: Tokenizer) -> int:
         """Tokens of text that fit between the special tokens."""
-        return tokenizer.frame.single.room(self.encoder.reach)
+        return tokenizer.template.single.text_length(self.encoder.reach)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         if isinstance(self.head, PermutationLM):

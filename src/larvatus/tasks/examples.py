@@ -14,9 +14,9 @@ from typing import Any
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.in_memory import IN_MEMORY, Examples, RowNames, are_files, as_files
-from larvatus.data.labelled.problems import SKIP, Errors, Problems, refuse_problems
+from larvatus.data.labelled.problems import SKIP, Errors, Problems, raise_problems
 from larvatus.data.labelled.records import Dataset, Kind
-from larvatus.data.labelled.report import many
+from larvatus.data.labelled.report import count_noun
 from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.tables import open_table
 from larvatus.data.labelled.tagged import guess_task
@@ -46,9 +46,9 @@ def read_examples(
     problems = Problems()
     examples = read_with_problems(task, given, reading, problems, kind=kind, group=group)
     if errors == "skip" and problems:
-        note = f"{many(len(problems), 'row', 'rows')} skipped ({problems})"
+        note = f"{count_noun(len(problems), 'row', 'rows')} skipped ({problems})"
         return dataclasses.replace(examples, notes=(*examples.notes, note))
-    refuse_problems(problems, way="" if errors is None else SKIP)
+    raise_problems(problems, way="" if errors is None else SKIP)
     return examples
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces, edges, runs
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens, edges, runs
 from larvatus.core.errors import ArtefactError
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
@@ -154,8 +154,10 @@ class FeatureSizes:
 def _rows_alone(counts: Ints) -> TrainingBatch[Ints]:
     """A batch that says how many rows its sequences have, and has no tokens: for scores from features."""
     nothing = np.empty(0, np.int64)
-    words = WordPieces(rows=nothing, words=nothing, counts=counts, starts=counts, total=int(counts.sum()))
-    tokens = TokenBatch(ids=nothing, lengths=counts, positions=nothing, segments=nothing, words=nothing, pieces=words)
+    words = WordTokens(rows=nothing, words=nothing, counts=counts, starts=counts, total=int(counts.sum()))
+    tokens = TokenBatch(
+        ids=nothing, lengths=counts, positions=nothing, segments=nothing, words=nothing, word_tokens=words
+    )
     return TrainingBatch(tokens=tokens, targets={})
 
 

@@ -23,7 +23,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.lines import BlockLines, LineJob
 from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
-from larvatus.data.labelled.records import AnyExample
+from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.loaded import LoadedModel
 from larvatus.models.nn.device import explain_out_of_memory
@@ -56,7 +56,7 @@ FIRST_BLOCK = 32
 class ExamplePrediction:
     """A prediction, and the example that it is of."""
 
-    example: AnyExample
+    example: LabelledExample
     found: Prediction
 
 
@@ -116,7 +116,7 @@ class TaskPredictor:
         for block in blocks(examples):
             yield from predict_block(PredictWorker(self), block).answers
 
-    def answer(self, block: list[AnyExample]) -> list[Prediction]:
+    def answer(self, block: list[LabelledExample]) -> list[Prediction]:
         """The answers of a block."""
         with explain_out_of_memory("lower --batch-tokens or --length, or take a smaller --model"):
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
@@ -142,7 +142,7 @@ class PredictionBlock:
     """Errors of skipped examples, each with its place."""
 
 
-def predict_block(work: PredictWorker, block: list[AnyExample]) -> PredictionBlock:
+def predict_block(work: PredictWorker, block: list[LabelledExample]) -> PredictionBlock:
     """Predict a block, in this process or in a worker."""
     predictor = work.predictor
     examples, faults = block, list[str]()
@@ -156,9 +156,9 @@ def predict_block(work: PredictWorker, block: list[AnyExample]) -> PredictionBlo
     )
 
 
-def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
+def blocks(examples: Iterable[LabelledExample]) -> Iterator[list[LabelledExample]]:
     """Examples in their order, as many at a time as memory may hold."""
-    held: list[AnyExample] = []
+    held: list[LabelledExample] = []
     size, room = 0, FIRST_BLOCK
     for example in examples:
         length = len(example.reads())
@@ -182,7 +182,7 @@ class BulkPredictor:
     options: PredictOptions
     executor: Executor
 
-    def __call__(self, examples: Iterable[list[AnyExample]]) -> Iterator[PredictionBlock]:
+    def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictionBlock]:
         state = partial(PredictWorker.of, self.model, self.options, aside=skips_bad_rows())
         fix = "run the same command again; with --resume what was written stands"
         with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
@@ -192,13 +192,13 @@ class BulkPredictor:
 def write_prediction_lines(
     job: LineJob,
     answering: BulkPredictor,
-    examples: Iterable[list[AnyExample]],
+    examples: Iterable[list[LabelledExample]],
     lines: Callable[[ExamplePrediction], list[str]],
     progress: Callable[[int], None] = lambda texts: None,
 ) -> ReadTotals:
     """Lines of JSON for each answer, in the file of the job (`data/bulk/row_files.py`)."""
 
-    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[BlockLines]:
+    def answered(todo: Iterator[list[LabelledExample]]) -> Iterator[BlockLines]:
         for block in answering(todo):
             totals = ReadTotals()
             for answer in block.answers:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from larvatus.core import notebook
-from larvatus.core.tabular import Tabular, flat
+from larvatus.core.tabular import Tabular, flatten
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -102,7 +102,7 @@ class Classified(Tabular):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One row; probabilities are columns, such as `probabilities.good`."""
-        return [flat(self.to_dict())]
+        return [flatten(self.to_dict())]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         if top is not None and self.probabilities:

@@ -26,7 +26,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, Paths
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import AnyExample, Dataset, Kind, Place, Row
+from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Place, Row
 from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig
@@ -40,7 +40,7 @@ from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.validation import Scores, ValidationSet
 
-AnExample = TypeVar("AnExample", bound=AnyExample)
+AnExample = TypeVar("AnExample", bound=LabelledExample)
 AResult = TypeVar("AResult", bound=Prediction)
 AnOptions = TypeVar("AnOptions", bound=Struct)
 

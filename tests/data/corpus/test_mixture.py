@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.data.corpus.language_report import language_rows
@@ -272,11 +272,11 @@ def test_one_language_of_several_is_read_alone(languages: Corpus) -> None:
 
 def old(corpus: Corpus, out: Path) -> Corpus:
     shutil.copytree(corpus.path, out)
-    manifest = read_vouched(out / "manifest.json", way="")
+    manifest = read_checksummed(out / "manifest.json", way="")
     for shard in manifest["shards"]:
         for chunk in shard["chunks"]:
             del chunk["language"]
-    write_vouched(out / "manifest.json", manifest)
+    write_checksummed(out / "manifest.json", manifest)
     return Corpus.open(out)
 
 
@@ -296,10 +296,10 @@ def test_chunks_that_say_another_language_than_the_manifest_are_refused(
     languages: Corpus, tmp_path: Path, language: str
 ) -> None:
     shutil.copytree(languages.path, tmp_path / "copy")
-    manifest = read_vouched(tmp_path / "copy" / "manifest.json", way="")
+    manifest = read_checksummed(tmp_path / "copy" / "manifest.json", way="")
     chunks = [chunk for shard in manifest["shards"] for chunk in shard["chunks"]]
     next(chunk for chunk in chunks if chunk["language"] == "sw")["language"] = language
-    write_vouched(tmp_path / "copy" / "manifest.json", manifest)
+    write_checksummed(tmp_path / "copy" / "manifest.json", manifest)
     with pytest.raises(DataError, match="languages of its chunks are not those of the manifest"):
         Corpus.open(tmp_path / "copy")
 

@@ -27,10 +27,10 @@ from larvatus.data.corpus.packing import (
     check,
     pack,
 )
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
 
 CLS, SEP, FIRST = 1, 2, 10
-FRAME = Frame.bert(CLS, SEP)
+FRAME = Template.bert(CLS, SEP)
 ALL: list[PackingConfig] = [
     SentencePairsConfig(),
     FullSentencesConfig(),
@@ -82,33 +82,33 @@ def taken_apart(batch: TrainingBatch[Ints]) -> list[Sequence_]:
 
 
 def packed(block: TextBlock, config: PackingConfig, length: int, seed: int = 0) -> TrainingBatch[Ints]:
-    return pack(block, config, length=length, frame=FRAME, random=rng.stream(seed, "test"))
+    return pack(block, config, length=length, template=FRAME, random=rng.stream(seed, "test"))
 
 
 FRAMES = {
-    "two separators": Frame.roberta(CLS, SEP),
-    "none": Frame.bert(None, None),
-    "an opening alone": Frame.bert(CLS, None),
+    "two separators": Template.roberta(CLS, SEP),
+    "none": Template.bert(None, None),
+    "an opening alone": Template.bert(CLS, None),
 }
 
 
-@pytest.mark.parametrize("frame", FRAMES.values(), ids=list(FRAMES))
+@pytest.mark.parametrize("template", FRAMES.values(), ids=list(FRAMES))
 @pytest.mark.parametrize("config", ALL, ids=lambda config: config.__struct_config__.tag)
 @given(block=blocks(), length=st.integers(8, 64))
 @settings(max_examples=15, deadline=None)
 def test_every_frame_dresses_the_stretches_that_berts_does(
-    config: PackingConfig, frame: Frame, block: TextBlock, length: int
+    config: PackingConfig, template: Template, block: TextBlock, length: int
 ) -> None:
     """With the same room for text; only the special tokens and segments around it are others."""
-    dress = frame.of(config.texts)
-    longer = length + dress.specials - FRAME.of(config.texts).specials
-    batch = pack(block, config, length=longer, frame=frame, random=rng.stream(0, "test"))
+    sequence = template.for_texts(config.texts)
+    longer = length + sequence.special_count - FRAME.of(config.texts).specials
+    batch = pack(block, config, length=longer, template=template, random=rng.stream(0, "test"))
     assert batch.tokens.lengths.max(initial=0) <= longer
     if isinstance(config, FullSentencesConfig):
-        if not dress.gaps[-1]:  # no separators between documents: the limit holds more text
+        if not sequence.gaps[-1]:  # no separators between documents: the limit holds more text
             text = batch.tokens.ids[batch.tokens.words >= 0]
             assert sorted(text.tolist()) == block.ids.tolist()
-            assert batch.tokens.size == len(block.ids) + dress.opening * batch.tokens.count
+            assert batch.tokens.size == len(block.ids) + sequence.opening * batch.tokens.count
             return
         assert batch.tokens.ids.tolist() == packed(block, config, length).tokens.ids.tolist()
         return
@@ -116,9 +116,9 @@ def test_every_frame_dresses_the_stretches_that_berts_does(
     for bert, other in zip(plain, others, strict=True):
         texts = [np.array(stretch) + FIRST for stretch in bert.stretches]
         words = [np.array(row) for row in np.split(bert.words, np.flatnonzero(np.array(bert.ids) == SEP))]
-        assert other.ids == dress.ids(*texts).tolist()
-        assert other.segments == dress.segments(*map(len, texts)).tolist()
-        assert other.words == dress.filled(-1, *(row[row >= 0] for row in words[: len(texts)])).tolist()
+        assert other.ids == sequence.ids(*texts).tolist()
+        assert other.segments == sequence.segments(*map(len, texts)).tolist()
+        assert other.words == sequence.fill(-1, *(row[row >= 0] for row in words[: len(texts)])).tolist()
     for kind in config.gives:
         same = packed(block, config, length).targets[kind].labels
         assert batch.targets[kind].labels.tolist() == same.tolist()

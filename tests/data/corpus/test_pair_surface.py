@@ -21,7 +21,7 @@ from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderPackingConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.sentences import split_sentences
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
 
 MARGIN = 0.02
 SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in 2 MB
@@ -63,7 +63,7 @@ def halves() -> tuple[TextBlock, TextBlock]:
 
 
 def packed(block: TextBlock, length: int, seed: int, config: PackingConfig, kind: type) -> list[Pair]:
-    batch = pack(block, config, length=length, frame=Frame.bert(0, 1), random=rng.stream(seed, "surface"))
+    batch = pack(block, config, length=length, template=Template.bert(0, 1), random=rng.stream(seed, "surface"))
     edge, ids = edges(batch.tokens.lengths).tolist(), batch.tokens.ids.tolist()
     seconds = np.add.reduceat(batch.tokens.segments, edge[:-1]).tolist()
     return [

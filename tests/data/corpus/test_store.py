@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from larvatus.core import files
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import DataError
 from larvatus.data.corpus.format import schema
 from larvatus.data.corpus.store import Corpus
@@ -26,9 +26,9 @@ def copy(corpus: Corpus, tmp_path: Path) -> Path:
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    manifest = read_vouched(path / "manifest.json", way="")
+    manifest = read_checksummed(path / "manifest.json", way="")
     change(manifest)
-    write_vouched(path / "manifest.json", manifest)
+    write_checksummed(path / "manifest.json", manifest)
 
 
 def test_counts_and_chunks_agree_with_what_the_blocks_hold(corpus: Corpus) -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import IGNORE, Totals
+from larvatus.core.pretraining_targets import IGNORE, PaddedSizes
 from larvatus.core.rng import stream
 from larvatus.data.corruption import Corruption, MaskVocabulary, PermutationConfig
 from larvatus.data.corruption.permutation import PermutedTokens
@@ -88,7 +88,7 @@ def test_cut_and_joined_again_it_is_the_same_and_filler_is_counted_nowhere() -> 
     again = TrainingBatch.join([batch.cut(0, 1), batch.cut(1, 3)]).targets[PermutedTokens]
     for name in ("order", "places", "ids"):
         assert np.array_equal(getattr(again, name), getattr(target, name))
-    filled = target.filled(Totals(tokens=50, sequences=8, targets=9))
+    filled = target.filled(PaddedSizes(tokens=50, sequences=8, targets=9))
     assert (len(filled.order), filled.count) == (50, 9)
     assert filled.ids[target.count :].tolist() == [IGNORE] * (9 - target.count)
     assert filled.places[target.count :].tolist() == [49] * (9 - target.count)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.pretraining_targets import DenoisedText, Totals
+from larvatus.core.pretraining_targets import DenoisedText, PaddedSizes
 from larvatus.data.corruption import MaskVocabulary, SentinelsConfig, corrupt
 from larvatus.data.corruption.sentinels import replaced_by_sentinels
 
@@ -154,8 +154,8 @@ def test_targets_are_cut_joined_and_filled() -> None:
     assert again.targets[DenoisedText].ids.tolist() == whole.targets[DenoisedText].ids.tolist()
     assert again.targets[DenoisedText].lengths.tolist() == whole.targets[DenoisedText].lengths.tolist()
     count = whole.targets[DenoisedText].count
-    filled = whole.targets[DenoisedText].filled(Totals(tokens=200, sequences=7, targets=count + 10))
+    filled = whole.targets[DenoisedText].filled(PaddedSizes(tokens=200, sequences=7, targets=count + 10))
     assert filled.lengths.tolist()[4:] == [3, 3, 4]
     assert (filled.ids[count:] == -100).all()
     with pytest.raises(UsageError, match="raise targets"):
-        whole.targets[DenoisedText].filled(Totals(tokens=200, sequences=7, targets=5))
+        whole.targets[DenoisedText].filled(PaddedSizes(tokens=200, sequences=7, targets=5))

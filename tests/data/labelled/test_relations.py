@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place
-from larvatus.data.labelled.span_records import Relation, Span, SpanExample, SpannedWords
+from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords, SpanRelation
 from larvatus.data.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
 from larvatus.data.labelled.standoff import span_lines
 from larvatus.data.labelled.tagged import read_spans
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 
 HERE = Place("x", 1)
 TEXT = "Jane of United Airlines lives in Rome"
 SPANS = [{"start": 33, "end": 37, "label": "LOC"}, {"start": 0, "end": 4, "label": "PER"}, [8, 23, "ORG"]]
-SORTED = (Entity(0, 1, "PER"), Entity(2, 4, "ORG"), Entity(6, 7, "LOC"))
-RELATED = (Relation(0, 1, "works-for"), Relation(0, 2, "lives-in"))
+SORTED = (EntitySpan(0, 1, "PER"), EntitySpan(2, 4, "ORG"), EntitySpan(6, 7, "LOC"))
+RELATED = (SpanRelation(0, 1, "works-for"), SpanRelation(0, 2, "lives-in"))
 
 
 def row(**more) -> str:
@@ -38,9 +38,11 @@ def write(path: Path, text: str) -> Path:
 def examples(draw) -> SpannedWords:
     words = draw(st.lists(st.sampled_from(["a", "bank", "river", "Jane"]), min_size=2, max_size=8))
     place = st.tuples(st.integers(0, len(words) - 1), st.integers(1, 3), st.sampled_from(["A", "B"]))
-    found = draw(st.sets(place.map(lambda one: Entity(one[0], min(len(words), one[0] + one[1]), one[2])), max_size=5))
+    found = draw(
+        st.sets(place.map(lambda one: EntitySpan(one[0], min(len(words), one[0] + one[1]), one[2])), max_size=5)
+    )
     numbers = range(len(found))
-    pairs = [Relation(a, b, label) for a in numbers for b in numbers if a != b for label in ("in", "of")]
+    pairs = [SpanRelation(a, b, label) for a in numbers for b in numbers if a != b for label in ("in", "of")]
     relations = draw(st.sets(st.sampled_from(pairs), max_size=4)) if pairs else set()
     return SpannedWords(tuple(words), tuple(sorted(found)), HERE, relations=tuple(sorted(relations)))
 
@@ -118,9 +120,9 @@ def brat(folder: Path, ann: str) -> Path:
 
 def test_brat_relations_may_come_before_their_spans_and_arguments_in_any_order(tmp_path) -> None:
     (example,) = read_spans(brat(tmp_path, ANN))
-    assert example.relations == (Relation(0, 1, "works-for"),)
+    assert example.relations == (SpanRelation(0, 1, "works-for"),)
     (swapped,) = read_spans(brat(tmp_path, "T9\tORG 8 23\nT1\tPER 0 4\nR1\tworks-for From:T1 To:T9\n"))
-    assert swapped.relations == (Relation(0, 1, "works-for"),)
+    assert swapped.relations == (SpanRelation(0, 1, "works-for"),)
 
 
 @pytest.mark.parametrize(
@@ -142,24 +144,24 @@ def test_a_relation_goes_with_a_span_that_is_set_aside(tmp_path) -> None:
     problems = Problems()
     path = brat(tmp_path, ANN + "T3\tORG 0 4;8 14\tJane United\nR2\tin Arg1:T1 Arg2:T3\n")
     (example,) = read_spanned(path, problems=problems)
-    assert example.relations == (Relation(0, 1, "works-for"),)
+    assert example.relations == (SpanRelation(0, 1, "works-for"),)
     assert dict(problems.counts) == {"discontinuous span": 1, "relation without its spans": 1}
     cut = SpanExample("Jane  Rome", (Span(0, 4, "P"), Span(4, 5, "X"), Span(6, 10, "L")), HERE, None, RELATED)
     problems = Problems()
-    assert to_words(cut, problems).relations == (Relation(0, 1, "lives-in"),)
+    assert to_words(cut, problems).relations == (SpanRelation(0, 1, "lives-in"),)
     assert dict(problems.counts) == {"span without a word": 1, "relation without its spans": 1}
 
 
 def test_types_read_as_one_keep_the_relations_of_different_words() -> None:
-    spans = (Entity(0, 1, "A"), Entity(0, 1, "B"), Entity(1, 2, "A"))
-    relations = (Relation(0, 1, "same"), Relation(1, 2, "in"))
+    spans = (EntitySpan(0, 1, "A"), EntitySpan(0, 1, "B"), EntitySpan(1, 2, "A"))
+    relations = (SpanRelation(0, 1, "same"), SpanRelation(1, 2, "in"))
     (example,) = binary(Dataset((SpannedWords(("a", "b"), spans, HERE, relations=relations),), "x"))
-    assert (len(example.spans or ()), example.relations) == (2, (Relation(0, 1, "in"),))
+    assert (len(example.spans or ()), example.relations) == (2, (SpanRelation(0, 1, "in"),))
 
 
 def test_what_cannot_be_held_or_written_is_refused() -> None:
     with pytest.raises(DataError, match=r"x:1: the relation 'in' joins spans 0 and 1, but there are 1"):
-        SpannedWords(("a",), (Entity(0, 1, "A"),), HERE, relations=(Relation(0, 1, "in"),))
-    spaced = SpanExample("a b", (Span(0, 1, "A"), Span(2, 3, "A")), HERE, None, (Relation(0, 1, "lives in"),))
+        SpannedWords(("a",), (EntitySpan(0, 1, "A"),), HERE, relations=(SpanRelation(0, 1, "in"),))
+    spaced = SpanExample("a b", (Span(0, 1, "A"), Span(2, 3, "A")), HERE, None, (SpanRelation(0, 1, "lives in"),))
     with pytest.raises(DataError, match=r"brat cannot write the label 'lives in'"):
         list(ann_lines(spaced))

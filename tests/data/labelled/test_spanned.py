@@ -14,12 +14,12 @@ from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords
 from larvatus.data.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
 from larvatus.data.labelled.standoff import span_lines
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 
 HERE = Place("here", 1)
 AIRLINE = SpannedWords(
     ("Jane", "Villanueva", "of", "United", "Airlines", "Holding", "discussed", "it", "."),
-    (Entity(0, 2, "PER"), Entity(3, 5, "ORG"), Entity(3, 6, "ORG")),
+    (EntitySpan(0, 2, "PER"), EntitySpan(3, 5, "ORG"), EntitySpan(3, 6, "ORG")),
     HERE,
 )
 spans = st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["PER", "ORG"]))
@@ -29,7 +29,7 @@ spans = st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["PER", 
 def spanned(draw) -> SpannedWords:
     words = draw(st.lists(st.sampled_from(["Jane", "of", "the", "ü", "'s", "Rome"]), min_size=1, max_size=8))
     found = {
-        Entity(start, min(start + size, len(words)), label)
+        EntitySpan(start, min(start + size, len(words)), label)
         for start, size, label in draw(st.lists(spans, max_size=5))
         if start < len(words)
     }
@@ -69,7 +69,7 @@ def test_nested_spans_go_through_brat_and_characters(tmp_path) -> None:
 
 def test_levels_hold_no_overlap_and_outer_spans_come_first() -> None:
     assert [len(level) for level in levels_of(AIRLINE)] == [2, 1]
-    assert levels_of(AIRLINE)[0] == [Entity(3, 6, "ORG"), Entity(0, 2, "PER")]
+    assert levels_of(AIRLINE)[0] == [EntitySpan(3, 6, "ORG"), EntitySpan(0, 2, "PER")]
 
 
 def test_germeval_columns_are_seen_with_and_without_numbers(tmp_path) -> None:
@@ -78,9 +78,9 @@ def test_germeval_columns_are_seen_with_and_without_numbers(tmp_path) -> None:
     found = read_spanned(tmp_path / "a.tsv")
     assert found.columns == "read as: word = column 2, tags = columns 3, 4"
     assert found.examples[0].words == ("Tokio", "Uni")
-    assert found.examples[0].spans == (Entity(0, 1, "LOC"), Entity(0, 2, "ORG"))
+    assert found.examples[0].spans == (EntitySpan(0, 1, "LOC"), EntitySpan(0, 2, "ORG"))
     outer = read_spanned(tmp_path / "a.tsv", word=2, tags=[3])
-    assert [one.spans for one in outer] == [(Entity(0, 2, "ORG"),), (Entity(1, 2, "LOC"),)]
+    assert [one.spans for one in outer] == [(EntitySpan(0, 2, "ORG"),), (EntitySpan(1, 2, "LOC"),)]
 
 
 GUM = """# global.Entity = GRP-infstat-etype
@@ -98,7 +98,7 @@ def test_brackets_give_the_field_that_the_file_names_and_pieces_are_reported(tmp
     (tmp_path / "a.conllu").write_text(GUM)
     problems = Problems()
     (one,) = read_spanned(tmp_path / "a.conllu", problems=problems)
-    assert one.spans == (Entity(0, 3, "organization"), Entity(0, 4, "object"), Entity(4, 5, "event"))
+    assert one.spans == (EntitySpan(0, 3, "organization"), EntitySpan(0, 4, "object"), EntitySpan(4, 5, "event"))
     assert one.text == "The bank's roof fell"
     assert str(problems) == "1 × discontinuous span"
     assert str(problems.examples["discontinuous span"][0].place).endswith("a.conllu:6")
@@ -133,7 +133,7 @@ def test_a_span_inside_a_word_is_reported_and_widened() -> None:
     example = SpanExample("The Münchenfest in Rome", (Span(4, 11, "LOC"), Span(3, 4, "X")), Place("x.jsonl", 9))
     problems = Problems()
     found = to_words(example, problems)
-    assert found.spans == (Entity(1, 2, "LOC"),)
+    assert found.spans == (EntitySpan(1, 2, "LOC"),)
     assert problems.counts == {"span cuts a word": 1, "span without a word": 1}
     with pytest.raises(DataError, match=r"x.jsonl:9: X ' ' .3 to 4. covers no word|x.jsonl:9: LOC 'München'"):
         to_words(example)
@@ -141,7 +141,7 @@ def test_a_span_inside_a_word_is_reported_and_widened() -> None:
 
 def test_spans_outside_the_text_are_refused_with_their_place(tmp_path) -> None:
     with pytest.raises(DataError, match=r"here:1: span 2 to 4 .ORG. is empty or outside its text of 3 words"):
-        SpannedWords(("a", "b", "c"), (Entity(2, 4, "ORG"),), HERE)
+        SpannedWords(("a", "b", "c"), (EntitySpan(2, 4, "ORG"),), HERE)
     (tmp_path / "a.jsonl").write_text('{"text": "Rome", "spans": [[0, 9, "LOC"]]}\n')
     with pytest.raises(DataError, match=r"a.jsonl:1: span 0 to 9 .LOC. is empty or outside its text"):
         read_spanned(tmp_path / "a.jsonl")
@@ -152,11 +152,11 @@ def test_illegal_tags_are_refused_or_read_as_conlleval_does(tmp_path) -> None:
     with pytest.raises(DataError, match=r"a.bio:5: word 2 of the sentence that begins here"):
         read_spanned(tmp_path / "a.bio")
     problems = Problems()
-    assert read_spanned(tmp_path / "a.bio", problems=problems).examples[1].spans == (Entity(1, 2, "LOC"),)
+    assert read_spanned(tmp_path / "a.bio", problems=problems).examples[1].spans == (EntitySpan(1, 2, "LOC"),)
     assert len(problems) == 1
 
 
 def test_binary_identification_has_one_type() -> None:
     found = binary(Dataset((AIRLINE,), "here"))
     assert found.labels() == {"SPAN": 3}
-    assert found.examples[0].spans == (Entity(0, 2, "SPAN"), Entity(3, 5, "SPAN"), Entity(3, 6, "SPAN"))
+    assert found.examples[0].spans == (EntitySpan(0, 2, "SPAN"), EntitySpan(3, 5, "SPAN"), EntitySpan(3, 6, "SPAN"))

@@ -22,7 +22,7 @@ from larvatus.data.labelled.split import hold_out, with_groups
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_texts
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 
 
 def texts(labels: list[Any], *, kind: Any = "multi-class", words: list[str] | None = None, **more: Any) -> Dataset[Any]:
@@ -120,7 +120,7 @@ def test_rare_types_of_spans_and_tags_stay_in_training(kinds: list[set[str]]) ->
     spanned = tuple(
         SpannedWords(
             tuple(f"w{n}-{k}" for k in range(4)),
-            tuple(Entity(k, k + 1, kind) for k, kind in enumerate(sorted(own))),
+            tuple(EntitySpan(k, k + 1, kind) for k, kind in enumerate(sorted(own))),
             Place("s", n),
         )
         for n, own in enumerate(kinds)
@@ -143,7 +143,7 @@ def test_rare_types_of_spans_and_tags_stay_in_training(kinds: list[set[str]]) ->
 def test_a_type_of_two_sentences_stays_in_training_and_frequent_ones_are_held_out() -> None:
     kinds = ["RARE"] * 2 + ["PER"] * 198
     data = Dataset(
-        tuple(SpannedWords((f"w{n}",), (Entity(0, 1, kind),), Place("s", n)) for n, kind in enumerate(kinds)), "s"
+        tuple(SpannedWords((f"w{n}",), (EntitySpan(0, 1, kind),), Place("s", n)) for n, kind in enumerate(kinds)), "s"
     )
     train, held, said = hold_out(data)
     assert train.labels()["RARE"] == 2

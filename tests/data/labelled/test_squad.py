@@ -20,7 +20,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.labelled.squad import (
-    golds_of,
+    gold_answers,
     read_predictions,
     read_questions,
     squad_document,
@@ -67,7 +67,7 @@ def test_both_versions_are_read_compressed_too(write: Write, name: str) -> None:
     assert (second.golds, second.impossible, second.known) == ((), True, True)
     assert "2 examples" in found.describe()
     assert "1 of them without an answer" in found.describe()
-    assert golds_of(found) == {"q1": ("Sunshine Canyon",), "q2": ()}
+    assert gold_answers(found) == {"q1": ("Sunshine Canyon",), "q2": ()}
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def test_ids_given_twice_are_told_apart(write: Write) -> None:
     found = read_questions(write(squad(asked(), asked(), asked(id="q1#2"))))
     assert [one.id for one in found] == ["q1", "q1#3", "q1#2"]
     assert "1 id is given to more than one question: the later ones are numbered, such as q1#3" in found.describe()
-    assert len(golds_of(found)) == 3
+    assert len(gold_answers(found)) == 3
     assert with_unique_ids(found) is found
     twice = dataclasses.replace(found, examples=found.examples[:1] * 2)
     with pytest.raises(DataError, match="q1: another question has the same id"):
-        golds_of(twice)
+        gold_answers(twice)
 
 
 @st.composite

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from larvatus.data.text.characters import CharactersConfig
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 
 SENTENCES = [

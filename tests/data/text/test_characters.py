@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from larvatus.core.batch import TokenBatch
-from larvatus.data.text.characters import INSIDE, UNKNOWN, WORDS, CharactersConfig, Lexicon, word_starts
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabularies.characters import INSIDE, UNKNOWN, WORDS, CharactersConfig, Lexicon, word_starts
 from larvatus.data.text.vocabulary import train_vocabulary
 
 TEXTS = ["The cat saw the dog . The naïve dog ran , and ran .", "A 山 of dogs !", "the the the cat"]
@@ -17,9 +17,9 @@ VOCABULARY = train_vocabulary(TEXTS, CharactersConfig(size=10_000, min_count=2))
 
 
 def test_words_stand_behind_the_bytes_commonest_first_as_often_as_they_occur():
-    assert VOCABULARY.pieces[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
-    assert VOCABULARY.pieces[WORDS:] == ["the", "The", "cat", "dog", "ran"]
-    counts = {VOCABULARY.pieces[index]: int(VOCABULARY.counts[index]) for index in np.flatnonzero(VOCABULARY.counts)}
+    assert VOCABULARY.tokens[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert VOCABULARY.tokens[WORDS:] == ["the", "The", "cat", "dog", "ran"]
+    counts = {VOCABULARY.tokens[index]: int(VOCABULARY.counts[index]) for index in np.flatnonzero(VOCABULARY.counts)}
     assert counts == {
         **{"the": 4, "The": 2, "cat": 2, "dog": 2, "ran": 2},
         **{".": 2, ",": 1, "A": 1, "!": 1},  # words of one byte are that byte
@@ -40,9 +40,9 @@ def test_no_text_has_an_unknown_token_and_its_words_are_its_own_bytes(text):
 
 
 def test_a_word_that_is_spelt_is_the_word_that_was_learnt():
-    ids = VOCABULARY.frame.single.ids(VOCABULARY.encode("The dogs ran.").ids)
-    words = Lexicon(VOCABULARY.pieces).read(TokenBatch.of([ids.tolist()]))
-    assert [VOCABULARY.pieces[index] for index in words.ids] == ["<s>", "The", "<unk>", "ran", ".", "</s>"]
+    ids = VOCABULARY.template.single.ids(VOCABULARY.encode("The dogs ran.").ids)
+    words = Lexicon(VOCABULARY.tokens).read(TokenBatch.of([ids.tolist()]))
+    assert [VOCABULARY.tokens[index] for index in words.ids] == ["<s>", "The", "<unk>", "ran", ".", "</s>"]
     assert words.first.tolist() == [0, 1, 4, 8, 11, 12]
     assert words.last.tolist() == [0, 3, 7, 10, 11, 12]
     assert VOCABULARY.decode(ids[1:-1]) == "The dogs ran ."
@@ -62,6 +62,6 @@ def test_it_is_saved_and_loaded_with_its_words_and_transformers_gives_the_same_i
     text = "The naïve 山, ran <s> !"
     assert (
         theirs(text.replace("<s>", ""))["input_ids"]
-        == again.frame.single.ids(again.encode(text.replace("<s>", "")).ids).tolist()
+        == again.template.single.ids(again.encode(text.replace("<s>", "")).ids).tolist()
     )
     assert not {0, 1, 2, 3} & set(again.encode(text).ids.tolist())  # written out, a special token is text

@@ -15,8 +15,16 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
-from larvatus.data.text.counting import count_words
-from larvatus.data.text.extend import Extension, counted, extend, frequent_units, listed_units, merged, spelt, units_of
+from larvatus.data.text.counting import count_ids, count_words
+from larvatus.data.text.extend import (
+    Extension,
+    apply_merges,
+    extend,
+    frequent_units,
+    listed_units,
+    subword_ids,
+    units_of,
+)
 from larvatus.data.text.tokenizer import Tokenizer
 from tests.data.text.conftest import CONFIGS, SENTENCES, TEXTS
 from tests.data.text.hostile import hostile_unicode, ordinary_text
@@ -34,7 +42,7 @@ def extended(tokenizers) -> dict[str, Extension]:
             continue
         units = [unit for word in NEW for unit in units_of(word, tokenizer)]
         unknown = tokenizer.unk_id
-        units = [u for u, ids in zip(units, spelt(tokenizer, units), strict=True) if unknown not in ids]
+        units = [u for u, ids in zip(units, subword_ids(tokenizer, units), strict=True) if unknown not in ids]
         found[kind] = extend(tokenizer, units)
         assert len(found[kind].parts) > 4
     return found
@@ -43,8 +51,8 @@ def extended(tokenizers) -> dict[str, Extension]:
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_new_words_come_out_whole_and_old_ids_stay(tokenizers, extended, kind):
     old, new = tokenizers[kind], extended[kind].tokenizer
-    assert new.pieces[: old.size] == old.pieces
-    assert new.size == old.size + len(extended[kind].parts) == len(set(new.pieces))
+    assert new.tokens[: old.size] == old.tokens
+    assert new.size == old.size + len(extended[kind].parts) == len(set(new.tokens))
     assert (new.special, new.special_ids, new.kind, new.style) == (old.special, old.special_ids, old.kind, old.style)
     for word in ("riverbank", "banks", "tartartar", "nana"):
         for text in (f"The {word} was steep.", word):
@@ -60,9 +68,9 @@ def test_parts_are_the_old_pieces_of_the_word(tokenizers, extended, kind):
     new = extension.tokenizer
     for word in ("riverbank", "tartartar", "banks"):
         for unit in units_of(word, old):
-            (index,) = spelt(new, [unit])[0]
+            (index,) = subword_ids(new, [unit])[0]
             if index >= extension.first:
-                assert extension.parts[index - extension.first] == spelt(old, [unit])[0]
+                assert extension.parts[index - extension.first] == subword_ids(old, [unit])[0]
     for parts in extension.parts:
         assert parts
         assert max(parts) < old.size
@@ -147,7 +155,7 @@ def test_added_tokens_beyond_the_vocabulary_keep_their_ids():
     old = Tokenizer.from_library(made)
     new = extend(old, ["abab", "Ġab"]).tokenizer
     assert (old.mask_id, new.mask_id, new.id("<pad>")) == (4, 4, 5)
-    assert new.pieces[6:] == ["abab", "Ġa", "Ġab"] or new.pieces[6:] == ["abab", "Ġab"]
+    assert new.tokens[6:] == ["abab", "Ġa", "Ġab"] or new.tokens[6:] == ["abab", "Ġab"]
     assert [new.token(i) for i in new.encode("abab ab").ids] == ["abab", "Ġab"]
 
 
@@ -161,14 +169,14 @@ def test_a_character_inside_longer_pieces_only_does_not_become_unknown():
     extension = extend(old, ["abc"])
     new = extension.tokenizer
     assert [new.token(i) for i in new.encode("abc abcd ab").ids] == ["abc", "abc", "##d", "ab"]
-    assert dict(zip(new.pieces[5:], extension.parts, strict=True)) == {"abc": (2, 4), "##d": (3,)}
+    assert dict(zip(new.tokens[5:], extension.parts, strict=True)) == {"abc": (2, 4), "##d": (3,)}
 
 
 def test_merges_by_the_book():
     ranks = {("a", "b"): 1, ("b", "c"): 0}
-    assert merged(list("abc"), ranks) == ["a", "bc"]
-    assert merged(list("abab"), ranks) == ["ab", "ab"]
-    assert merged([], ranks) == []
+    assert apply_merges(list("abc"), ranks) == ["a", "bc"]
+    assert apply_merges(list("abab"), ranks) == ["ab", "ab"]
+    assert apply_merges([], ranks) == []
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
@@ -179,7 +187,7 @@ def test_frequent_words_are_those_that_save_most_tokens(tokenizers, kind):
     bare = [unit.lstrip("Ġ▁") for unit in chosen]
     assert set(bare) >= {"riverbank", "unfathomable"}
     assert not any(char.isdigit() or char in "!?.," for unit in bare for char in unit)
-    pieces = {unit: len(ids) for unit, ids in zip(chosen, spelt(tokenizer, chosen), strict=True)}
+    pieces = {unit: len(ids) for unit, ids in zip(chosen, subword_ids(tokenizer, chosen), strict=True)}
     counts = Counter(w.strip(".,") for text in texts for w in text.split())
     gains = [counts[unit.lstrip("Ġ▁")] * (pieces[unit] - 1) for unit in chosen]
     assert gains == sorted(gains, reverse=True)
@@ -210,7 +218,7 @@ def test_counts_are_those_of_encoding_the_text(extended):
     for extension in extended.values():
         tokenizer = extension.tokenizer
         assert tokenizer.counts[extension.first :].tolist() == [0] * len(extension.parts)
-        found = counted(count_words(TEXTS, tokenizer.library), tokenizer)
+        found = count_ids(count_words(TEXTS, tokenizer.library), tokenizer.library, tokenizer.size)
         naive = Counter(int(index) for text in TEXTS for index in tokenizer.encode(text).ids)
         assert found.tolist() == [naive[index] for index in range(tokenizer.size)]
 
@@ -225,7 +233,7 @@ def test_a_vocabulary_that_cannot_grow_is_refused():
 def test_nothing_to_add_changes_nothing(tokenizers):
     for tokenizer in (tokenizers[kind] for kind in CONFIGS):
         same = extend(tokenizer, []).tokenizer
-        assert same.pieces == tokenizer.pieces
+        assert same.tokens == tokenizer.tokens
         assert [same.encode(text).ids.tolist() for text in SENTENCES] == [
             tokenizer.encode(text).ids.tolist() for text in SENTENCES
         ]

@@ -15,7 +15,13 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.corpus.mixture import MixtureConfig, mixture
 from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions
-from larvatus.data.text.languages import LanguageCounts, LanguagePath, read_languages, scaled, train_mixed_vocabulary
+from larvatus.data.text.languages import (
+    LanguageCounts,
+    LanguagePath,
+    read_languages,
+    scale_counts,
+    train_mixed_vocabulary,
+)
 from larvatus.data.text.vocabulary import UnigramConfig, WordPieceConfig, pipeline, train_vocabulary
 
 SYLLABLES = {"big": ["ka", "lo", "mi", "ne", "pu", "ra"], "low": ["dji", "vbe", "gho", "xwa", "tsu"]}
@@ -103,7 +109,7 @@ def test_a_language_without_text_is_refused_by_its_path(folder: Path, name: str)
 @given(st.lists(st.integers(1, 50), max_size=40), st.floats(0.01, 20))
 def test_scaled_counts_are_right_in_every_running_sum(counts: list[int], factor: float) -> None:
     words = [(f"w{i:03}", count) for i, count in enumerate(counts)]
-    found = dict(scaled(words, factor))
+    found = dict(scale_counts(words, factor))
     exact = have = 0.0
     for word, count in words:
         exact += factor * count

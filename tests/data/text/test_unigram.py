@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from larvatus.data.text.lattice import build_lattice, inner_lattice
-from larvatus.data.text.unigram import _digamma, _seeds, learn_unigram
+from larvatus.data.text.vocabularies.lattice import build_lattice, inner_lattice
+from larvatus.data.text.vocabularies.unigram import _digamma, _seeds, learn_unigram
 
 WORDS = [("▁banana", 4), ("▁bandana", 3), ("▁an", 6), ("▁ban", 2)]
 

@@ -53,11 +53,11 @@ def test_the_same_text_gives_the_same_vocabulary_in_any_process_with_any_threads
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_size_is_exact_and_special_tokens_stand_where_their_family_has_them(tokenizers, kind):
     tokenizer = tokenizers[kind]
-    assert tokenizer.size == CONFIGS[kind].size == len(set(tokenizer.pieces))
+    assert tokenizer.size == CONFIGS[kind].size == len(set(tokenizer.tokens))
     if kind.startswith("wordpiece"):
-        assert tokenizer.pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        assert tokenizer.tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     else:
-        assert tokenizer.pieces[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+        assert tokenizer.tokens[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
         assert tokenizer.mask_id == tokenizer.size - 1
     assert tokenizer.special_ids == {
         tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.padding_id, tokenizer.unk_id,
@@ -104,7 +104,7 @@ def test_transformers_loads_what_we_save_with_equal_ids(tokenizers, kind, tmp_pa
 def test_normalisation_is_berts(tokenizers, kind):
     ours = tokenizers[kind]
     theirs = BertTokenizer(
-        vocab={piece: index for index, piece in enumerate(ours.pieces)}, do_lower_case=ours.lowercase
+        vocab={piece: index for index, piece in enumerate(ours.tokens)}, do_lower_case=ours.lowercase
     )
     for text in [*SENTENCES, *(piece for piece in PIECES if "[" not in piece), " ".join(SENTENCES)]:
         assert ours.encode(text).ids.tolist() == theirs(text, add_special_tokens=False)["input_ids"]
@@ -181,7 +181,7 @@ def test_counting_is_bounded_and_cut_text_counts_the_same(monkeypatch):
 def test_embedded_text_is_fit_for_a_vocabulary():
     texts = [document.text for document in itertools.islice(embedded_documents(), 40)]
     tokenizer = train_vocabulary(texts, WordPieceConfig(size=1000))
-    assert {"the", "##ing", "module"} & set(tokenizer.pieces) >= {"the", "##ing"}
+    assert {"the", "##ing", "module"} & set(tokenizer.tokens) >= {"the", "##ing"}
     assert tokenizer.counts[tokenizer.unk_id] < 0.001 * tokenizer.counts.sum()
 
 

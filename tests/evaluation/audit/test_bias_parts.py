@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.core.errors import LarvatusError
 from larvatus.data.labelled.records import Dataset, Place, TextExample
-from larvatus.data.text.special_tokens import framed
+from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.evaluation.audit.bias.associations import read_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
@@ -59,7 +59,7 @@ def naive(model: lv.Model, ids: list[int], place: int) -> Any:
     """log p of every token at a place."""
     predictor = require_predictor(model.network, model.tokenizer, what="test")
     row = np.array(ids)
-    batch = on_device(framed(model.tokenizer, [[(row, row * 0)]]), "cpu")
+    batch = on_device(wrap_batch(model.tokenizer, [[(row, row * 0)]]), "cpu")
     with torch.no_grad():
         return predictor.logits(batch, torch.tensor([place + 1])).log_softmax(-1)[0]
 

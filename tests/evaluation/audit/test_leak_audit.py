@@ -22,7 +22,7 @@ import larvatus as lv
 from larvatus.core.rng import stream
 from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.documents import Document
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.leaks.blind import blind_baselines
@@ -75,7 +75,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, spelling: Tokenizer):
         optimizer = AdamW(network.parameters(), lr=3e-3)
         for step in range(steps):
             random = stream(5, "leak test", 0, step)
-            batch = inputs(spelling, [texts[n] for n in random.integers(0, len(texts), 32)])
+            batch = encode_batch(spelling, [texts[n] for n in random.integers(0, len(texts), 32)])
             places = np.flatnonzero((random.random(batch.size) < 0.3) & (batch.words >= 0))
             wanted = torch.from_numpy(batch.ids[places])
             batch.ids[places] = spelling.mask_id
@@ -138,7 +138,7 @@ def test_hidden_spans_and_energies_equal_loops_over_single_sequences(fresh, spel
     texts = sentences(3, "loops")
 
     def log_probability(ids, token):
-        row = torch.tensor(spelling.frame.single.ids(np.array(ids)))
+        row = torch.tensor(spelling.template.single.ids(np.array(ids)))
         batch = lv.TokenBatch.of([row.tolist()])
         with torch.inference_mode():
             logits = predictor.logits(on_device(batch, "cpu"), torch.tensor([token + 1]))[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import Document
-from larvatus.data.text.special_tokens import framed
+from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.words import segment_words
 from larvatus.evaluation.compare.passages import LONGEST, SHORTEST, MaskedPassages, mask_words
 from larvatus.evaluation.compare.word_nll import UNICODE, length_cost, measure_word_nll, tokenise_passage
@@ -111,7 +111,7 @@ def naive(model, tokenizer, passages):
         for word in passage.hidden:
             ids[tokens[word]] = tokenizer.mask_id
         with torch.no_grad():
-            z_ND = model.encoder(framed(tokenizer, [[(ids, alignment.words)]]).map(torch.from_numpy))
+            z_ND = model.encoder(wrap_batch(tokenizer, [[(ids, alignment.words)]]).map(torch.from_numpy))
             log_NV = torch.log_softmax(head.logits(z_ND, words), dim=-1)
         visible += [len(t) for w, t in enumerate(tokens) if w not in passage.hidden]
         rows += [(log_NV, alignment.ids, tokens[word]) for word in passage.hidden]

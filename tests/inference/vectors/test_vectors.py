@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors import vectors as module
 from larvatus.models.nn.device import on_device
@@ -29,7 +29,9 @@ POOLS = {
 def alone(model: Tiny, text: str) -> np.ndarray:
     """States of the embeddings and every layer for one text by itself: [layers + 1, T + 2, D]."""
     with torch.no_grad():
-        states = model.encoder(on_device(inputs(model.tokenizer, [text]), "cpu"), layers=range(model.encoder.depth + 1))
+        states = model.encoder(
+            on_device(encode_batch(model.tokenizer, [text]), "cpu"), layers=range(model.encoder.depth + 1)
+        )
     return torch.stack(states).numpy()
 
 

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag, field_words
+from larvatus.core.flags import Flag, field_docs
 from larvatus.core.ranges import Clip, Run, Seed, Share, Steps, check_ranges
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 
@@ -116,8 +116,8 @@ def test_help_is_the_docstrings_in_panels():
 
 
 def test_docstrings_of_a_class_and_of_what_it_extends():
-    assert field_words(Chosen)["seed"] == "Seed of all randomness."
-    assert "dropout" not in field_words(Chosen)
+    assert field_docs(Chosen)["seed"] == "Seed of all randomness."
+    assert "dropout" not in field_docs(Chosen)
 
 
 def test_one_name_for_two_fields_is_refused_when_the_command_is_made():

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size
-from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFiles, as_file_options
 from larvatus.interfaces.cli.commands.finetune import command_of, with_settings
 from larvatus.interfaces.cli.from_struct import AnyOf, from_structs
 from larvatus.tasks.registry import TASKS, parse_file_options
@@ -85,4 +85,4 @@ def test_of_fields_of_several_structs_those_given_are_handed_on():
     assert parse_file_options("classify", got[0]) == TextFiles(text="review", header=False)
     with pytest.raises(UsageError, match="--text and --header are for texts; words have --word and --tag"):
         parse_file_options("tag", got[0])
-    assert files_of(FileOptions(), WordFiles) == WordFiles()
+    assert as_file_options(FileOptions(), WordFiles) == WordFiles()

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, save_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
@@ -49,7 +49,7 @@ AUTO = {
 @torch.no_grad()
 def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
     """Scores of each text, or of each token."""
-    tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
+    tokens = on_device(encode_batch(tokenizer, TEXTS), "cpu")
     z_ND = network.encoder(tokens)
     (head,) = network.heads.values()
     batch = TrainingBatch(tokens=tokens, targets={})
@@ -62,7 +62,7 @@ def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
 @torch.no_grad()
 def their_logits(model: Any, tokenizer: Tokenizer, *, tokens: bool) -> torch.Tensor:
     """The same from `transformers`, padded."""
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
     real = ids != tokenizer.padding_id

@@ -21,7 +21,7 @@ from larvatus import load
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -101,7 +101,7 @@ def save_ours(
 @torch.no_grad()
 def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state, the logits of all tokens and those of the order; theirs padded, ours not."""
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     segments = torch.from_numpy(batch.positions > 3).long()
     tensors = on_device(batch, "cpu")
     object.__setattr__(tensors, "segments", segments)
@@ -160,7 +160,7 @@ def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, tokenizer: 
     assert type(transformers.AutoModelForPreTraining.from_pretrained(again)) is transformers.AlbertForPreTraining
     equal(load_bundle(again).network, theirs, tokenizer)
     ids = transformers.AutoTokenizer.from_pretrained(again)("The river's bank")["input_ids"]
-    assert ids == inputs(tokenizer, ["The river's bank"]).ids.tolist()
+    assert ids == encode_batch(tokenizer, ["The river's bank"]).ids.tolist()
 
 
 @torch.no_grad()

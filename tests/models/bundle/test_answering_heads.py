@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
@@ -26,7 +26,7 @@ OURS: dict[str, Any] = {"dropout": 0.25, "temperature": 1.5, "null": True, "thre
 
 @torch.no_grad()
 def equal(bundle: Bundle, model: Any) -> None:
-    batch = inputs(bundle.tokenizer, TEXTS)
+    batch = encode_batch(bundle.tokenizer, TEXTS)
     (head,) = bundle.network.heads.values()
     assert isinstance(head, QuestionAnswering)
     tokens = on_device(batch, "cpu")

@@ -57,7 +57,7 @@ def test_a_model_comes_back_as_it_was(
     assert bundle.model == before.encoder.config
     assert bundle.objectives == objectives
     assert (bundle.recipe, bundle.lineage, bundle.unused) == ({"name": "bert"}, {"seed": 0}, ())
-    assert bundle.tokenizer.pieces == tiny_tokenizer.pieces
+    assert bundle.tokenizer.tokens == tiny_tokenizer.tokens
 
 
 def test_only_our_own_layout_takes_what_bert_cannot_say(tiny_model: Make) -> None:

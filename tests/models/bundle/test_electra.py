@@ -15,7 +15,7 @@ from torch.testing import assert_close
 import larvatus as lv
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle import atomic_save as replaced
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -87,7 +87,7 @@ def save_ours(path: Path, made: Network, tokenizer: Tokenizer, objectives: Any =
 @torch.no_grad()
 def equal(ours: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not."""
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     lengths = batch.lengths.tolist()
     ids = torch.nn.utils.rnn.pad_sequence(torch.from_numpy(batch.ids).split(lengths), batch_first=True)
     real = torch.nn.utils.rnn.pad_sequence([torch.ones(n, dtype=torch.bool) for n in lengths], batch_first=True)
@@ -164,7 +164,7 @@ def test_a_run_loads_whole_and_its_generator_alone(tmp_path: Path, tiny_tokenize
     text = "please turn your [MASK] in ."
     best = lv.load(directory, device="cpu").fill(text, top=3)
     assert best == lv.load(directory / "generator", device="cpu").fill(text, top=3)
-    asked = torch.tensor([inputs(tiny_tokenizer, [text.replace("[MASK]", "run")]).ids.tolist()])
+    asked = torch.tensor([encode_batch(tiny_tokenizer, [text.replace("[MASK]", "run")]).ids.tolist()])
     asked[0, 4] = tiny_tokenizer.mask_id
     theirs = transformers.ElectraForMaskedLM.from_pretrained(directory / "generator").eval()
     with torch.no_grad():

@@ -18,8 +18,8 @@ from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.packing import SentenceOrderPackingConfig, pack
 from larvatus.data.corruption import MaskingConfig, NoiseConfig
-from larvatus.data.text.special_tokens import inputs
-from larvatus.data.text.template import read_frame
+from larvatus.data.text.special_tokens import encode_batch
+from larvatus.data.text.template import read_template
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
@@ -60,17 +60,17 @@ def check(ours: Tokenizer, theirs: Any) -> None:
         one = theirs(*((text,) if isinstance(text, str) else text), return_token_type_ids=True)
         kinds = one["token_type_ids"] if "token_type_ids" in names else [0] * len(one["input_ids"])
         wanted.append((one["input_ids"], kinds))
-    batch, sequences = inputs(ours, texts), text_sequences(ours, texts, limit=256)
+    batch, sequences = encode_batch(ours, texts), text_sequences(ours, texts, limit=256)
     assert rows_of(batch.ids, batch.segments, batch.lengths) == wanted
     assert rows_of(sequences.ids, sequences.segments, sequences.lengths) == wanted
     asked = encode_passages(ours, PAIRS, limit=256).sequences
     assert rows_of(asked.ids, asked.segments, asked.lengths) == wanted[len(SINGLE) :]
-    assert ours.frame.single.specials == theirs.num_special_tokens_to_add(pair=False)
-    assert ours.frame.pair.specials == theirs.num_special_tokens_to_add(pair=True)
+    assert ours.template.single.special_count == theirs.num_special_tokens_to_add(pair=False)
+    assert ours.template.pair.special_count == theirs.num_special_tokens_to_add(pair=True)
     for pair, row in zip(PAIRS, wanted[len(SINGLE) :], strict=True):  # and so pretraining packs the same two texts
         block = TextBlock.of([[ids.tolist() for ids in ours.encode_fast(pair)]])
         order = SentenceOrderPackingConfig(short=0.0, swapped=0.0)
-        packed = pack(block, order, length=256, frame=ours.frame, random=rng.stream(0, "test")).tokens
+        packed = pack(block, order, length=256, template=ours.template, random=rng.stream(0, "test")).tokens
         assert rows_of(packed.ids, packed.segments, packed.lengths) == [row]
 
 
@@ -81,8 +81,8 @@ def test_a_directory_that_transformers_saved_is_read_as_transformers_reads_it(fa
     ours = Tokenizer.load(tmp_path)
     check(ours, theirs)
     two = family in ("roberta", "xlm-roberta", "mpnet")
-    assert ours.frame.pair.specials == (4 if two else 3)
-    assert set(ours.frame.pair.segments(2, 2).tolist()) == ({0} if family in NO_SEGMENTS else {0, 1})
+    assert ours.template.pair.special_count == (4 if two else 3)
+    assert set(ours.template.pair.segments(2, 2).tolist()) == ({0} if family in NO_SEGMENTS else {0, 1})
     ours.save(tmp_path / "again")  # and what we make of it, `transformers` still reads in the same way
     check(Tokenizer.load(tmp_path / "again"), theirs_of(family, tmp_path / "again"))
 
@@ -115,7 +115,7 @@ def test_the_pairs_of_albert_are_told_apart_by_segments_as_in_its_pretraining() 
     one, two = (
         train_vocabulary(
             ["the river was wide"], UnigramConfig(size=30, separators=number), allow_smaller=True
-        ).frame.pair
+        ).template.pair
         for number in (1, 2)
     )
     assert (one.specials, one.segments(1, 2).tolist()) == (3, [0, 0, 0, 1, 1, 1])
@@ -150,7 +150,7 @@ def test_a_model_with_one_segment_reads_pairs(tmp_path: Path) -> None:
     bundle = load_bundle(directory)
     with torch.no_grad():
         wanted = theirs(**tokens).last_hidden_state[0]
-        found = bundle.network.encoder(on_device(inputs(bundle.tokenizer, PAIRS[:1]), "cpu"))
+        found = bundle.network.encoder(on_device(encode_batch(bundle.tokenizer, PAIRS[:1]), "cpu"))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -161,20 +161,20 @@ def test_every_kind_of_post_processor_is_understood() -> None:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
     )
     both = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
-    assert read_frame(bert) == read_frame(template) == read_frame(both)
-    frame = read_frame(processors.RobertaProcessing(("[SEP]", 6), ("[CLS]", 5)))
-    assert frame is not None
-    assert frame.pair.ids(np.array([8]), np.array([9, 9])).tolist() == [5, 8, 6, 6, 9, 9, 6]
-    assert frame.pair.starts(1, 2) == (1, 4)
-    assert read_frame(None) is read_frame(processors.ByteLevel()) is None
+    assert read_template(bert) == read_template(template) == read_template(both)
+    template = read_template(processors.RobertaProcessing(("[SEP]", 6), ("[CLS]", 5)))
+    assert template is not None
+    assert template.pair.ids(np.array([8]), np.array([9, 9])).tolist() == [5, 8, 6, 6, 9, 9, 6]
+    assert template.pair.starts(1, 2) == (1, 4)
+    assert read_template(None) is read_template(processors.ByteLevel()) is None
     one_sided = processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]", special_tokens=special[1:])
-    closing = read_frame(one_sided)
+    closing = read_template(one_sided)
     assert closing is not None
     assert closing.single.ids(np.array([8, 9])).tolist() == [8, 9, 6]
     assert closing.pair.starts(2, 1) == (0, 2)
     assert not closing.encloses
     with pytest.raises(ArtefactError, match="swaps texts"):
-        read_frame(
+        read_template(
             processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $B $A [SEP]", special_tokens=special)
         )
 
@@ -197,14 +197,14 @@ def test_a_vocabulary_without_special_tokens_dresses_texts_in_nothing(tmp_path: 
     ours = Tokenizer.load(gpt_like(tmp_path))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = ["the thin man", ("the", "other")]
-    batch = inputs(ours, texts)
+    batch = encode_batch(ours, texts)
     ids = [row for row, _ in rows_of(batch.ids, batch.segments, batch.lengths)]
     assert ids == [theirs("the thin man")["input_ids"], theirs("the", "other")["input_ids"]]
-    assert not ours.frame.specials
-    assert ours.frame.pair.room(64) == 64
+    assert not ours.template.special_ids
+    assert ours.template.pair.text_length(64) == 64
     assert (batch.words >= 0).all()
     ours.save(tmp_path / "again")
-    assert Tokenizer.load(tmp_path / "again").frame == ours.frame
+    assert Tokenizer.load(tmp_path / "again").template == ours.template
 
 
 def test_what_hides_tokens_behind_a_mask_is_refused_where_the_vocabulary_has_none(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_what_hides_tokens_behind_a_mask_is_refused_where_the_vocabulary_has_non
         build_corruption(MaskingConfig(), ours, 1, limit=64)
     noise = build_corruption(NoiseConfig(mask=0.0, reorder=1.0, units="tokens"), ours, 1, limit=64)
     assert noise is not None
-    noisy = noise(TrainingBatch(tokens=inputs(ours, ["the thin man"]), targets={}), 0, 0)
+    noisy = noise(TrainingBatch(tokens=encode_batch(ours, ["the thin man"]), targets={}), 0, 0)
     assert sorted(noisy.tokens.ids.tolist()) == sorted(ours.encode("the thin man").ids.tolist())
     assert build_corruption(None, ours, 1, limit=64) is None
 

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import delimited
+from larvatus.data.text.special_tokens import add_delimiters
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
@@ -81,8 +81,10 @@ def their_answers(model: Any, tokenizer: Any, texts: list[str]) -> list[torch.Te
 
 
 def our_batch(bundle: Bundle, texts: list[str]) -> Any:
-    frame = bundle.tokenizer.frame
-    return on_device(TokenBatch.of([frame.single.ids(bundle.tokenizer.encode(t).ids).tolist() for t in texts]), "cpu")
+    template = bundle.tokenizer.template
+    return on_device(
+        TokenBatch.of([template.single.ids(bundle.tokenizer.encode(t).ids).tolist() for t in texts]), "cpu"
+    )
 
 
 def our_words(bundle: Bundle, texts: list[str]) -> list[torch.Tensor]:
@@ -101,7 +103,7 @@ def test_we_read_what_they_write(family, tmp_path):
     theirs.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     bundle = load_bundle(tmp_path)
-    assert bundle.tokenizer.frame.specials == frozenset()
+    assert bundle.tokenizer.template.special_ids == frozenset()
     for ours, other in zip(our_words(bundle, TEXTS), their_answers(theirs, tokenizer, TEXTS), strict=True):
         assert other.abs().max() > 0.5
         assert_close(ours, other, rtol=1e-4, atol=1e-4)
@@ -159,7 +161,7 @@ def test_a_classifier_is_read_as_they_write_it(family, tmp_path):
 
 @pytest.mark.parametrize(("norm", "kind"), [("post", BPEConfig), ("pre", ByteBPEConfig)])
 def test_a_classifier_of_ours_reads_start_and_extract_token_there_too(norm, kind, tmp_path):
-    tokenizer = delimited(train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)).tokenizer
+    tokenizer = add_delimiters(train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)).tokenizer
     head = ClassificationConfig(labels=("a", "b", "c"), pool="last", dense="none", bias=False)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [head], tokenizer.size, seed=2)
     random_everywhere(network)

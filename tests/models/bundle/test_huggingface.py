@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.network import Network
@@ -89,7 +89,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     theirs, info = transformers.BertForPreTraining.from_pretrained(directory, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    batch = inputs(tiny_tokenizer, TEXTS)
+    batch = encode_batch(tiny_tokenizer, TEXTS)
     words, pairs = our_logits(network, batch)
     asked = padded(batch)
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(
         [MaskedLMConfig, NextSentenceConfig] if head == "BertForPreTraining" else [MaskedLMConfig]
     )
     assert bundle.unused == ()
-    equal_to_theirs(bundle, theirs, inputs(bundle.tokenizer, TEXTS))
+    equal_to_theirs(bundle, theirs, encode_batch(bundle.tokenizer, TEXTS))
 
 
 def their_directory(
@@ -178,20 +178,20 @@ def test_older_and_smaller_files_load_alike(
     rewrite(directory, change)
     bundle = load_bundle(directory)
     assert all(p.dtype == torch.float32 for p in bundle.network.parameters())
-    equal_to_theirs(bundle, theirs.half().float() if change is half else theirs, inputs(bundle.tokenizer, TEXTS))
+    equal_to_theirs(bundle, theirs.half().float() if change is half else theirs, encode_batch(bundle.tokenizer, TEXTS))
 
 
 def test_a_file_in_shards_loads(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     directory, theirs = their_directory(tmp_path, tiny_tokenizer, max_shard_size="8KB")
     assert len(list(directory.glob("*.safetensors"))) > 1
-    equal_to_theirs(load_bundle(directory), theirs, inputs(tiny_tokenizer, TEXTS))
+    equal_to_theirs(load_bundle(directory), theirs, encode_batch(tiny_tokenizer, TEXTS))
 
 
 def test_more_heads_than_the_config_names_are_taken(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     """As in the published bert-base-uncased, whose config says BertForMaskedLM."""
     directory, theirs = their_directory(tmp_path, tiny_tokenizer)
     edit_config(directory, architectures=["BertForMaskedLM"])
-    equal_to_theirs(load_bundle(directory), theirs, inputs(tiny_tokenizer, TEXTS))
+    equal_to_theirs(load_bundle(directory), theirs, encode_batch(tiny_tokenizer, TEXTS))
 
 
 def edit_config(directory: Path, **fields: Any) -> None:
@@ -245,7 +245,9 @@ def test_a_published_checkpoint_gives_the_hidden_states_of_bert_model() -> None:
         theirs = transformers.BertModel.from_pretrained(directory, attn_implementation="eager").eval()
     assert (bundle.model.layers, bundle.model.hidden, bundle.objectives) == (6, 384, ())
     assert bundle.unused == ("bert.pooler.dense.bias", "bert.pooler.dense.weight")
-    batch = inputs(bundle.tokenizer, ["Mt. Sanitas is in Sunshine Canyon.", ("Who?", "Me: naïve 山 🙂"), "word " * 100])
+    batch = encode_batch(
+        bundle.tokenizer, ["Mt. Sanitas is in Sunshine Canyon.", ("Who?", "Me: naïve 山 🙂"), "word " * 100]
+    )
     asked = padded(batch)
     with torch.no_grad():
         ours = bundle.network.encoder(on_device(batch, "cpu"), layers=range(7))

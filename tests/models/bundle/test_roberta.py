@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from larvatus import load
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -109,7 +109,7 @@ def save_ours(path: Path, network: Network, tokenizer: Tokenizer) -> Path:
 @torch.no_grad()
 def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
     real = ids != tokenizer.padding_id
@@ -164,7 +164,7 @@ def test_their_tokenizer_gives_our_ids(tmp_path: Path, tokenizer: Tokenizer) -> 
         ids = tokenizer.encode(text).ids.tolist()
         assert theirs(text, add_special_tokens=False)["input_ids"] == ids
         assert theirs(text)["input_ids"] == [tokenizer.cls_id, *ids, tokenizer.sep_id]
-        assert theirs(text)["input_ids"] == inputs(tokenizer, [text]).ids.tolist()
+        assert theirs(text)["input_ids"] == encode_batch(tokenizer, [text]).ids.tolist()
     assert (theirs.mask_token_id, theirs.pad_token_id) == (tokenizer.mask_id, 1)
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from larvatus.core.errors import ArtefactError
-from larvatus.data.text.special_tokens import inputs, sentinel_ids
+from larvatus.data.text.special_tokens import encode_batch, sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -50,7 +50,7 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
     answer = theirs.eval()(input_ids=read.input_ids, attention_mask=read.attention_mask, labels=wanted)
     tokenizer, encoder = Tokenizer.load(directory), network.encoder
     assert isinstance(encoder, EncoderDecoder)
-    ours = encoder.predicting(*(on_device(inputs(tokenizer, texts), "cpu") for texts in (READ, WRITTEN)))
+    ours = encoder.predicting(*(on_device(encode_batch(tokenizer, texts), "cpu") for texts in (READ, WRITTEN)))
     logits = network.heads["denoising"].logits(ours, encoder.word_vectors)
     assert logits.std() > 0.05
     assert_close(logits, answer.logits[labels.attention_mask == 1], rtol=1e-4, atol=1e-4)
@@ -62,7 +62,7 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
         eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     under_way = encoder.continuing(
-        on_device(inputs(tokenizer, READ), "cpu"),
+        on_device(encode_batch(tokenizer, READ), "cpu"),
         room=12,
         head=lambda z: network.heads["denoising"].logits(z, encoder.word_vectors),
     )
@@ -75,7 +75,7 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
 
 
 def inputs_ids(tokenizer: Tokenizer) -> torch.Tensor:
-    return torch.from_numpy(inputs(tokenizer, WRITTEN).ids)
+    return torch.from_numpy(encode_batch(tokenizer, WRITTEN).ids)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -135,14 +135,14 @@ def test_what_is_no_t5_of_ours_is_refused_by_name(tmp_path: Path, tokenizer: Tok
 def test_the_tokenizer_of_transformers_gives_the_same_ids_as_ours(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Their own class, with its template and its sentinels, saved and read by ours."""
     scores = dict(json.loads(tokenizer.library.to_str())["model"]["vocab"])
-    pieces = [(name, scores[name]) for name in tokenizer.pieces if not name.startswith("<extra_id_")]
+    pieces = [(name, scores[name]) for name in tokenizer.tokens if not name.startswith("<extra_id_")]
     theirs = transformers.T5Tokenizer(vocab=pieces, extra_ids=100)
     theirs.save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert (ours.special.pad, ours.special.sep, ours.special.cls, len(sentinel_ids(ours))) == ("<pad>", "</s>", "", 100)
     for text in READ:
-        assert inputs(ours, [text]).ids.tolist() == theirs(text).input_ids
-    pair = ours.frame.pair.ids(*(ours.encode(text).ids for text in READ[:2]))
+        assert encode_batch(ours, [text]).ids.tolist() == theirs(text).input_ids
+    pair = ours.template.pair.ids(*(ours.encode(text).ids for text in READ[:2]))
     assert pair.tolist() == theirs(*READ[:2]).input_ids
     marked = "Please <extra_id_0> homework <extra_id_1>"
     assert ours.encode(marked, special_tokens_in_text=True).ids.tolist() == theirs(marked).input_ids[:-1]

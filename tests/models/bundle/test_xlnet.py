@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.core.rng import stream
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -51,7 +51,7 @@ def equal(directory: Path, theirs: Any) -> None:
     network, their_texts = bundle.network, pretrained(TEXTS, padding=True, return_tensors="pt")
     assert set(their_texts) == {"input_ids", "token_type_ids", "attention_mask"}
     answer = theirs.eval()(**their_texts, output_hidden_states=True)
-    batch = on_device(inputs(bundle.tokenizer, TEXTS), "cpu")
+    batch = on_device(encode_batch(bundle.tokenizer, TEXTS), "cpu")
     states = network.encoder(batch, layers=range(network.encoder.depth + 1))
     real = their_texts["attention_mask"].bool()
     assert states[-1].std() > 0.1  # not equal for being nothing
@@ -92,7 +92,7 @@ def test_a_pair_is_dressed_and_read_as_transformers_does(tmp_path: Path, tokeniz
     pretrained, bundle = transformers.AutoTokenizer.from_pretrained(path), load_bundle(path)
     encoded = pretrained("The river was wide.", "Turn in, please!", return_tensors="pt")
     texts = [bundle.tokenizer.encode(text).ids for text in ("The river was wide.", "Turn in, please!")]
-    pair = bundle.tokenizer.frame.pair
+    pair = bundle.tokenizer.template.pair
     segments = pair.segments(*(len(ids) for ids in texts)).tolist()
     assert pair.ids(*texts).tolist() == encoded["input_ids"][0].tolist()
     assert segments == encoded["token_type_ids"][0].tolist()
@@ -123,7 +123,7 @@ def test_two_streams_are_those_of_transformers_with_the_same_perm_mask_and_targe
     encoder, head = bundle.network.encoder, bundle.network.heads["permutation-lm"]
     assert isinstance(encoder, XLNet)
     assert isinstance(head, PermutationLM)
-    batch = on_device(inputs(bundle.tokenizer, TEXTS), "cpu")
+    batch = on_device(encode_batch(bundle.tokenizer, TEXTS), "cpu")
     orders, places, order, flat = permuted(batch.lengths.tolist())
     ours = head.logits(encoder.two_streams(batch, order, flat), encoder.word_vectors)
     done = 0
@@ -196,7 +196,7 @@ def check_head(path: Path, theirs: Any) -> None:
     bundle, pretrained = load_bundle(path), transformers.AutoTokenizer.from_pretrained(path)
     encoded = pretrained(TEXTS, padding=True, return_tensors="pt")
     answer = theirs.eval()(**encoded).logits
-    batch = TrainingBatch(tokens=on_device(inputs(bundle.tokenizer, TEXTS), "cpu"), targets={})
+    batch = TrainingBatch(tokens=on_device(encode_batch(bundle.tokenizer, TEXTS), "cpu"), targets={})
     states = bundle.network.encoder(batch.tokens)
     (head,) = bundle.network.heads.values()
     if isinstance(head, Tagging):

@@ -31,7 +31,7 @@ def _learnt(kind: type[Any]) -> tuple[list[str], dict[str, Any]]:
     """Pieces without special tokens, and the model: ours are the same every time, theirs differ from run to run."""
     tokenizer = train_vocabulary(prose(), kind(size=SIZE), allow_smaller=True)
     names = set(vars(tokenizer.special).values())
-    return [piece for piece in tokenizer.pieces if piece not in names], json.loads(tokenizer.library.to_str())["model"]
+    return [piece for piece in tokenizer.tokens if piece not in names], json.loads(tokenizer.library.to_str())["model"]
 
 
 def _wordpiece(specials: list[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.testing import assert_close
 
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
@@ -53,7 +53,7 @@ def scramble(network: Network) -> Network:
 @torch.no_grad()
 def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
     real = ids != tokenizer.padding_id

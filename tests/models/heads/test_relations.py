@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads import SpansConfig
@@ -40,7 +40,7 @@ def batch() -> TrainingBatch:
         [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
     ).T
     related = [(before[b] + h, before[b] + t, label - 1) for (b, h, t), label in sorted(RELATED.items())]
-    pieces = WordPieces(
+    pieces = WordTokens(
         rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 8, 12], strict=True)]),
         words=np.arange(sum(COUNTS)),
         counts=np.array(COUNTS),
@@ -55,7 +55,7 @@ def batch() -> TrainingBatch:
         golds=np.array([len(own) for own in GOLD]),
         related=np.array(related),
     )
-    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets={WordSpans: spans})
+    return TrainingBatch(tokens=dataclasses.replace(tokens, word_tokens=pieces), targets={WordSpans: spans})
 
 
 def pairs(reach: int = 9) -> list[tuple[int, int, int]]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads import SpansConfig
@@ -37,7 +37,7 @@ def batch() -> TrainingBatch:
     starts = np.cumsum([0, *COUNTS[:-1]])
     gold = [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
     first, last, types = np.array(gold).T
-    pieces = WordPieces(
+    pieces = WordTokens(
         rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 6, 9], strict=True)]),
         words=np.arange(sum(COUNTS)),
         counts=np.array(COUNTS),
@@ -51,7 +51,7 @@ def batch() -> TrainingBatch:
         types=types,
         golds=np.array([len(own) for own in GOLD]),
     )
-    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets={WordSpans: spans})
+    return TrainingBatch(tokens=dataclasses.replace(tokens, word_tokens=pieces), targets={WordSpans: spans})
 
 
 def spans() -> list[tuple[int, int, int]]:
@@ -101,7 +101,7 @@ def test_batches_cut_and_joined_again_lose_nothing() -> None:
     for name in ("counts", "first", "last", "types", "golds"):
         assert getattr(again.targets[WordSpans], name).tolist() == getattr(whole.targets[WordSpans], name).tolist()
     for name in ("rows", "words", "counts", "starts"):
-        assert getattr(again.tokens.pieces, name).tolist() == getattr(whole.tokens.pieces, name).tolist()
+        assert getattr(again.tokens.word_tokens, name).tolist() == getattr(whole.tokens.word_tokens, name).tolist()
     model = head().eval()
     parts = [model(on_device(whole.cut(n, n + 1), "cpu"))["spans"].total for n in range(3)]
     assert_close(sum(parts), model(on_device(whole, "cpu"))["spans"].total)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.inference.interpret.importance import zero_heads
@@ -57,7 +57,7 @@ def test_weights_equal_those_of_transformers(name: str, tokenizers: dict[str, To
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, name, **SMALL, **fields)
     theirs.set_attn_implementation("eager")
     encoder = load_bundle(directory).network.encoder
-    batch = inputs(tokenizer, TEXTS)
+    batch = encode_batch(tokenizer, TEXTS)
     ours = list(encoder.attention(on_device(batch, "cpu")))
     assert len(ours) == 3
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
@@ -85,7 +85,9 @@ def encoder(request: pytest.FixtureRequest, tiny_model: Any) -> Transformer:
 @torch.no_grad()
 def test_weights_times_values_give_what_attention_computes(encoder: Transformer, tiny_tokenizer: Tokenizer) -> None:
     """The path for looking and the fast path are the same attention."""
-    batch = on_device(inputs(tiny_tokenizer, ["the river bank was wide and deep", "a river", "please turn in"]), "cpu")
+    batch = on_device(
+        encode_batch(tiny_tokenizer, ["the river bank was wide and deep", "a river", "please turn in"]), "cpu"
+    )
     seen = []
     hooks = [
         block.attention.register_forward_hook(lambda module, given, out: seen.append((module, *given[:3], out)))
@@ -103,7 +105,7 @@ def test_weights_times_values_give_what_attention_computes(encoder: Transformer,
 
 @torch.no_grad()
 def test_a_masked_head_is_one_without_output_columns(encoder: Transformer, tiny_tokenizer: Tokenizer) -> None:
-    batch = on_device(inputs(tiny_tokenizer, ["the river bank was wide and deep", "a river"]), "cpu")
+    batch = on_device(encode_batch(tiny_tokenizer, ["the river bank was wide and deep", "a river"]), "cpu")
     layers, heads = encoder.config.layers, encoder.config.heads
     whole = encoder(batch)
     assert torch.equal(encoder.with_heads(batch, torch.ones(layers, heads)), whole)

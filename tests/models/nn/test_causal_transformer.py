@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.pretraining_targets import NextTokens, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, add_text_targets
 from larvatus.models.network import Network, TrainingBatch
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -105,7 +105,7 @@ def test_it_is_the_loop_over_tokens_in_double_precision(norm):
 def test_the_loss_is_that_of_every_token_but_the_first_of_each_sequence():
     network = network_of("pre")
     batch = TokenBatch.of(sequences())
-    training = on_device(made_from_text(TrainingBatch(tokens=batch, targets={}), (NextTokens,)), "cpu")
+    training = on_device(add_text_targets(TrainingBatch(tokens=batch, targets={}), (NextTokens,)), "cpu")
     loss = network(training, accuracy=True)["causal-lm"]
     z = network.encoder(training.tokens).detach()
     total, count = 0.0, 0

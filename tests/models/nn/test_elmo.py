@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
-from larvatus.data.text.characters import BEGIN, BYTES, END, INSIDE
+from larvatus.data.text.vocabularies.characters import BEGIN, BYTES, END, INSIDE
 from larvatus.models.nn.character_cnn import BEGIN_WORD, END_WORD, WordLayout
 from larvatus.models.nn.elmo import Elmo, ElmoConfig
 from larvatus.models.nn.initialise import initialise

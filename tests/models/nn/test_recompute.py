@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.data.text.characters import BEGIN, BYTES, END, INSIDE
+from larvatus.data.text.vocabularies.characters import BEGIN, BYTES, END, INSIDE
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import Encoder

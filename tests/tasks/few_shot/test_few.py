@@ -194,7 +194,7 @@ def test_pet_saves_a_classifier_and_goes_on_to_the_same_bits(
     if when == "in the ensemble":  # where unlabelled texts are learnt from beside the examples
         flags += ("--mlm-weight", 0.1)
     assert command(capsys, *flags, "--out", tmp_path / "whole")[0] == 0
-    plain = pet_run.write_vouched
+    plain = pet_run.write_checksummed
 
     def stop_after(path: Path, value: dict[str, Any]) -> None:
         plain(path, value)

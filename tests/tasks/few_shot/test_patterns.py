@@ -126,7 +126,7 @@ def test_scores_at_the_blank_equal_a_naive_loop_over_the_pretrained_model(tiny: 
     tokenizer = tiny.tokenizer
     for text, row in zip(TEXTS, scores, strict=True):
         body = tokenizer.encode(f"please , {text} was [MASK] !", special_tokens_in_text=True).ids
-        ids = tokenizer.frame.single.ids(body).tolist()
+        ids = tokenizer.template.single.ids(body).tolist()
         at = naive_logits(tiny, ids)[ids.index(tokenizer.mask_id)]
         wet = (at[tokenizer.id("river")] + at[tokenizer.id("bank")]) / 2
         np.testing.assert_allclose(row, [wet, at[tokenizer.id("homework")]], atol=1e-5)
@@ -144,7 +144,7 @@ def test_words_of_several_tokens_equal_a_naive_loop(tiny: Bundle) -> None:
 
     def framed(text: str, blanks: list[int]) -> list[int]:
         body = [*tokenizer.encode(text).ids, *blanks, *tokenizer.encode(" .").ids]
-        return tokenizer.frame.single.ids(np.array(body)).tolist()
+        return tokenizer.template.single.ids(np.array(body)).tolist()
 
     def in_turn(text: str, word: list[int]) -> float:
         blanks, total = [mask] * len(word), 0.0

@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.pretraining_targets import OrderLabels, PairLabels, made_from_text
+from larvatus.core.pretraining_targets import OrderLabels, PairLabels, add_text_targets
 from larvatus.data.corruption import MaskVocabulary, corrupt
 from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.recipes import read_recipe
@@ -44,7 +44,7 @@ def batch_for(recipe: Any) -> TrainingBatch[Any]:
     )
     labels = random.integers(0, 2, len(lengths))
     batch = TrainingBatch(tokens, {PairLabels: PairLabels(labels=labels), OrderLabels: OrderLabels(labels=labels)})
-    batch = made_from_text(batch, recipe.from_text)
+    batch = add_text_targets(batch, recipe.from_text)
     if recipe.corruption is None:
         return batch
     known = MaskVocabulary(mask_id=3, size=50, special_ids={0, 1, 2, 3}, counts=np.arange(50))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.core.arrays import repeated, repeats
+from larvatus.core.arrays import constant_array, is_constant
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.nn.device import on_device
@@ -73,14 +73,14 @@ def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
         ids=tokens.ids,
         lengths=tokens.lengths,
         positions=tokens.positions,
-        segments=repeated(0, 5),
-        words=repeated(NO_WORD, 5),
+        segments=constant_array(0, 5),
+        words=constant_array(NO_WORD, 5),
     )
     masked = {MaskedTokens: MaskedTokens(places=np.array([1]), ids=np.array([4]))}
     batch = TrainingBatch(tokens=single, targets=masked)
     for changed in (batch.cut(1, 2), TrainingBatch.join([batch, batch.cut(0, 1)]), _filled(batch)):
-        assert repeats(changed.tokens.segments)
-        assert repeats(changed.tokens.words)
+        assert is_constant(changed.tokens.segments)
+        assert is_constant(changed.tokens.words)
         assert len(changed.tokens.segments) == len(changed.tokens.words) == changed.tokens.size
         moved = on_device(changed, "cpu")
         assert moved.tokens.segments.tolist() == [0] * changed.tokens.size

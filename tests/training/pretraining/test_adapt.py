@@ -20,7 +20,7 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus import Corpus, build_corpus
 from larvatus.data.corruption import WholeWordConfig
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.extend import spelt
+from larvatus.data.text.extend import subword_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
@@ -137,7 +137,7 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
     assert "compare nats a word" in " ".join(said.split())
     old, new = load_bundle(parent[0]), load_bundle(tmp_path / "run")
     assert old.tokenizer.size < new.tokenizer.size <= old.tokenizer.size + 5
-    assert new.tokenizer.pieces[: old.tokenizer.size] == old.tokenizer.pieces
+    assert new.tokenizer.tokens[: old.tokenizer.size] == old.tokenizer.tokens
     assert len(new.tokenizer.encode("tribunal").ids) == 1
     assert new.tokenizer.counts[new.tokenizer.id("tribunal")] > 100
     kept = json.loads((tmp_path / "run" / "vocabulary" / "extension.json").read_text())
@@ -149,7 +149,7 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
     for name in ("encoder.embeddings.words.weight", "objectives.masked-lm.bias"):
         assert torch.equal(after[name][: old.tokenizer.size], before[name])
         for index in range(old.tokenizer.size, new.tokenizer.size):
-            ids = spelt(old.tokenizer, [new.tokenizer.token(index)])[0]
+            ids = subword_ids(old.tokenizer, [new.tokenizer.token(index)])[0]
             naive = sum(before[name][i].to(torch.float64) for i in ids) / len(ids)
             torch.testing.assert_close(after[name][index].to(torch.float64), naive, rtol=1e-6, atol=1e-7)
     row = domains(tmp_path / "run")["new", "masked-lm"]

@@ -18,8 +18,8 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus
 from larvatus.data.corpus.loader import Loader, LoaderOptions
-from larvatus.data.text.characters import WORDS, CharactersConfig, Lexicon, NextWords, PreviousWords
 from larvatus.data.text.documents import Document
+from larvatus.data.text.vocabularies.characters import WORDS, CharactersConfig, Lexicon, NextWords, PreviousWords
 from larvatus.data.text.vocabulary import train_vocabulary
 from larvatus.interfaces.cli.main import run as run_command
 from larvatus.models.network import Network
@@ -102,13 +102,13 @@ def test_targets_are_the_words_beside_each_word_and_no_sentence_meets_another():
         ["the cat saw the dog . the dog ran . the cat ran ."] * 3, CharactersConfig(size=2_000)
     )
     texts = ["the dog saw it .", "", "ran"]
-    batch = TokenBatch.of([tokenizer.frame.single.ids(tokenizer.encode(text).ids).tolist() for text in texts])
-    lexicon = Lexicon(tokenizer.pieces)
+    batch = TokenBatch.of([tokenizer.template.single.ids(tokenizer.encode(text).ids).tolist() for text in texts])
+    lexicon = Lexicon(tokenizer.tokens)
     words = [["<s>", *text.split(), "</s>"] for text in texts]
     known = [[word if tokenizer.id(word) is not None else "<unk>" for word in sentence] for sentence in words]
     after, before = NextWords.of_text(batch, lexicon), PreviousWords.of_text(batch, lexicon)
-    assert [tokenizer.pieces[index] for index in after.ids] == [w for sentence in known for w in sentence[1:]]
-    assert [tokenizer.pieces[index] for index in before.ids] == [w for sentence in known for w in sentence[:-1]]
+    assert [tokenizer.tokens[index] for index in after.ids] == [w for sentence in known for w in sentence[1:]]
+    assert [tokenizer.tokens[index] for index in before.ids] == [w for sentence in known for w in sentence[:-1]]
     ends = np.cumsum([1 if word[0] == "<" else len(word) for sentence in words for word in sentence])
     last = np.cumsum([len(sentence) for sentence in words]) - 1
     assert after.places.tolist() == np.delete(ends - 1, last).tolist()
@@ -130,8 +130,8 @@ def test_a_prediction_sees_neither_its_word_nor_what_lies_beyond(shards, objecti
     recipe = recipe_of("model.dropout=0.0")
     network = Network.build(recipe.model, recipe.objectives, Corpus.open(shards.train).tokenizer.size, seed=0).eval()
     tokenizer = Corpus.open(shards.train).tokenizer
-    sentence = tokenizer.frame.single.ids(tokenizer.encode("the list of files is read").ids)
-    lexicon, whole = Lexicon(tokenizer.pieces), TokenBatch.of([sentence.tolist()])
+    sentence = tokenizer.template.single.ids(tokenizer.encode("the list of files is read").ids)
+    lexicon, whole = Lexicon(tokenizer.tokens), TokenBatch.of([sentence.tolist()])
     words = lexicon.read(whole)
     place = 3  # "of" speaks for its neighbour
     changed = sentence.copy()

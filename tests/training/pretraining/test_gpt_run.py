@@ -139,7 +139,7 @@ def test_what_it_cannot_do_is_said_in_one_line(trained, capsys):
 
 def test_what_a_text_is_embedded_as_is_its_last_token(trained):
     model = lv.load(trained[0], device="cpu")
-    assert model.tokenizer.frame.single.gaps == ((), (model.tokenizer.id("</s>"),))
+    assert model.tokenizer.template.single.gaps == ((), (model.tokenizer.id("</s>"),))
     vectors = model.embed(["the list is returned", "the list"], unit="word")
     assert torch.equal(torch.tensor(vectors[0][:2]), torch.tensor(vectors[1]))  # words do not know what follows
 

@@ -120,7 +120,7 @@ def test_every_fiftieth_document_is_held_out_and_enters_neither_vocabulary_nor_c
     _, prepared = built(tmp_path / "run", [folder])
     assert numbers(prepared.valid)["en"] == [3 * k + i for k in (49, 99, 149) for i in range(3)]
     tokenizer = Tokenizer.load(tmp_path / "run" / "vocabulary")
-    assert not [piece for piece in tokenizer.pieces if "z" in piece or "y" in piece]
+    assert not [piece for piece in tokenizer.tokens if "z" in piece or "y" in piece]
     assert tokenizer.counts[tokenizer.unk_id] == 0
     assert tokenizer.counts[tokenizer.id("harvest")] == 147
     assert tokenizer.counts.sum() == Corpus.open(prepared.train).tokens
@@ -138,7 +138,7 @@ def test_a_word_of_held_out_passages_alone_is_not_in_the_vocabulary(tmp_path):
     _, after = built(tmp_path / "second", [write_documents(tmp_path / "b", [text])])
     assert set(numbers(after.valid)["en"]) == held_out
     tokenizer = Tokenizer.load(tmp_path / "second" / "vocabulary")
-    assert not [piece for piece in tokenizer.pieces if "z" in piece]
+    assert not [piece for piece in tokenizer.tokens if "z" in piece]
     assert tokenizer.counts.sum() == Corpus.open(after.train).tokens
 
 
@@ -246,7 +246,7 @@ def test_text_that_was_edited_after_its_vocabulary_was_learnt_is_noticed(tmp_pat
         edited = True
         with pytest.raises(KeyboardInterrupt):
             built(tmp_path / "run", [folder])
-    pieces = Tokenizer.load(tmp_path / "run" / "vocabulary").pieces
+    pieces = Tokenizer.load(tmp_path / "run" / "vocabulary").tokens
     assert "fjord" in pieces
     assert "river" not in pieces
     path.write_text(path.read_text().replace("fjord", "brook"))

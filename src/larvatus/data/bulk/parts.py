@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import Ledger, check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import Ledger, check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import only_regular
 from larvatus.core.run_identity import RunIdentity
@@ -55,14 +55,14 @@ class PartsFolder(Generic[Progress]):
         if not self._ledger.records:
             if self._path(1).exists():  # the first may stand unlisted after a kill, another may not
                 raise ArtefactError(f"{self._ledger.path} lists no parts, but there are some; {self._way}")
-            write_vouched(self.directory / RUN, self.settings)
+            write_checksummed(self.directory / RUN, self.settings)
             self._ledger.begin([])
             return self._kind()
         if not resume:
             raise ArtefactError(
                 f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
             )
-        before = read_vouched(self.directory / RUN, way=self._way)
+        before = read_checksummed(self.directory / RUN, way=self._way)
         RunIdentity(self.settings).check(
             before,
             lambda changes: ArtefactError(

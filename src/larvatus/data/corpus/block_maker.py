@@ -17,16 +17,16 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 
 from larvatus.core import rng
-from larvatus.core.arrays import Ints, repeated
+from larvatus.core.arrays import Ints, constant_array
 from larvatus.core.batch import NO_WORD, TrainingBatch
-from larvatus.core.pretraining_targets import FromText, made_from_text, wants_lexicon
+from larvatus.core.pretraining_targets import TextTargets, add_text_targets, needs_lexicon
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
-from larvatus.data.corpus.packing import PackingConfig, dress_of, pack, plan_sequences
+from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences, sequence_template
 from larvatus.data.corpus.packing.pieces import Pieces, PieceSizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
-from larvatus.data.text.characters import Lexicon
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
+from larvatus.data.text.vocabularies.characters import Lexicon
 
 
 class CorruptionFunction(Protocol):
@@ -85,7 +85,7 @@ class LoaderOptions:
     """How often each language comes in training."""
     language: str | None = None
     """The only one to read; None: all."""
-    from_text: tuple[type[FromText], ...] = ()
+    from_text: tuple[type[TextTargets], ...] = ()
     """Targets that are made from the text itself."""
     words: bool = True
     """Whether batches say of which word each token is; to train no network asks, once the text is corrupted."""
@@ -96,7 +96,7 @@ class BlockMaker:
     """Makes any block of any epoch; small enough to be sent to a worker, which opens the corpus itself."""
 
     path: Path
-    frame: Frame
+    template: Template
     packing: PackingConfig
     length: int
     corruption: CorruptionFunction | None
@@ -125,8 +125,8 @@ class BlockMaker:
     def make(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> TrainingBatch[Ints]:
         """All sequences of a block; `before`: tokens of text in all blocks before it, of earlier epochs, too."""
         text, random = self._corpus.parts(parts), self._random(epoch, block)
-        batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
-        batch = made_from_text(batch, self.reading.from_text, self._lexicon)
+        batch = pack(text, self.packing, length=self.length, template=self.template, random=random)
+        batch = add_text_targets(batch, self.reading.from_text, self._lexicon)
         if (corruption := self._after(passed(before, parts, batch.tokens.size))) is not None:
             batch = corruption(batch, epoch, block << 32)
         return self._without_words(batch)
@@ -145,8 +145,8 @@ class BlockMaker:
     def outline(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> BlockOutline:
         """The sequences of a block by their borders and lengths; nothing is laid out, nothing corrupted."""
         text, random = self._text(epoch, block, parts), self._random(epoch, block)
-        pieces = plan_sequences(text, self.packing, length=self.length, frame=self.frame, random=random)
-        sizes = PieceSizes.of(pieces, dress_of(self.packing, self.frame))
+        pieces = plan_sequences(text, self.packing, length=self.length, template=self.template, random=random)
+        sizes = PieceSizes.of(pieces, sequence_template(self.packing, self.template))
         lengths, packed = sizes.lengths, int(sizes.lengths.sum())
         if isinstance(self.corruption, PartialCorruption):
             lengths = self.corruption.lengths(lengths, text_lengths(pieces, sizes))
@@ -155,8 +155,8 @@ class BlockMaker:
     def sequences(self, outline: BlockOutline, first: int) -> TrainingBatch[Ints]:
         """A stretch of a block, cut out of its outline; `first` is the place in the block where the stretch begins."""
         text = self._text(outline.epoch, outline.block, outline.parts)
-        batch = assemble(text, outline.pieces, dress_of(self.packing, self.frame))
-        batch = made_from_text(batch, self.reading.from_text, self._lexicon)
+        batch = assemble(text, outline.pieces, sequence_template(self.packing, self.template))
+        batch = add_text_targets(batch, self.reading.from_text, self._lexicon)
         if isinstance(corruption := self._after(outline.passed), PartialCorruption):
             batch = corruption.hide(batch, outline.epoch, (outline.block << 32) + first)
         return self._without_words(batch)
@@ -179,12 +179,12 @@ class BlockMaker:
     def _without_words(self, batch: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
         if self.reading.words:
             return batch
-        tokens = replace(batch.tokens, words=repeated(NO_WORD, batch.tokens.size))
+        tokens = replace(batch.tokens, words=constant_array(NO_WORD, batch.tokens.size))
         return TrainingBatch(tokens=tokens, targets=batch.targets)
 
     @functools.cached_property
     def _lexicon(self) -> Lexicon | None:
-        return Lexicon(self._corpus.tokenizer.pieces) if wants_lexicon(self.reading.from_text) else None
+        return Lexicon(self._corpus.tokenizer.tokens) if needs_lexicon(self.reading.from_text) else None
 
     @functools.cached_property
     def _corpus(self) -> Corpus:

@@ -51,7 +51,7 @@ from larvatus.data.corpus.processes import Processes, check_count
 from larvatus.data.corpus.shards import Journal, JournalEntry, ShardWriter, check_shards, check_tokenizer, shard_fault
 from larvatus.data.corpus.sources import SourceText, skip_reasons
 from larvatus.data.corpus.units import UNIT_CHARACTERS, TextPiece, Unit, units
-from larvatus.data.text.languages import Given
+from larvatus.data.text.languages import LanguageSource
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.tokenizer import Tokenizer
 
@@ -131,7 +131,7 @@ class BuildOptions:
     sentences: Literal["library", "newline"] = "library"
     """Split sentences by rule, or take each line as one."""
     reading: ReadOptions = field(default_factory=ReadOptions)
-    sources: Sequence[Given] = ()
+    sources: Sequence[LanguageSource] = ()
     """For the datasheet: where the documents come from, when they are not given as paths."""
     licence: str = ""
     """Licence of the text, as given; it goes into the datasheet."""
@@ -163,7 +163,7 @@ class CorpusSummary:
 
 
 def build_corpus(
-    documents: Given | Sequence[Given] | Iterable[Document],
+    documents: LanguageSource | Sequence[LanguageSource] | Iterable[Document],
     tokenizer: Tokenizer,
     out: Path,
     options: BuildOptions | None = None,
@@ -217,12 +217,16 @@ def build_corpus(
 
 
 def _plan(
-    documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions, *, nothing_stands: bool
+    documents: LanguageSource | Sequence[LanguageSource] | Iterable[Document],
+    out: Path,
+    options: BuildOptions,
+    *,
+    nothing_stands: bool,
 ) -> FilterPlan | None:
     """Decision for each document, if anything is filtered or planted; reads the text once."""
     if not options.hygiene.asked:
         return None
-    if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, Given) else documents):
+    if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, LanguageSource) else documents):
         raise UsageError("filters and canaries read the text twice; give files in place of a stream")
     if not (nothing_stands or is_there(out / FILTER)):  # before the first pass, not after it
         raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {OTHER_OUT}")

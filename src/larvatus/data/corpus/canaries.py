@@ -25,7 +25,7 @@ from msgspec import Struct
 from larvatus.core import files
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import Seed, Tally, check_ranges, whole
-from larvatus.core.regular_files import is_there, named, read_bytes
+from larvatus.core.regular_files import follow_link, is_there, read_bytes
 from larvatus.core.rng import stream
 from larvatus.data.text.documents import Document
 
@@ -135,7 +135,7 @@ def write_canaries(directory: Path, canaries: Canaries) -> None:
 
 def canaries_file(path: Path) -> Path:
     """Where they stand: beside a built corpus, or the file itself."""
-    return path / CANARIES if path.is_dir() else named(path)
+    return path / CANARIES if path.is_dir() else follow_link(path)
 
 
 def read_canaries(path: Path) -> Canaries:

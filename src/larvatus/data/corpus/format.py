@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from larvatus.core.checksummed import LONGEST, read_vouched, write_vouched
+from larvatus.core.checksummed import LONGEST, read_checksummed, write_checksummed
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import Tally
 from larvatus.core.regular_files import is_there, read_bytes
@@ -134,7 +134,7 @@ class CorpusManifest(Settings):
 
 
 def write_manifest(directory: Path, manifest: CorpusManifest) -> None:
-    write_vouched(directory / MANIFEST, msgspec.to_builtins(manifest))
+    write_checksummed(directory / MANIFEST, msgspec.to_builtins(manifest))
 
 
 def read_manifest(directory: Path) -> CorpusManifest:
@@ -148,7 +148,7 @@ def read_manifest(directory: Path) -> CorpusManifest:
         stored = msgspec.json.decode(read_bytes(path, DataError, most=LONGEST))
         if isinstance(stored, dict) and stored.get("format") != FORMAT:
             raise DataError(f"{path} has format {stored.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
-        manifest = msgspec.convert(read_vouched(path, DataError, way=REBUILD, most=LONGEST), CorpusManifest)
+        manifest = msgspec.convert(read_checksummed(path, DataError, way=REBUILD, most=LONGEST), CorpusManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise DataError(f"{path} is not a corpus manifest: {fault}; {REBUILD}") from fault
     for shard in manifest.shards:

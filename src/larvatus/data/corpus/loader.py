@@ -81,7 +81,7 @@ class Loader:
         self._under_way: list[Workers[BlockMaker, Any, Any]] = []
         self._maker = BlockMaker(
             path=corpus.path,
-            frame=corpus.tokenizer.frame,
+            template=corpus.tokenizer.template,
             packing=packing,
             length=length,
             corruption=corruption,

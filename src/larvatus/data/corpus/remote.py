@@ -34,12 +34,12 @@ from typing import IO
 import fsspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import LONGEST, read_vouched, write_vouched
+from larvatus.core.checksummed import LONGEST, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.files import REFUSED, aside_of, sha256, sweep
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus.format import MANIFEST, TOKENIZER, ShardInfo, read_manifest
-from larvatus.data.text.streams import asking
+from larvatus.data.text.streams import storage_errors
 
 ROOM_GB = 50.0
 """Where nothing else is said."""
@@ -202,7 +202,7 @@ class RemoteShards:
         """Those of a mirror; None of a folder that has its shards itself."""
         if not is_there(folder / REMOTE, DataError):
             return None
-        told = read_vouched(folder / REMOTE, DataError, way=f"remove {folder}")
+        told = read_checksummed(folder / REMOTE, DataError, way=f"remove {folder}")
         return cls(str(told["address"]), folder, ShardCache.here())
 
     def fetched(self, shard: ShardInfo) -> Path:
@@ -216,7 +216,7 @@ def is_address(given: object) -> bool:
 def mirror_corpus(address: str) -> Path | None:
     """The folder on this machine that stands for a corpus in remote storage; None where no corpus is there."""
     address = address.rstrip("/")
-    with asking(address):
+    with storage_errors(address):
         system, path = fsspec.core.url_to_fs(f"{address}/{MANIFEST}")
         if not system.exists(path):
             return None
@@ -244,11 +244,11 @@ def _mirror(address: str, manifest: bytes, folder: Path) -> None:
             if Path(name).name != name:
                 raise DataError(f"{address} names {name!r}, which is no file of a tokenizer; build it again")
             (aside / TOKENIZER / name).write_bytes(_read(f"{address}/{TOKENIZER}/{name}", LARGEST_TOKENIZER))
-        write_vouched(aside / REMOTE, {"address": address})
+        write_checksummed(aside / REMOTE, {"address": address})
 
 
 def _read(address: str, most: int) -> bytes:
-    with asking(address), _open(address) as stream:
+    with storage_errors(address), _open(address) as stream:
         content: bytes = stream.read(most + 1)
     if len(content) > most:
         raise DataError(f"{address} is larger than {most:,} bytes; no corpus has such a file")
@@ -256,6 +256,6 @@ def _read(address: str, most: int) -> bytes:
 
 
 def _open(address: str) -> IO[bytes]:
-    with asking(address):
+    with storage_errors(address):
         opened: IO[bytes] = fsspec.open(address, "rb").open()
         return opened

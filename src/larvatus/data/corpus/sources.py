@@ -13,9 +13,9 @@ import fsspec
 from larvatus.core.errors import DataError
 from larvatus.core.files import as_text
 from larvatus.data.corpus.format import CorpusSource
-from larvatus.data.text.languages import Given, path_of, read_languages
-from larvatus.data.text.readers import Document, ReadOptions, Skipped, kind_of, list_files
-from larvatus.data.text.streams import asking
+from larvatus.data.text.languages import LanguageSource, path_of, read_languages
+from larvatus.data.text.readers import Document, ReadOptions, Skipped, file_kind, list_files
+from larvatus.data.text.streams import storage_errors
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class SourceText:
     @classmethod
     def of(
         cls,
-        documents: Given | Sequence[Given] | Iterable[Document],
+        documents: LanguageSource | Sequence[LanguageSource] | Iterable[Document],
         reading: ReadOptions,
         *,
         licence: str = "",
-        sources: Sequence[Given] = (),
+        sources: Sequence[LanguageSource] = (),
     ) -> SourceText:
         """`sources` says where documents come from that are not given as paths."""
         skipped = Skipped()
@@ -55,15 +55,15 @@ class SourceText:
         return ", ".join(source.name for source in self.sources[:3]) + (", …" if len(self.sources) > 3 else "")
 
 
-def _paths(documents: object) -> list[Given] | None:
-    if isinstance(documents, Given):
+def _paths(documents: object) -> list[LanguageSource] | None:
+    if isinstance(documents, LanguageSource):
         return [documents]
-    if isinstance(documents, Sequence) and documents and all(isinstance(d, Given) for d in documents):
+    if isinstance(documents, Sequence) and documents and all(isinstance(d, LanguageSource) for d in documents):
         return list(documents)
     return None
 
 
-def describe(paths: Sequence[Given], licence: str) -> tuple[CorpusSource, ...]:
+def describe(paths: Sequence[LanguageSource], licence: str) -> tuple[CorpusSource, ...]:
     """Each path as it was given, with the files and bytes found there (bytes of local files only)."""
     described = []
     for path in paths:
@@ -73,7 +73,7 @@ def describe(paths: Sequence[Given], licence: str) -> tuple[CorpusSource, ...]:
     return tuple(described)
 
 
-def content_hash(path: Given) -> str | None:
+def content_hash(path: LanguageSource) -> str | None:
     """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
 
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
@@ -98,16 +98,16 @@ def content_hash(path: Given) -> str | None:
 
 def _as_read(file: str | Path) -> str:
     """A mark of files that earlier versions read in another way: work begun by them is not resumed with other text."""
-    return "\x00by columns" if kind_of(os.fspath(file)) in ("csv", "tsv") else ""
+    return "\x00by columns" if file_kind(os.fspath(file)) in ("csv", "tsv") else ""
 
 
 def _as_stored(address: str) -> str:
-    with asking(address):
+    with storage_errors(address):
         system, path = fsspec.core.url_to_fs(address)
         return str(system.ukey(path))
 
 
-def fingerprint(paths: Sequence[Given]) -> str | None:
+def fingerprint(paths: Sequence[LanguageSource]) -> str | None:
     """The contents of all paths, in their order; None where some cannot be read twice."""
     digests = [content_hash(path) for path in paths]
     return None if None in digests else hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()

@@ -31,10 +31,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from larvatus.core.arrays import Ints, Mapped, grown
+from larvatus.core.arrays import ArrayRecord, Ints, pad_array
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import MaskedTokens, Totals
+from larvatus.core.pretraining_targets import MaskedTokens, PaddedSizes
 from larvatus.core.ranges import PositiveShare
 from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
@@ -44,7 +44,7 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
-class PermutedTokens(Mapped, Generic[A]):
+class PermutedTokens(ArrayRecord, Generic[A]):
     """When each token is predicted, and which are: their places in the flat batch (ascending), and what they are."""
 
     what: ClassVar[str] = "an order of the tokens"
@@ -70,9 +70,9 @@ class PermutedTokens(Mapped, Generic[A]):
         order = np.concatenate([part.order for part, _, _ in parts])
         return PermutedTokens(order=order, places=whole.places, ids=whole.ids)
 
-    def filled(self: PermutedTokens[Ints], totals: Totals) -> PermutedTokens[Ints]:
+    def filled(self: PermutedTokens[Ints], totals: PaddedSizes) -> PermutedTokens[Ints]:
         whole = self._predicted.filled(totals)
-        return PermutedTokens(order=grown(self.order, totals.tokens, 0), places=whole.places, ids=whole.ids)
+        return PermutedTokens(order=pad_array(self.order, totals.tokens, 0), places=whole.places, ids=whole.ids)
 
 
 class PermutationConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="permutation"):

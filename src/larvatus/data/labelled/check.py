@@ -36,13 +36,13 @@ import numpy as np
 
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Errors, Problems
-from larvatus.data.labelled.records import AnyExample, Dataset, QuestionExample, QuestionPlace, in_short
-from larvatus.data.labelled.report import Findings, Level, Report, many
+from larvatus.data.labelled.records import Dataset, LabelledExample, QuestionExample, QuestionPlace, shorten
+from larvatus.data.labelled.report import Findings, Level, Report, count_noun
 from larvatus.data.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
 from larvatus.data.text.words import segment_words
 
 Examples = Dataset[Any]
-_First = tuple[AnyExample, str]
+_First = tuple[LabelledExample, str]
 _SAID = {
     "leak": ("train texts in dev", "{} of dev {} in train too: scores will flatter"),
     "near leak": ("train texts in dev, nearly", "{} of dev {} in train but for case and spaces"),
@@ -65,15 +65,15 @@ def find_repeats(findings: Findings, parts: dict[str, Examples]) -> None:
             if before[0] is not example:
                 tally = tallies["again" if before[1] == name else "leak"]
                 if tally.add():
-                    tally.examples.append(f"{example.place}: {in_short(text)} (first at {before[0].place})")
+                    tally.examples.append(f"{example.place}: {shorten(text)} (first at {before[0].place})")
                 if before[0].answer() != example.answer() and tallies["other"].add():
                     labels = f"{before[0].answer_shown()}, then {example.answer_shown()}"
-                    said = f"{example.place}: {in_short(text)} (first at {before[0].place}): {labels}"
+                    said = f"{example.place}: {shorten(text)} (first at {before[0].place}): {labels}"
                     tallies["other"].examples.append(said)
             elif near[0] is not example:
                 tally = tallies["near" if near[1] == name else "near leak"]
                 if tally.add():
-                    tally.examples.append(f"{example.place}: {in_short(text)} (like {near[0].place})")
+                    tally.examples.append(f"{example.place}: {shorten(text)} (like {near[0].place})")
     for kind, (title, message) in _SAID.items():
         count = tallies[kind].count
         texts = message.format(f"{count:,} text{'s' * (count != 1)}", "is" if count == 1 else "are")
@@ -105,7 +105,7 @@ def measure_lengths(
         over = np.flatnonzero(sizes > longest)
         worst = over[np.argsort(-sizes[over], kind="stable")][: findings.most]
         said = [f"{part.examples[index].place}: {sizes[index]:,} {unit}" for index in worst.tolist()]
-        message = f"{many(len(over), 'text', 'texts')} of {name} longer than {longest:,} {unit}; read in windows"
+        message = f"{count_noun(len(over), 'text', 'texts')} of {name} longer than {longest:,} {unit}; read in windows"
         findings.add("long texts", "warning", message, said, len(over))
     return stats
 
@@ -139,10 +139,11 @@ def find_odd_characters(findings: Findings, parts: dict[str, Examples]) -> None:
             if match and odd.add():
                 odd.examples.append(f"{example.place}: U+{ord(match.group()):04X} at character {match.start()}")
             if not unicodedata.is_normalized("NFC", text) and loose.add():
-                loose.examples.append(f"{example.place}: {in_short(text)}")
-    said = f"{many(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
+                loose.examples.append(f"{example.place}: {shorten(text)}")
+    said = f"{count_noun(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
     findings.add("odd characters", "warning", said, odd.examples, odd.count)
-    said = f"{many(loose.count, 'text is', 'texts are')} not in Unicode's composed form (NFC); equal words may differ"
+    count = count_noun(loose.count, "text is", "texts are")
+    said = f"{count} not in Unicode's composed form (NFC); equal words may differ"
     findings.add("not NFC", "warning", said, loose.examples, loose.count)
 
 
@@ -155,25 +156,25 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
     questions: dict[str, list[QuestionExample]] = {name: list(part) for name, part in parts.items()}
     for name, part in parts.items():
         again = _numbered(part)
-        said = f"{many(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
+        said = f"{count_noun(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
         places = [f"{question.place}: read as {question.id}" for question in again[: findings.most]]
         findings.add("repeated ids", "warning", f"{said}; prediction files number them", places, len(again))
     seen = {question.passage: question for question in questions["train"]}
     both = [question for question in questions.get("dev", []) if question.passage in seen]
-    said = f"{many(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
+    said = f"{count_noun(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
     places = [
-        f"{question.place}: {in_short(question.passage)} (first at {seen[question.passage].place})"
+        f"{question.place}: {shorten(question.passage)} (first at {seen[question.passage].place})"
         for question in both[: findings.most]
     ]
     findings.add("train passages in dev", "warning", said, places, len(both))
     for name, asked in questions.items():
         long = [
-            f"{question.place}: {len(words):,} words: {in_short(text)}"
+            f"{question.place}: {len(words):,} words: {shorten(text)}"
             for question in asked
             for text, _ in question.answers[:1]
             if len(words := segment_words(text)) > LONGEST_ANSWER
         ]
-        said = f"{many(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
+        said = f"{count_noun(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
         findings.add("long answers", "warning", f"{said} are never given; --set longest=N allows more", long)
 
 
@@ -292,16 +293,16 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
         only = f"{next(iter(counts))!r} is the only label" if counts else "no example has a label"
         findings.add("one class only", "error", f"{only} of {train.source}: there is nothing to tell apart", count=1)
     once = [name for name, count in counts.items() if count == 1]
-    message = f"{many(len(once), 'label is', 'labels are')} seen once in train"
+    message = f"{count_noun(len(once), 'label is', 'labels are')} seen once in train"
     places = [_first(train, name) for name in once[: findings.most]]
     findings.add("labels seen once", "warning", message, places, len(once))
     unseen = [name for name in balance.get("dev", {}) if name not in counts]
-    message = f"{many(len(unseen), 'label', 'labels')} of dev that train lacks: they will count as wrong"
+    message = f"{count_noun(len(unseen), 'label', 'labels')} of dev that train lacks: they will count as wrong"
     places = [_first(parts["dev"], name) for name in unseen[: findings.most]]
     findings.add(UNSEEN, "warning", message, places, len(unseen))
     top = max(counts.values(), default=0)
     rare = [f"{name!r}: {count:,}, the commonest {top:,}" for name, count in counts.items() if count * UNBALANCED < top]
-    message = f"{many(len(rare), 'label is', 'labels are')} more than {UNBALANCED} times rarer than the commonest"
+    message = f"{count_noun(len(rare), 'label is', 'labels are')} more than {UNBALANCED} times rarer than the commonest"
     findings.add("unbalanced", "warning", message, rare)
 
 
@@ -318,5 +319,5 @@ def _illegal(findings: Findings, part: Examples, scheme: Scheme) -> None:
         for index, message in bad:
             if tally.add():
                 tally.examples.append(f"{example.place}: word {index + 1}, {example.words[index]!r}: {message}")
-    message = f"{many(tally.count, 'tag', 'tags')} of {part.source} out of place in the scheme {scheme}"
+    message = f"{count_noun(tally.count, 'tag', 'tags')} of {part.source} out of place in the scheme {scheme}"
     findings.add("illegal tags", "error", message, tally.examples, tally.count)

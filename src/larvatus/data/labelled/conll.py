@@ -27,10 +27,10 @@ from itertools import chain, islice
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import Place, TaggedExample, shown
+from larvatus.data.labelled.records import Place, TaggedExample, source_name
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.streams import numbered_lines
-from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_leniently, write_tags
+from larvatus.data.text.tag_schemes import EntitySpan, Scheme, detect_scheme, find_illegal, read_leniently, write_tags
 
 Lines = Iterator[tuple[int, str]]
 
@@ -41,7 +41,7 @@ _PREFIX = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]+)*:")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ConllLayout:
     """How the rows of a file are cut."""
 
     separator: str
@@ -69,23 +69,30 @@ def read_conll(
     """
     lines = lines or numbered_lines(name)
     head = list(islice(lines, SAMPLE))
-    layout = layout_of(name, [line for _, line in head])
+    layout = detect_layout(name, [line for _, line in head])
     column = layout.width if tag is None else tag
     for role, number in (("word", word), ("tag", column if labelled else 1)):
         if not 1 <= number <= layout.width:
-            raise DataError(f"{shown(name)} has {layout.width} columns, no column {number} for the {role}")
+            raise DataError(f"{source_name(name)} has {layout.width} columns, no column {number} for the {role}")
     if labelled and column == word:
-        raise DataError(f"{shown(name)}: column {word} is the word and cannot be its tag; rows need a tag, or a --tag")
+        raise DataError(
+            f"{source_name(name)}: column {word} is the word and cannot be its tag; rows need a tag, or a --tag"
+        )
     examples = []
-    for document, rows in _sentences(shown(name), chain(head, lines), layout, problems):
-        place = Place(shown(name), rows[0][0], document=document)
+    for document, rows in _sentences(source_name(name), chain(head, lines), layout, problems):
+        place = Place(source_name(name), rows[0][0], document=document)
         words = tuple(cells[word - 1].strip() for _, cells in rows)
         tags = tuple(cells[column - 1].strip() for _, cells in rows) if labelled else None
         empty = next(
             (line for (line, _), word, tag in zip(rows, words, tags or words, strict=True) if not (word and tag)), 0
         )
         if empty:
-            fault(problems, "empty word or tag", Place(shown(name), empty), "the word or its tag is empty; fill it in")
+            fault(
+                problems,
+                "empty word or tag",
+                Place(source_name(name), empty),
+                "the word or its tag is empty; fill it in",
+            )
         else:
             examples.append(TaggedExample(words, tags, place))
     examples, notes = _without_prefix(examples)
@@ -93,18 +100,18 @@ def read_conll(
     return examples, said, notes
 
 
-def layout_of(name: str, lines: list[str]) -> Layout:
+def detect_layout(name: str, lines: list[str]) -> ConllLayout:
     """Tabs or spaces, and the commonest number of columns."""
     rows = [line for line in lines if line.strip()]
     if not rows:
-        raise DataError(f"{shown(name)} is empty; give a file with a word and its tag a line")
+        raise DataError(f"{source_name(name)} is empty; give a file with a word and its tag a line")
     separator = "\t" if sum("\t" in row for row in rows) * 2 > len(rows) else " "
-    cut = Layout(separator, 0)
-    return Layout(separator, Counter(len(cut.cells(row)) for row in rows).most_common(1)[0][0])
+    cut = ConllLayout(separator, 0)
+    return ConllLayout(separator, Counter(len(cut.cells(row)) for row in rows).most_common(1)[0][0])
 
 
 def _sentences(
-    name: str, lines: Iterable[tuple[int, str]], layout: Layout, problems: Problems | None
+    name: str, lines: Iterable[tuple[int, str]], layout: ConllLayout, problems: Problems | None
 ) -> Iterator[tuple[int | None, list[tuple[int, list[str]]]]]:
     """The line where its document begins, and numbered rows, of each sentence. One with a broken row is set aside."""
     rows: list[tuple[int, list[str]]] = []
@@ -183,15 +190,15 @@ def read_levels(
 def tag_columns(name: str) -> list[int]:
     """Columns, from 1, that hold tags and nothing else."""
     lines = [line for _, line in islice(numbered_lines(name), SAMPLE)]
-    layout = layout_of(name, lines)
+    layout = detect_layout(name, lines)
     rows = [cells for line in lines if line.strip() and len(cells := layout.cells(line)) == layout.width]
     columns = [n + 1 for n in range(layout.width) if all(_TAG.fullmatch(row[n].strip()) for row in rows)]
     if not columns:
-        raise DataError(f"{shown(name)} has no column of tags (O, B-PER, I-PER …); say which they are")
+        raise DataError(f"{source_name(name)} has no column of tags (O, B-PER, I-PER …); say which they are")
     return columns
 
 
-def _entities(example: TaggedExample, scheme: Scheme, problems: Problems | None) -> list[Entity]:
+def _entities(example: TaggedExample, scheme: Scheme, problems: Problems | None) -> list[EntitySpan]:
     tags = example.tags or ()
     for illegal in find_illegal(tags, scheme):
         message = f"word {illegal.index + 1} of the sentence that begins here is tagged {illegal.message}"
@@ -199,9 +206,9 @@ def _entities(example: TaggedExample, scheme: Scheme, problems: Problems | None)
     return read_leniently(tags, scheme)
 
 
-def levels_of(example: SpannedWords) -> list[list[Entity]]:
+def levels_of(example: SpannedWords) -> list[list[EntitySpan]]:
     """Spans in levels of which none has two that share a word: outer ones first, as deep as must be."""
-    levels: list[list[Entity]] = []
+    levels: list[list[EntitySpan]] = []
     for span in sorted(example.spans or (), key=lambda span: (span.start - span.end, span)):
         free = (level for level in levels if all(span.end <= other.start or other.end <= span.start for other in level))
         level = next(free, None)

@@ -27,10 +27,10 @@ from itertools import chain
 from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import Place, TaggedExample, shown
+from larvatus.data.labelled.records import Place, TaggedExample, source_name
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.streams import numbered_lines
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.text.tag_schemes import EntitySpan
 
 Lines = Iterator[tuple[int, str]]
 
@@ -65,7 +65,7 @@ def read_conllu(
     column, key = _asked("upos" if tag is None else tag)
     examples, apart = [], 0
     keys: set[str] = set()
-    for sentence in sentences(shown(name), problems, lines or numbered_lines(name)):
+    for sentence in sentences(source_name(name), problems, lines or numbered_lines(name)):
         tags: tuple[str, ...] | None = None
         if labelled:
             tags = tuple(cells[column] if key is None else pairs(cells).get(key, ABSENT) for _, cells in sentence.rows)
@@ -76,10 +76,10 @@ def read_conllu(
         apart += in_text is None
         text, spans = in_text if in_text is not None else (None, None)
         identifier = sentence.comments.get("sent_id")
-        place = Place(shown(name), sentence.line, document=sentence.document)
+        place = Place(source_name(name), sentence.line, document=sentence.document)
         examples.append(TaggedExample(words, tags, place, text, spans, identifier))
     if key is not None and key not in keys:
-        raise DataError(f"{shown(name)}: no word has {key} in FEATS or MISC{did_you_mean(key, {*keys, *NAMES})}")
+        raise DataError(f"{source_name(name)}: no word has {key} in FEATS or MISC{did_you_mean(key, {*keys, *NAMES})}")
     said = f"read as: word = form, tag = {key or NAMES[column]}" if labelled else "read as: word = form"
     notes = (f"{apart:,} sentences whose words do not spell their text are read as words with spaces",) if apart else ()
     return examples, said, notes
@@ -186,23 +186,25 @@ FIELDS = "GRP-etype-infstat-centering-minspan-link-identity"
 def read_brackets(name: str, problems: Problems | None = None) -> tuple[list[SpannedWords], str]:
     """The sentences of a CoNLL-U file with their mentions, and what was read as what."""
     fields, any_found, examples = FIELDS.split("-"), False, []
-    for sentence in sentences(shown(name), problems, numbered_lines(name)):
+    for sentence in sentences(source_name(name), problems, numbered_lines(name)):
         fields = sentence.comments.get("global.Entity", "-".join(fields)).split("-")
         kind = fields.index("etype") if "etype" in fields else 1
-        spans = _mentions(sentence, shown(name), kind, problems)
+        spans = _mentions(sentence, source_name(name), kind, problems)
         any_found = any_found or bool(spans)
         text, places = located(sentence) or (None, None)
         words = tuple(cells[1] for _, cells in sentence.rows)
         identifier = sentence.comments.get("sent_id")
-        place = Place(shown(name), sentence.line, document=sentence.document)
+        place = Place(source_name(name), sentence.line, document=sentence.document)
         examples.append(SpannedWords(words, tuple(sorted(set(spans))), place, text, places, identifier))
     if not any_found:
-        raise DataError(f"{shown(name)}: no word has Entity= in its last column; give CoNLL-U with mentions, as GUM's")
+        raise DataError(
+            f"{source_name(name)}: no word has Entity= in its last column; give CoNLL-U with mentions, as GUM's"
+        )
     return examples, f"read as: word = form, spans = Entity ({fields[kind]})"
 
 
-def _mentions(sentence: Sentence, name: str, kind: int, problems: Problems | None) -> list[Entity]:
-    entities: list[Entity] = []
+def _mentions(sentence: Sentence, name: str, kind: int, problems: Problems | None) -> list[EntitySpan]:
+    entities: list[EntitySpan] = []
     opened: dict[str, list[tuple[int, str, Place]]] = {}  # by number, the last one opened last
     for index, (line, cells) in enumerate(sentence.rows):
         value, place = pairs(cells).get("Entity", ""), Place(name, line)
@@ -216,11 +218,11 @@ def _mentions(sentence: Sentence, name: str, kind: int, problems: Problems | Non
                     fault(problems, "broken brackets", place, f"{bracket['ended']}) closes what nothing opened")
                     continue
                 start, label, _ = waiting.pop()
-                entities += [Entity(start, index + 1, label)] if label else []
+                entities += [EntitySpan(start, index + 1, label)] if label else []
                 continue
             label = _type(bracket["opened"], kind, place, problems)
             if bracket["closed"]:
-                entities += [Entity(index, index + 1, label)] if label else []
+                entities += [EntitySpan(index, index + 1, label)] if label else []
             else:
                 opened.setdefault(bracket["opened"].partition("-")[0], []).append((index, label, place))
     for number, waiting in opened.items():

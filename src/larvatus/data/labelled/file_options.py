@@ -17,7 +17,7 @@ from larvatus.data.labelled.records import Kind
 from larvatus.data.labelled.tables import TableOptions
 from larvatus.data.labelled.texts import Paths
 
-__all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "files_of", "refusal"]
+__all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "as_file_options", "refusal"]
 
 Column = Annotated[str | None, Flag(metavar="COLUMN")]
 
@@ -93,7 +93,7 @@ class QuestionFiles(FileOptions):
 Files = TypeVar("Files", bound=FileOptions)
 
 
-def files_of(given: FileOptions, kind: type[Files]) -> Files:
+def as_file_options(given: FileOptions, kind: type[Files]) -> Files:
     """What was said of files, as a reader of this kind takes it."""
     if isinstance(given, kind):
         return given

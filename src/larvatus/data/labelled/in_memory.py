@@ -26,7 +26,7 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.core.text_inputs import as_string
 from larvatus.data.labelled.records import OTHER_TYPE, Dataset, Place, RowPlace
-from larvatus.data.labelled.texts import names_of
+from larvatus.data.labelled.texts import path_strings
 
 Examples = str | Path | Sequence[Any] | Dataset[Any] | Any
 """Files, or what holds examples in memory."""
@@ -44,7 +44,7 @@ def as_files(given: Examples, tuples: Tuples, *, of: str) -> Iterator[list[str]]
     """Names of files with these examples: those given, or one that lasts as long as this does."""
     if are_files(given):
         names: Any = given
-        yield names_of(names)
+        yield path_strings(names)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{type(given).__name__}.jsonl"

@@ -64,7 +64,7 @@ class Problems:
         return " · ".join(f"{count:,} × {kind}" for kind, count in self.counts.most_common()) or "no problems"
 
 
-def refuse_problems(problems: Problems, *, way: str = "") -> None:
+def raise_problems(problems: Problems, *, way: str = "") -> None:
     """Raise one error that names all rows that cannot be used, up to a readable number; `way` ends it."""
     if not problems:
         return

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 """A row of a table: its cells by the names of their columns."""
 
 
-def shown(name: str) -> str:
+def source_name(name: str) -> str:
     """A file's name for people."""
     return "standard input" if name == "-" else as_text(name)
 
@@ -71,7 +71,7 @@ class Remark(NamedTuple):
     places: list[str]
 
 
-class AnyExample:
+class LabelledExample:
     """What every kind of labelled example can say of itself; checks, splits and hashes ask no more."""
 
     __slots__ = ()
@@ -140,7 +140,7 @@ class AnyExample:
 
 
 @dataclass(frozen=True, slots=True)
-class TextExample(AnyExample):
+class TextExample(LabelledExample):
     """A text or a pair of texts, and what it is labelled with."""
 
     labels_are: ClassVar = "classes"
@@ -177,7 +177,7 @@ class TextExample(AnyExample):
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedExample(AnyExample):
+class TaggedExample(LabelledExample):
     """The words of a sentence and a tag for each; the running text too where the file gives it."""
 
     labels_are: ClassVar = "tags"
@@ -214,7 +214,7 @@ class TaggedExample(AnyExample):
         return self.tags
 
     def answer_shown(self) -> str:
-        return some_of(self.tags or ())
+        return first_names(self.tags or ())
 
     def key(self) -> Hashable:
         return self.words
@@ -230,7 +230,7 @@ class TaggedExample(AnyExample):
         return text, tuple((start, end) for start, end in spans.tolist())
 
 
-def some_of(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """The first names in a line."""
     return " ".join(names[:8]) + (" …" if len(names) > 8 else "")
 
@@ -249,7 +249,7 @@ class QuestionPlace(Place):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionExample(AnyExample):
+class QuestionExample(LabelledExample):
     """A question about a passage, and the answers that people marked in it."""
 
     labels_are: ClassVar = "answers"
@@ -284,7 +284,7 @@ class QuestionExample(AnyExample):
         return self.golds
 
     def answer_shown(self) -> str:
-        return in_short(" / ".join(self.golds)) if self.golds else "no answer"
+        return shorten(" / ".join(self.golds)) if self.golds else "no answer"
 
     def key(self) -> Hashable:
         return self.passage
@@ -296,10 +296,10 @@ class QuestionExample(AnyExample):
         return [self.question, self.passage, self.answers, self.impossible]
 
 
-Example = TypeVar("Example", bound=AnyExample)
+Example = TypeVar("Example", bound=LabelledExample)
 
 
-def in_short(text: str) -> str:
+def shorten(text: str) -> str:
     """A text on one line of at most 60 characters, quoted."""
     line = " ".join(text[:200].split())
     return repr(line if len(line) <= 60 else line[:59] + "…")
@@ -349,7 +349,7 @@ class Dataset(Generic[Example]):
         return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
 
 
-NOT_THERE = frozenset({"NaN", "nan", "<NA>", "NaT"})
+MISSING_VALUES = frozenset({"NaN", "nan", "<NA>", "NaT"})
 """How NumPy and pandas write a value that is missing: a cell of this is neither text nor label."""
 OTHER_TYPE = "larvatus: a value of type"
 """Key of the record that a value in memory becomes which no table can hold: bytes, an object."""

@@ -59,7 +59,7 @@ class Findings:
         return Tally(self.most)
 
 
-def many(count: int, single: str, several: str) -> str:
+def count_noun(count: int, single: str, several: str) -> str:
     """
     >>> many(1, "text", "texts"), many(2_000, "text", "texts")
     ('1 text', '2,000 texts')
@@ -96,7 +96,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            " · ".join(f"{name}: {many(size, 'example', 'examples')}" for name, size in self.sizes.items()),
+            " · ".join(f"{name}: {count_noun(size, 'example', 'examples')}" for name, size in self.sizes.items()),
             f"length of train in {self.unit}: {self._lengths}",
             *(f"labels of {name}: {_listed(counts)}" for name, counts in self.balance.items() if counts),
         ]

@@ -21,9 +21,9 @@ import numpy as np
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import AnyExample, Place, TaggedExample, some_of
+from larvatus.data.labelled.records import LabelledExample, Place, TaggedExample, first_names
 from larvatus.data.text.align import join_words
-from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, read_leniently, write_tags
+from larvatus.data.text.tag_schemes import EntitySpan, Scheme, detect_scheme, read_leniently, write_tags
 from larvatus.data.text.words import segment_words
 
 
@@ -36,7 +36,7 @@ class Span:
     label: str
 
 
-class Relation(NamedTuple):
+class SpanRelation(NamedTuple):
     """What a span, the head, is to another of its text, the tail; each is the number of a span of the example."""
 
     head: int
@@ -45,7 +45,7 @@ class Relation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SpanExample(AnyExample):
+class SpanExample(LabelledExample):
     """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
 
     labels_are: ClassVar = "spans"
@@ -55,7 +55,7 @@ class SpanExample(AnyExample):
     spans: tuple[Span, ...]
     place: Place
     id: str | None = None
-    relations: tuple[Relation, ...] = ()
+    relations: tuple[SpanRelation, ...] = ()
 
     def __post_init__(self) -> None:
         _refuse_relations(self.relations, len(self.spans), self.place)
@@ -80,14 +80,14 @@ class SpanExample(AnyExample):
 
 
 @dataclass(frozen=True, slots=True)
-class SpannedWords(AnyExample):
+class SpannedWords(LabelledExample):
     """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
 
     labels_are: ClassVar = "spans"
     stratified: ClassVar = "type"
 
     words: tuple[str, ...]
-    spans: tuple[Entity, ...] | None
+    spans: tuple[EntitySpan, ...] | None
     """Words [start, end) and what they are; None where nobody knows."""
     place: Place
     text: str | None = None
@@ -95,7 +95,7 @@ class SpannedWords(AnyExample):
     places: tuple[tuple[int, int], ...] | None = None
     """Characters of each word in `text`, start and end; None where `text` is."""
     id: str | None = None
-    relations: tuple[Relation, ...] = ()
+    relations: tuple[SpanRelation, ...] = ()
 
     def __post_init__(self) -> None:
         _refuse_relations(self.relations, len(self.spans or ()), self.place)
@@ -122,7 +122,7 @@ class SpannedWords(AnyExample):
         return self.spans
 
     def answer_shown(self) -> str:
-        return some_of([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
+        return first_names([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
 
     def key(self) -> Hashable:
         return self.words
@@ -141,7 +141,7 @@ class SpannedWords(AnyExample):
         return text, tuple((start, end) for start, end in spans.tolist())
 
 
-def _refuse_relations(relations: tuple[Relation, ...], spans: int, place: Place) -> None:
+def _refuse_relations(relations: tuple[SpanRelation, ...], spans: int, place: Place) -> None:
     for head, tail, label in relations:
         if not (0 <= head < spans and 0 <= tail < spans):
             raise DataError(f"{place}: the relation {label!r} joins spans {head} and {tail}, but there are {spans:,}")
@@ -154,7 +154,7 @@ def to_tagged(example: SpanExample, scheme: Scheme = "BIO", problems: Problems |
     text = example.text
     spans = segment_words(text)
     taken = np.zeros(len(spans), dtype=np.bool_)
-    entities: list[Entity] = []
+    entities: list[EntitySpan] = []
     for span in sorted(example.spans, key=lambda span: (span.start - span.end, span.start, span.label)):
         low = int(np.searchsorted(spans[:, 1], span.start, side="right"))
         high = int(np.searchsorted(spans[:, 0], span.end, side="left"))
@@ -170,7 +170,7 @@ def to_tagged(example: SpanExample, scheme: Scheme = "BIO", problems: Problems |
             fault(problems, "spans overlap", example.place, f"{said} overlaps a longer span, and tags hold one")
             continue
         taken[low:high] = True
-        entities.append(Entity(low, high, span.label))
+        entities.append(EntitySpan(low, high, span.label))
     words = tuple(text[start:end] for start, end in spans.tolist())
     places = tuple((start, end) for start, end in spans.tolist())
     tags = tuple(write_tags(entities, len(words), scheme))

@@ -29,12 +29,12 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.conll import read_levels
 from larvatus.data.labelled.conllu import read_brackets
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Dataset, shown
+from larvatus.data.labelled.records import Dataset, source_name
 from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords
-from larvatus.data.labelled.standoff import renumbered
+from larvatus.data.labelled.standoff import renumber_relations
 from larvatus.data.labelled.tagged import format_of, read_spans
-from larvatus.data.labelled.texts import Paths, names_of
-from larvatus.data.text.tag_schemes import Entity
+from larvatus.data.labelled.texts import Paths, path_strings
+from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.words import segment_words
 
 SpanFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]
@@ -53,7 +53,7 @@ def read_spanned(
     """Texts of words with spans. `word` and `tags` are columns of CoNLL, from 1; the format is told by the name."""
     examples: list[SpannedWords] = []
     said: dict[str, None] = {}
-    names = names_of(paths)
+    names = path_strings(paths)
     for name in names:
         kind = format or format_of(name) or "conll"
         if kind == "conll":
@@ -65,7 +65,7 @@ def read_spanned(
             part, how = [to_words(example, problems) for example in texts], texts.columns
         examples += [example for example in part if example.words]
         said[how] = None
-    source = ", ".join(shown(name) for name in names)
+    source = ", ".join(source_name(name) for name in names)
     if not examples:
         raise DataError(f"{source}: no text can be used{cause(problems)}; give texts with spans")
     return Dataset(tuple(examples), source, "; ".join(said))
@@ -74,7 +74,7 @@ def read_spanned(
 def to_words(example: SpanExample, problems: Problems | None = None) -> SpannedWords:
     """The words of a text (`segment_words`), and its spans as spans of these."""
     text, spans = example.text, segment_words(example.text)
-    entities: list[Entity | None] = []
+    entities: list[EntitySpan | None] = []
     for span in example.spans:
         low = int(np.searchsorted(spans[:, 1], span.start, side="right"))
         high = int(np.searchsorted(spans[:, 0], span.end, side="left"))
@@ -86,10 +86,12 @@ def to_words(example: SpanExample, problems: Problems | None = None) -> SpannedW
         start, end = int(spans[low, 0]), int(spans[high - 1, 1])
         if start < span.start or end > span.end:
             fault(problems, "span cuts a word", example.place, f"{said} cuts a word; it is read as {text[start:end]!r}")
-        entities.append(Entity(low, high, span.label))
+        entities.append(EntitySpan(low, high, span.label))
     kept = sorted({entity for entity in entities if entity is not None})
     number = {entity: n for n, entity in enumerate(kept)}
-    relations, lost = renumbered(example.relations, [None if entity is None else number[entity] for entity in entities])
+    relations, lost = renumber_relations(
+        example.relations, [None if entity is None else number[entity] for entity in entities]
+    )
     if lost:
         said = f"{lost:,} relations join spans that cover no word, or the same words"
         fault(problems, "relation without its spans", example.place, said)
@@ -103,7 +105,7 @@ def to_characters(example: SpannedWords) -> SpanExample:
     text, places = example.located()
     spans = [Span(places[start][0], places[end - 1][1], label) for start, end, label in example.spans or ()]
     order = sorted(range(len(spans)), key=lambda n: (spans[n], n))
-    relations, _ = renumbered(example.relations, np.argsort(order).tolist())
+    relations, _ = renumber_relations(example.relations, np.argsort(order).tolist())
     return SpanExample(text, tuple(spans[n] for n in order), example.place, example.id, relations)
 
 
@@ -129,7 +131,9 @@ def _of_one_type(example: SpannedWords, label: str) -> SpannedWords:
     """Spans of the same words become one; a relation between two such is none."""
     if example.spans is None:
         return example
-    spans = sorted({Entity(start, end, label) for start, end, _ in example.spans})
+    spans = sorted({EntitySpan(start, end, label) for start, end, _ in example.spans})
     number = {span: n for n, span in enumerate(spans)}
-    relations, _ = renumbered(example.relations, [number[Entity(start, end, label)] for start, end, _ in example.spans])
+    relations, _ = renumber_relations(
+        example.relations, [number[EntitySpan(start, end, label)] for start, end, _ in example.spans]
+    )
     return dataclasses.replace(example, spans=tuple(spans), relations=relations)

@@ -43,22 +43,22 @@ BINS = 10
 """Of numbers, each with as many examples."""
 
 
-class Parts(NamedTuple, Generic[Example]):
+class HeldOutSplit(NamedTuple, Generic[Example]):
     train: Dataset[Example]
     held_out: Dataset[Example]
     said: str
     """How many were held out and how, in words for people."""
 
 
-def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) -> Parts[Example]:
+def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) -> HeldOutSplit[Example]:
     """A share of the examples, at most so many; always the same ones of the same data."""
     wanted = min(most, round(share * len(data)))
     owners, strata, word = units_of(data), strata_of(data), unit_word(data)
-    chosen = drawn(owners, strata, wanted) if wanted else set()
+    chosen = sample_units(owners, strata, wanted) if wanted else set()
     more = ""
     if not chosen and not word and wanted:  # a few texts, each many times: those alone cannot be kept apart
         owners, more = list(range(len(data))), "; the same texts stand on both sides"
-        chosen = drawn(owners, strata, wanted)
+        chosen = sample_units(owners, strata, wanted)
     if not chosen:
         few = f"{max(owners, default=-1) + 1:,} {word or 'examples'}"
         raise DataError(f"{data.source}: {few} are too few to hold some out; give --dev, or --no-dev")
@@ -67,7 +67,7 @@ def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) 
     for example, owner in zip(data.examples, owners, strict=True):
         (others if owner in chosen else kept).append(example)
     said = _said(data, len(others)) + more
-    return Parts(
+    return HeldOutSplit(
         dataclasses.replace(data, examples=tuple(kept)),
         dataclasses.replace(data, examples=tuple(others), notes=(said,)),
         said,
@@ -128,7 +128,7 @@ def strata_of(data: Dataset[Any]) -> list[frozenset[str]]:
     return [frozenset(example.strata()) or frozenset(["(none)"]) for example in data.examples]
 
 
-def drawn(owners: Sequence[int], strata: Sequence[frozenset[str]], wanted: int) -> set[int]:
+def sample_units(owners: Sequence[int], strata: Sequence[frozenset[str]], wanted: int) -> set[int]:
     """Units with about `wanted` examples, drawn at random; empty where none can be spared."""
     draw = _Draw.of(owners, strata, wanted)
     order = stream(0, "finetune held out").permutation(len(draw.sizes)).tolist()

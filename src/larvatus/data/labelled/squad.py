@@ -35,10 +35,10 @@ import zstandard
 from larvatus.core.errors import DataError
 from larvatus.core.outputs import new_output
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, shown
+from larvatus.data.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, source_name
 from larvatus.data.labelled.tables import TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import HINT, LONGEST_LINE, as_utf_8, open_bytes
 
 MOST = 8 * LONGEST_LINE
@@ -55,16 +55,16 @@ def read_whole(name: str) -> bytes:
     """A file, decompressed by its suffix."""
     with open_bytes(name) as stream:
         try:
-            content = as_utf_8(stream, shown(name)).read(MOST + 1)
-        except BROKEN as broken:
-            raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
+            content = as_utf_8(stream, source_name(name)).read(MOST + 1)
+        except ARCHIVE_ERRORS as broken:
+            raise DataError(f"{source_name(name)} breaks off ({broken}); fetch it again") from broken
     if len(content) > MOST:
-        raise DataError(f"{shown(name)} has more than {MOST:,} bytes; cut it, or write rows of JSONL")
+        raise DataError(f"{source_name(name)} has more than {MOST:,} bytes; cut it, or write rows of JSONL")
     try:
         content.decode()
     except UnicodeDecodeError as bad:
         line = content.count(b"\n", 0, bad.start) + 1
-        where = f"{shown(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8"
+        where = f"{source_name(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8"
         raise DataError(f"{where}; repair it, or name its encoding: {HINT}") from bad
     return content.removeprefix(b"\xef\xbb\xbf")
 
@@ -110,7 +110,7 @@ def read_predictions(name: str) -> dict[str, str]:
     try:
         predictions: dict[str, str] = msgspec.json.decode(read_whole(name), type=dict[str, str])
     except (ValueError, RecursionError) as broken:
-        raise DataError(f'{shown(name)} is no prediction file ({broken}); write {{"id": "text", …}}') from broken
+        raise DataError(f'{source_name(name)} is no prediction file ({broken}); write {{"id": "text", …}}') from broken
     return predictions
 
 
@@ -135,11 +135,11 @@ def read_questions(
     Without `labelled` no answers are wanted, and those that are there are read all the same. What cannot be used is a
     fault: raised, or set aside in `problems`.
     """
-    names = names_of(paths)
+    names = path_strings(paths)
     examples: list[QuestionExample] = []
     for name in names:
         examples += _rows(name, problems) if ending(name) in TABLES else _file(name, problems)
-    source = ", ".join(shown(name) for name in names)
+    source = ", ".join(source_name(name) for name in names)
     if labelled:
         kept = [example for example in examples if example.known]
         if examples and not kept:
@@ -182,20 +182,20 @@ def _file(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
         if first.startswith(b"{") and first.endswith(b"}"):  # one object a line, whatever the file is called
             yield from _rows(name, problems)
             return
-        raise DataError(f"{shown(name)} is no JSON: {broken}") from broken
+        raise DataError(f"{source_name(name)} is no JSON: {broken}") from broken
     if isinstance(document, dict) and "data" not in document and "question" in document:
         yield from _rows(name, problems)
         return
     number = 0
-    for article in _list(document, "data", shown(name)):
+    for article in _list(document, "data", source_name(name)):
         title = article.get("title") if isinstance(article, dict) else None
-        for paragraph in _list(article, "paragraphs", shown(name)):
+        for paragraph in _list(article, "paragraphs", source_name(name)):
             passage = paragraph.get("context") if isinstance(paragraph, dict) else None
-            for asked in _list(paragraph, "qas", shown(name)):
+            for asked in _list(paragraph, "qas", source_name(name)):
                 number += 1
                 identifier = asked.get("id") if isinstance(asked, dict) else None
                 place = QuestionPlace(
-                    shown(name), number, str(identifier) if identifier not in (None, "") else f"number {number}"
+                    source_name(name), number, str(identifier) if identifier not in (None, "") else f"number {number}"
                 )
                 if not isinstance(asked, dict) or identifier in (None, ""):
                     fault(problems, "no id", place, "it has no id; give each question one")
@@ -335,7 +335,7 @@ def unique_id(identifier: str, taken: Container[str], number: int = 2) -> str:
     return f"{identifier}#{number}"
 
 
-def golds_of(data: Dataset[QuestionExample]) -> Mapping[str, tuple[str, ...]]:
+def gold_answers(data: Dataset[QuestionExample]) -> Mapping[str, tuple[str, ...]]:
     """The right answers by id, as `metrics.squad` wants them; ids given twice are a fault (`with_unique_ids`)."""
     golds: dict[str, tuple[str, ...]] = {}
     for example in data:

@@ -28,17 +28,17 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import digits
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import Place, Row, shown
-from larvatus.data.labelled.span_records import Relation, Span, SpanExample
-from larvatus.data.labelled.tables import Table
-from larvatus.data.text.archives import BROKEN, COMPRESSIONS
-from larvatus.data.text.readers import whole_folder
+from larvatus.data.labelled.records import Place, Row, source_name
+from larvatus.data.labelled.span_records import Span, SpanExample, SpanRelation
+from larvatus.data.labelled.tables import LabelledTable
+from larvatus.data.text.archives import ARCHIVE_ERRORS, COMPRESSIONS
+from larvatus.data.text.readers import list_whole_folder
 from larvatus.data.text.streams import LONGEST_LINE, as_utf_8, numbered_lines, open_bytes
 
 _HEADS, _TAILS, _KINDS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
 
 
-def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place: Place) -> tuple[Relation, ...]:
+def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place: Place) -> tuple[SpanRelation, ...]:
     """The relations of a row of JSONL or Parquet; `order` says the number of each of its spans once they are sorted."""
     if given is None:
         return ()
@@ -54,7 +54,7 @@ def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place:
     return tuple(sorted({_row_relation(relation, numbers, way, place) for relation in given}))
 
 
-def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place) -> Relation:
+def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place) -> SpanRelation:
     if isinstance(given, dict):
         parts: list[Any] = [
             next((given[key] for key in keys if key in given), None) for keys in (_HEADS, _TAILS, _KINDS)
@@ -67,12 +67,12 @@ def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place
     for span in parts[:2]:
         if str(span) not in numbers:
             raise DataError(f"{place}: the relation {parts[2]!r} names the span {span!r}, which does not exist ({way})")
-    return Relation(numbers[str(parts[0])], numbers[str(parts[1])], parts[2])
+    return SpanRelation(numbers[str(parts[0])], numbers[str(parts[1])], parts[2])
 
 
 def brat_relations(
     lines: Iterable[tuple[Place, str]], numbers: Mapping[str, int | None], problems: Problems | None
-) -> tuple[Relation, ...]:
+) -> tuple[SpanRelation, ...]:
     """Relations of R lines; `numbers` says which span each T is, None of one that was set aside."""
     relations = set()
     for place, line in lines:
@@ -103,11 +103,13 @@ def brat_relations(
                 f"{identifier} names {lost}, which is not read as one span",
             )
             continue
-        relations.add(Relation(head, tail, label))
+        relations.add(SpanRelation(head, tail, label))
     return tuple(sorted(relations))
 
 
-def renumbered(relations: Iterable[Relation], numbers: Sequence[int | None]) -> tuple[tuple[Relation, ...], int]:
+def renumber_relations(
+    relations: Iterable[SpanRelation], numbers: Sequence[int | None]
+) -> tuple[tuple[SpanRelation, ...], int]:
     """Relations of spans that have new numbers, None where they are gone; and how many relations go with them.
 
     Spans that have become one are not related to themselves.
@@ -118,11 +120,11 @@ def renumbered(relations: Iterable[Relation], numbers: Sequence[int | None]) -> 
         if a is None or b is None or a == b:
             lost += 1
         else:
-            kept.add(Relation(a, b, label))
+            kept.add(SpanRelation(a, b, label))
     return tuple(sorted(kept)), lost
 
 
-def relation_records(relations: Iterable[Relation]) -> list[dict[str, Any]]:
+def relation_records(relations: Iterable[SpanRelation]) -> list[dict[str, Any]]:
     """As JSONL has them."""
     return [relation._asdict() for relation in relations]
 
@@ -135,7 +137,7 @@ def brat_documents(name: str) -> list[str]:
     """The .ann files that a directory, an .ann file or its .txt file stands for."""
     path = Path(name)
     if path.is_dir():
-        files = [str(file) for file in whole_folder(path) if _bare(file.name).endswith(".ann")]
+        files = [str(file) for file in list_whole_folder(path) if _bare(file.name).endswith(".ann")]
         if not files:
             raise DataError(f"{name} holds no .ann files; give a directory of brat's .txt and .ann")
         return files
@@ -149,7 +151,7 @@ def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
     numbers: dict[str, int | None] = {}
     links: list[tuple[Place, str]] = []
     for number, line in numbered_lines(name):
-        place = Place(shown(name), number)
+        place = Place(source_name(name), number)
         if line.startswith("T"):
             identifier, span = line.partition("\t")[0].strip(), _annotation(line, text, place, problems)
             numbers[identifier] = None  # until it is sorted
@@ -162,7 +164,7 @@ def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
     unique = ((identifier, number) for number, (_, identifier) in enumerate(spans) if often[identifier] == 1)
     numbers |= dict(unique)  # of two with the same identifier, who knows which is meant
     relations = brat_relations(links, numbers, problems)
-    place = Place(shown(_other(name, ".ann", ".txt")), 1)
+    place = Place(source_name(_other(name, ".ann", ".txt")), 1)
     return SpanExample(text, tuple(span for span, _ in spans), place, Path(name).stem, relations)
 
 
@@ -201,7 +203,9 @@ def span_key(columns: Iterable[str], sample: Iterable[Row]) -> str | None:
     return "spans" if "spans" in columns else "entities" if "entities" in columns else None
 
 
-def read_span_rows(table: Table, *, text: str, spans: str, problems: Problems | None = None) -> Iterator[SpanExample]:
+def read_span_rows(
+    table: LabelledTable, *, text: str, spans: str, problems: Problems | None = None
+) -> Iterator[SpanExample]:
     """The rows of JSONL or Parquet as texts with spans."""
     for place, row in table.rows:
         value = row.get(text)
@@ -265,13 +269,13 @@ def _whole(name: str) -> str:
     """A text with its line ends as they are: brat counts them."""
     with open_bytes(name) as stream:
         try:
-            content = as_utf_8(stream, shown(name)).read(LONGEST_LINE + 1)
-        except BROKEN as broken:
-            raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
+            content = as_utf_8(stream, source_name(name)).read(LONGEST_LINE + 1)
+        except ARCHIVE_ERRORS as broken:
+            raise DataError(f"{source_name(name)} breaks off ({broken}); fetch it again") from broken
     if len(content) > LONGEST_LINE:
-        raise DataError(f"{shown(name)} has more than {LONGEST_LINE:,} bytes; cut it")
+        raise DataError(f"{source_name(name)} has more than {LONGEST_LINE:,} bytes; cut it")
     try:
         return content.decode()
     except UnicodeDecodeError as bad:
         line = content.count(b"\n", 0, bad.start) + 1
-        raise DataError(f"{shown(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8; repair it") from bad
+        raise DataError(f"{source_name(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8; repair it") from bad

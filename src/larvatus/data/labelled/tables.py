@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from larvatus.core.errors import DataError
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Place, Row, nul_in, shown
-from larvatus.data.text.archives import BROKEN, COMPRESSIONS, parquet_growth, take_batch, text_columns
+from larvatus.data.labelled.records import Place, Row, nul_in, source_name
+from larvatus.data.text.archives import ARCHIVE_ERRORS, COMPRESSIONS, count_batch, parquet_limit, string_columns
 from larvatus.data.text.columns import has_header
 from larvatus.data.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
 from larvatus.data.text.streams import json_records, numbered_lines, open_seekable
@@ -43,22 +43,22 @@ def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
     with open_seekable(name) as stream:
         try:
             schema = pq.read_schema(stream)
-            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=string_columns(schema))
             plain = [field.name for field in schema if _is_plain(field.type)]
             if twice := [column for column, count in Counter(schema.names).items() if count > 1]:
-                raise DataError(f"{shown(name)}: two columns are named {twice[0]!r}; rename one")
+                raise DataError(f"{source_name(name)}: two columns are named {twice[0]!r}; rename one")
             classes = {column: names for column, names in _classes(schema.metadata).items() if column in plain}
-            number, growth = 0, parquet_growth(shown(name), stream.seek(0, os.SEEK_END))
+            number, growth = 0, parquet_limit(source_name(name), stream.seek(0, os.SEEK_END))
             for batch in file.iter_batches(batch_size=ROWS, columns=plain):
-                take_batch(growth, batch)
-                for row in _records(batch, shown(name), number):
+                count_batch(growth, batch)
+                for row in _records(batch, source_name(name), number):
                     number += 1
                     if column := nul_in(row):
-                        raise DataError(f"{shown(name)}:{number}: {column} holds a NUL byte; repair it")
+                        raise DataError(f"{source_name(name)}:{number}: {column} holds a NUL byte; repair it")
                     row.update({column: _named(row[column], names) for column, names in classes.items()})
-                    yield Place(shown(name), number), row
-        except (pa.ArrowException, *BROKEN, UnicodeDecodeError) as broken:
-            raise DataError(f"{shown(name)} is no whole Parquet file: {broken}") from broken
+                    yield Place(source_name(name), number), row
+        except (pa.ArrowException, *ARCHIVE_ERRORS, UnicodeDecodeError) as broken:
+            raise DataError(f"{source_name(name)} is no whole Parquet file: {broken}") from broken
 
 
 def _records(batch: Any, name: str, before: int) -> list[Row]:
@@ -139,7 +139,7 @@ class TableOptions(Settings):
 
 
 @dataclass(frozen=True)
-class Table:
+class LabelledTable:
     name: str
     """As it is shown to people."""
     format: Format
@@ -166,7 +166,7 @@ def open_table(
     options: TableOptions = TableOptions(),
     problems: Problems | None = None,
     lines: Iterator[tuple[int, str]] | None = None,
-) -> Table:
+) -> LabelledTable:
     """Open a table: its columns, a sample of its rows, and all of them. `lines`: of a file that is open already."""
     format = options.format or ENDINGS.get(ending(name))
     if format == "parquet":
@@ -174,7 +174,7 @@ def open_table(
     lines = lines or numbered_lines(name)
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None:
-        raise DataError(f"{shown(name)} is empty; give a file with labelled examples")
+        raise DataError(f"{source_name(name)} is empty; give a file with labelled examples")
     format = format or _told_by(first[1], name)
     lines = chain([first], lines)
     if format == "jsonl":
@@ -185,7 +185,7 @@ def open_table(
     quoting = options.quoting if options.quoting is not None else format == "csv"
 
     def refuse(kind: str, line: int, message: str) -> None:
-        fault(problems, kind, Place(shown(name), line), message)
+        fault(problems, kind, Place(source_name(name), line), message)
 
     cells = delimited_rows(lines, delimiter=delimiter, quoting=quoting, fault=refuse)
     return _delimited(name, format, cells, options.header, problems)
@@ -198,42 +198,48 @@ def _told_by(line: str, name: str) -> Format:
         return "tsv"
     if "," in line or ";" in line:
         return "csv"
-    raise DataError(f"{shown(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl")
+    raise DataError(
+        f"{source_name(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl"
+    )
 
 
 def _sampled(
     name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]], problems: Problems | None = None
-) -> Table:
+) -> LabelledTable:
     sample = list(islice(rows, SAMPLE))
     columns = tuple(dict.fromkeys(column for _, row in sample for column in row))
     if not sample:
         raise DataError(
-            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+            f"{source_name(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
         )
-    return Table(shown(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows))
+    return LabelledTable(
+        source_name(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows)
+    )
 
 
 def _delimited(
     name: str, format: Format, cells: Iterator[tuple[int, list[str]]], header: bool | None, problems: Problems | None
-) -> Table:
+) -> LabelledTable:
     head = list(islice(cells, SAMPLE + 1))
     if not head:
         raise DataError(
-            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+            f"{source_name(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
         )
     named = has_header([row for _, row in head]) if header is None else header
     line, first = head[0]
     width = len(first)
     columns = tuple(cell.strip() for cell in first) if named else tuple(str(n) for n in range(1, width + 1))
     if width > MOST_COLUMNS:
-        raise DataError(f"{shown(name)}:{line}: {width:,} columns; more than {MOST_COLUMNS:,} are no labelled examples")
+        raise DataError(
+            f"{source_name(name)}:{line}: {width:,} columns; more than {MOST_COLUMNS:,} are no labelled examples"
+        )
     if named and len(set(columns)) < width:
         twice = next(column for column in columns if columns.count(column) > 1)
-        raise DataError(f"{shown(name)}:{line}: two columns are named {twice!r}; rename one")
+        raise DataError(f"{source_name(name)}:{line}: two columns are named {twice!r}; rename one")
 
     def rows() -> Iterator[tuple[Place, Row]]:
         for number, row in chain(head[1:] if named else head, cells):
-            place = Place(shown(name), number)
+            place = Place(source_name(name), number)
             if len(row) != width:
                 fault(problems, "wrong number of columns", place, f"{len(row)} columns, but the first row has {width}")
             else:
@@ -243,8 +249,8 @@ def _delimited(
 
 
 def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | None) -> Iterator[tuple[Place, Row]]:
-    for number, written in json_records(((number, line.encode()) for number, line in lines), shown(name)):
-        place = Place(shown(name), number)
+    for number, written in json_records(((number, line.encode()) for number, line in lines), source_name(name)):
+        place = Place(source_name(name), number)
         try:
             record = msgspec.json.decode(written)
         except (ValueError, RecursionError) as broken:

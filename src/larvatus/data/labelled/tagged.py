@@ -22,12 +22,12 @@ from larvatus.data.labelled.columns import named_column
 from larvatus.data.labelled.conll import Lines, read_conll
 from larvatus.data.labelled.conllu import read_conllu
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import Dataset, TaggedExample, shown
+from larvatus.data.labelled.records import Dataset, TaggedExample, source_name
 from larvatus.data.labelled.span_records import SpanExample, to_tagged
 from larvatus.data.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
-from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import Paths, names_of
-from larvatus.data.text.columns import TAGS, WORDS, first_of
+from larvatus.data.labelled.tables import LabelledTable, TableOptions, ending, open_table
+from larvatus.data.labelled.texts import Paths, path_strings
+from larvatus.data.text.columns import TAGS, WORDS, first_named
 from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Scheme
 
@@ -83,7 +83,7 @@ def read_tagged(
     examples: list[TaggedExample] = []
     said: dict[str, None] = {}
     notes: list[str] = []
-    names = names_of(paths)
+    names = path_strings(paths)
     for name in names:
         kind, lines = format or format_of(name), None
         if kind is None:
@@ -101,7 +101,7 @@ def read_tagged(
         examples += part[0]
         said[part[1]] = None
         notes += part[2]
-    source = ", ".join(shown(name) for name in names)
+    source = ", ".join(source_name(name) for name in names)
     if not examples:
         raise DataError(f"{source}: no sentence can be used{cause(problems)}; give words with their tags")
     return Dataset(tuple(examples), source, "; ".join(said), notes=tuple(dict.fromkeys(notes)))
@@ -112,20 +112,20 @@ def read_spans(
 ) -> Dataset[SpanExample]:
     """Texts with labelled spans of characters, from brat's files or from JSONL and Parquet."""
     examples: list[SpanExample] = []
-    names = names_of(paths)
+    names = path_strings(paths)
     for name in names:
         kind = format or format_of(name)
         if kind == "brat":
             examples += [read_brat(document, problems) for document in brat_documents(name)]
             continue
         if kind not in ("jsonl", "parquet", None):
-            raise DataError(f"{shown(name)} is no file of spans; give brat's .ann, or JSONL with text and spans")
+            raise DataError(f"{source_name(name)} is no file of spans; give brat's .ann, or JSONL with text and spans")
         table = open_table(name, TableOptions(format="parquet" if kind == "parquet" else "jsonl"), problems)
         key = span_key(table.columns, table.sample)
         if key is None or "text" not in table.columns:
             raise DataError(f"{table.name} has no text and spans (it has {', '.join(table.columns)})")
         examples += read_span_rows(table, text="text", spans=key, problems=problems)
-    source = ", ".join(shown(name) for name in names)
+    source = ", ".join(source_name(name) for name in names)
     if not examples:
         raise DataError(f"{source}: no text can be used{cause(problems)}; give texts with spans")
     return Dataset(tuple(examples), source, "read as: text with spans of characters")
@@ -145,7 +145,7 @@ def _of_spans(texts: list[SpanExample], scheme: Scheme, problems: Problems | Non
 
 
 def _of_table(
-    table: Table,
+    table: LabelledTable,
     asked: tuple[int | str | None, int | str | None],
     scheme: Scheme,
     problems: Problems | None,
@@ -153,21 +153,21 @@ def _of_table(
     labelled: bool,
 ) -> _Read:
     """Rows with lists of words and of tags; or with a text and spans."""
-    word = named_column(table, asked[0], "word") if asked[0] is not None else first_of(WORDS, table.columns)
+    word = named_column(table, asked[0], "word") if asked[0] is not None else first_named(WORDS, table.columns)
     key = span_key(table.columns, table.sample)
     if word is None and key is not None and "text" in table.columns:
         return _of_spans(list(read_span_rows(table, text="text", spans=key, problems=problems)), scheme, problems)
     if word is None:
         there = ", ".join(table.columns)
         raise DataError(f"{table.name} has neither tokens nor text with spans (it has {there}); name the words: --word")
-    tag = named_column(table, asked[1], "tag") if asked[1] is not None else first_of(TAGS, table.columns)
+    tag = named_column(table, asked[1], "tag") if asked[1] is not None else first_named(TAGS, table.columns)
     if tag is None and labelled:
         raise DataError(f"{table.name} has no tags (it has {', '.join(table.columns)}); name them: --tag COLUMN")
     said = f"read as: word = {word}, tag = {tag}" if labelled else f"read as: word = {word}"
     return list(list_rows(table, word, tag if labelled else None, problems)), said, ()
 
 
-def list_rows(table: Table, word: str, tag: str | None, problems: Problems | None) -> Iterator[TaggedExample]:
+def list_rows(table: LabelledTable, word: str, tag: str | None, problems: Problems | None) -> Iterator[TaggedExample]:
     """Rows whose cells are lists of words, and of tags where their column is named."""
     for place, row in table.rows:
         words, tags = _strings(row.get(word)), None if tag is None else _strings(row.get(tag))
@@ -206,7 +206,7 @@ def guess_task(name: str) -> Task:
         return "tag"
     if format in ("jsonl", "parquet"):
         table = open_table(name, TableOptions(format="parquet" if format == "parquet" else "jsonl"), Problems())
-        return "tag" if first_of(WORDS, table.columns) or span_key(table.columns, table.sample) else "classify"
+        return "tag" if first_named(WORDS, table.columns) or span_key(table.columns, table.sample) else "classify"
     if format == "conll" and ending(name) != ".tsv":
         return "tag"
     return "tag" if _words_a_line(name) else "classify"

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.columns import Columns, Found, find_columns
+from larvatus.data.labelled.columns import ColumnRoles, Columns, find_columns
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import (
-    NOT_THERE,
+    MISSING_VALUES,
     OTHER_TYPE,
     Dataset,
     Kind,
@@ -34,7 +34,7 @@ from larvatus.data.labelled.records import (
     in_order,
     type_name,
 )
-from larvatus.data.labelled.tables import Table, TableOptions, ending, open_table
+from larvatus.data.labelled.tables import LabelledTable, TableOptions, ending, open_table
 from larvatus.data.text.columns import is_number
 
 
@@ -42,7 +42,7 @@ class BadLabel(Exception):
     """A cell that is no label of its kind; the message says why."""
 
 
-def seen_kind(values: Sequence[Any], separator: str | None = None) -> Kind:
+def detect_kind(values: Sequence[Any], separator: str | None = None) -> Kind:
     """What labels are, from all of them."""
     if separator is not None or any(isinstance(value, list) for value in values):
         return "multi-label"
@@ -56,7 +56,7 @@ def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value != value
 
 
-def as_label(value: Any, kind: Kind, separator: str | None = None) -> Label:
+def parse_label(value: Any, kind: Kind, separator: str | None = None) -> Label:
     """One cell as a label; `BadLabel` where it is none."""
     if kind == "multi-label":
         return tuple(sorted({name for name in _names(value, separator) if name}))
@@ -94,7 +94,7 @@ OF_WORDS = (".conll", ".conll03", ".conllu", ".conllup", ".iob", ".iob2", ".bio"
 """Endings of files that are never tables of texts."""
 
 
-def names_of(paths: Paths) -> list[str]:
+def path_strings(paths: Paths) -> list[str]:
     """One path or several, as strings."""
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     names = [os.fspath(path) for path in several]
@@ -118,11 +118,11 @@ def read_texts(
     `kind` None: seen from the labels. `separator` cuts a cell into several labels. Without `labelled` no label is read.
     Empty texts, missing labels and broken rows are faults: raised, or set aside in `problems`.
     """
-    names = names_of(paths)
+    names = path_strings(paths)
     if separator == "":
         raise UsageError("the separator of labels is empty; give one or more characters, such as |")
     held: list[_Held] = []
-    tables: list[tuple[Table, Found]] = []
+    tables: list[tuple[LabelledTable, ColumnRoles]] = []
     for name in names:
         if columns.text is None and ending(name) in OF_WORDS:
             raise DataError(f"{name} holds words with tags, not texts; name its columns to read it so: --text, --label")
@@ -141,7 +141,7 @@ def read_texts(
             held.append(_Held(text, pair, label, chosen.label, place, None if identifier is None else str(identifier)))
     seen = None
     if labelled:
-        seen = kind or seen_kind([row.label for row in held], separator)
+        seen = kind or detect_kind([row.label for row in held], separator)
     examples = _labelled(held, seen, separator, problems)
     source = ", ".join(table.name for table, _ in tables)
     if not examples:
@@ -180,7 +180,7 @@ def cell_text(row: Row, column: str) -> str:
 
 def _present(text: str, column: str) -> str:
     """The text, unless it is how a missing value is written."""
-    if text.strip() in NOT_THERE:
+    if text.strip() in MISSING_VALUES:
         raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
     return text
 
@@ -211,9 +211,9 @@ def _labelled(
             try:
                 if isinstance(value, dict) and OTHER_TYPE in value:
                     raise BadLabel(f"the label is {type_name(value)}")
-                if isinstance(value, str) and value.strip() in NOT_THERE:
+                if isinstance(value, str) and value.strip() in MISSING_VALUES:
                     raise BadLabel(f"the label is {value.strip()}, a missing value")
-                label = as_label(value, kind, separator)
+                label = parse_label(value, kind, separator)
             except BadLabel as bad:
                 fault(problems, "no label", place, f"{bad} (column {column})")
                 continue

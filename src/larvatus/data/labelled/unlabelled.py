@@ -16,11 +16,11 @@ from typing import Literal
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns, find_columns
 from larvatus.data.labelled.problems import fault
-from larvatus.data.labelled.records import Place, TaggedExample, TextExample, shown
-from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
+from larvatus.data.labelled.records import Place, TaggedExample, TextExample, source_name
+from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
 from larvatus.data.labelled.tagged import format_of, guess_task, list_rows, read_tagged
 from larvatus.data.labelled.texts import BadCell, cell_text
-from larvatus.data.text.columns import WORDS, first_of
+from larvatus.data.text.columns import WORDS, first_named
 from larvatus.data.text.streams import numbered_lines
 
 TextFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "conll", "conllu"]
@@ -48,13 +48,17 @@ def read_unlabelled(
     told = told or _format_of(name, columns, words=words)
     if told == "conll" or told == "conllu":
         if not words:
-            raise DataError(f"{shown(name)} holds words already cut, which a tagger reads; the model classifies texts")
+            raise DataError(
+                f"{source_name(name)} holds words already cut, which a tagger reads; the model classifies texts"
+            )
         data = read_tagged(name, format=told, labelled=False)
         say(data.describe())
         return iter(data.examples)
     if told == "text":
         if columns != Columns():
-            raise UsageError(f"{shown(name)} is plain text and has no columns; leave --text and --pair-column out")
+            raise UsageError(
+                f"{source_name(name)} is plain text and has no columns; leave --text and --pair-column out"
+            )
         return _lines(name, lines or numbered_lines(name), say)
     table_format: Format | None = None if told == "table" else told
     return _rows(open_table(name, TableOptions(format=table_format), lines=lines), columns, words, say)
@@ -88,19 +92,19 @@ def _lines(name: str, lines: Lines, say: Callable[[str], None]) -> Iterator[Text
     for number, line in lines:
         if line.strip():
             any_text = True
-            yield TextExample(line, None, None, Place(shown(name), number))
+            yield TextExample(line, None, None, Place(source_name(name), number))
         else:
             blank += 1
     if not any_text:
-        raise DataError(f"{shown(name)} has no text; give one text a line")
+        raise DataError(f"{source_name(name)} has no text; give one text a line")
     if blank:
-        say(f"{shown(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} passed over")
+        say(f"{source_name(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} passed over")
 
 
 def _rows(
-    table: Table, columns: Columns, words: bool, say: Callable[[str], None]
+    table: LabelledTable, columns: Columns, words: bool, say: Callable[[str], None]
 ) -> Iterator[TextExample | TaggedExample]:
-    cut = first_of(WORDS, table.columns) if words and columns.text is None else None
+    cut = first_named(WORDS, table.columns) if words and columns.text is None else None
     if cut is not None and all(isinstance(row.get(cut), list) for row in table.sample):
         say(f"{table.name}: read as: words = {cut}")
         yield from list_rows(table, cut, None, None)

@@ -47,7 +47,7 @@ LARGEST_RATIO, LEAST_UNPACKED = 1_000, 4 << 20
 _SLICE = 1 << 10
 """Bytes of .zst at a time: four of them may stand for 128 KiB, and nothing stops it midway."""
 
-BROKEN = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+ARCHIVE_ERRORS = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
 """What reading a damaged file raises."""
 
 
@@ -122,7 +122,7 @@ def compression(name: str) -> str:
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
-def unpacked(raw: IO[bytes], name: str) -> IO[bytes]:
+def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
     """The stream decompressed by the name's suffix. What is cut or damaged is refused as it is come upon."""
     kind = compression(name)
     return io.BufferedReader(_Unpacked(_chunks(raw, kind, name)), CHUNK) if kind else raw
@@ -151,7 +151,7 @@ class _Unpacked(io.RawIOBase):
 def _chunks(raw: IO[bytes], kind: str, name: str) -> Iterator[bytes]:
     """What a file unpacks to, as long as that is not far more than was read of it."""
     counted = _Counted(raw)
-    growth = Growth(name, LARGEST_RATIO, LEAST_UNPACKED)
+    growth = UnpackLimit(name, LARGEST_RATIO, LEAST_UNPACKED)
     for chunk in _unpacked_parts(counted, kind, name):
         growth.take(len(chunk), packed=counted.taken())
         yield chunk
@@ -186,7 +186,7 @@ def _unpacked_parts(raw: _Counted, kind: str, name: str) -> Iterator[bytes]:
             rest = rest.lstrip(padding)
             while not rest and (more := raw.read(PACKED)):
                 rest = more.lstrip(padding)
-    except BROKEN as fault:
+    except ARCHIVE_ERRORS as fault:
         raise DataError(f"{name} is no whole {kind} file ({fault}); fetch or compress it again") from fault
 
 
@@ -199,7 +199,7 @@ def _part(raw: _Counted, rest: bytes, kind: str, name: str, first: bool) -> Gene
             raise DataError(f"{name} is no whole {kind} file: it breaks off; fetch it again")
         try:
             chunk = part.decompress(data if part.needs_input else b"", CHUNK)
-        except BROKEN as fault:
+        except ARCHIVE_ERRORS as fault:
             if not first and not taken:
                 what = f"bytes follow its end that are no {kind} data ({fault})"
                 raise DataError(f"{name} is no whole {kind} file: {what}; fetch it again, or cut them off") from fault
@@ -218,7 +218,7 @@ LONGEST_CELL = 64 << 20
 
 
 @dataclass
-class Growth:
+class UnpackLimit:
     """Bytes that were unpacked so far, and from how many."""
 
     name: str
@@ -238,16 +238,16 @@ class Growth:
             )
 
 
-def parquet_growth(name: str, size: int) -> Growth:
-    return Growth(name, PARQUET_RATIO, PARQUET_FLOOR, packed=size)
+def parquet_limit(name: str, size: int) -> UnpackLimit:
+    return UnpackLimit(name, PARQUET_RATIO, PARQUET_FLOOR, packed=size)
 
 
-def text_columns(schema: Any) -> list[str]:
+def string_columns(schema: Any) -> list[str]:
     """Columns of strings: read as dictionaries, a text that repeats is held once."""
     return [field.name for field in schema if _is_text(field.type)]
 
 
-def take_batch(growth: Growth, batch: Any) -> None:
+def count_batch(growth: UnpackLimit, batch: Any) -> None:
     """Count the bytes that the rows of a batch become, before any of them becomes a string."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         sizes = _sizes(column)

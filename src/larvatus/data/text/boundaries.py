@@ -11,7 +11,7 @@ comes next. alone_first: it begins with a character that is a word by itself (`w
 in ``</w>``, or holds two words, of which it belongs to the first. extends: it begins with a combining mark.
 
 Where a piece cannot tell (half a UTF-8 character, an unknown in a style that does not mark words), or the normaliser
-rewrites words (`disturbing`), the text is *unsure* and the caller asks the aligner.
+rewrites words (`rewritten_characters`), the text is *unsure* and the caller asks the aligner.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def word_starts(pieces: Sequence[str], style: Style, unknown: int | None) -> Wor
     return tables
 
 
-def disturbing(normalise: Callable[[str], str]) -> regex.Pattern[str] | None:
+def rewritten_characters(normalise: Callable[[str], str]) -> regex.Pattern[str] | None:
     """Characters that a normaliser turns into other words than they are: NFKC makes '…' three full stops, Nmt a joiner
     a space. A text that holds one is unsure. None where there are none."""
     changed = [char for char in _candidates() if _shape(char) != _shape(normalise(char))]

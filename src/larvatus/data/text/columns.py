@@ -88,7 +88,7 @@ TAGS = ("tags", "nertags", "postags", "chunktags", "ner", "upos", "pos", "labels
 KNOWN = frozenset([*(name for pair in PAIRS for name in pair), *TEXTS, *LABELS, *IDS, *WORDS, *TAGS])
 
 
-def plain(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Letters and digits alone, in lower case.
 
     >>> plain("#1 String"), plain("gold_label")
@@ -97,9 +97,9 @@ def plain(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
 
 
-def first_of(wanted: tuple[str, ...], columns: tuple[str, ...]) -> str | None:
+def first_named(wanted: tuple[str, ...], columns: tuple[str, ...]) -> str | None:
     """The column whose name comes first in a list of wanted ones."""
-    named = {plain(column): column for column in reversed(columns)}
+    named = {normalise_name(column): column for column in reversed(columns)}
     return next((named[name] for name in wanted if name in named), None)
 
 
@@ -112,7 +112,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     cells = [cell.strip() for cell in first]
     if any(len(cell) > LONGEST_NAME or len(cell.split()) > 4 or is_number(cell) for cell in cells):
         return False
-    if any(plain(cell) in KNOWN for cell in cells):
+    if any(normalise_name(cell) in KNOWN for cell in cells):
         return True
     if len(set(cells)) < len(cells):
         return False
@@ -162,7 +162,7 @@ class SampledRows:
     sample: list[dict[str, Any]]
 
 
-def chosen_column(name: str, columns: Sequence[str], asked: str) -> str:
+def find_column(name: str, columns: Sequence[str], asked: str) -> str:
     """The column of that name, or of that number from 1; one that is not there is refused with those that are."""
     if asked in columns:
         return asked
@@ -179,9 +179,9 @@ def document_column(table: SampledTable) -> str:
     Of a pair the first is taken, unless the second is twice as long: of question and context, the context.
     """
     named = table.columns if table.header else ()
-    if (text := first_of(("text",), named)) is not None and all_hold(table, text, _is_text):
+    if (text := first_named(("text",), named)) is not None and all_hold(table, text, _is_text):
         return text
-    taken = [name for name in (first_of(IDS, named), first_of(LABELS, named)) if name is not None]
+    taken = [name for name in (first_named(IDS, named), first_named(LABELS, named)) if name is not None]
     first, second = text_columns(table, taken if len(taken) < len(table.columns) else ())
     if second is not None and _mean_length(table, second) >= 2 * _mean_length(table, first):
         return second
@@ -189,7 +189,9 @@ def document_column(table: SampledTable) -> str:
 
 
 def text_columns(table: SampledTable, taken: Collection[str] = ()) -> tuple[str, str | None]:
-    named = {plain(name): name for name in reversed(table.columns) if name not in taken} if table.header else {}
+    named = (
+        {normalise_name(name): name for name in reversed(table.columns) if name not in taken} if table.header else {}
+    )
     for first, second in PAIRS:
         if first in named and second in named:
             return named[first], named[second]

@@ -8,13 +8,15 @@ spirit of lossy counting, Manku & Motwani 2002), so memory depends on neither th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
+import numpy as np
 import tokenizers
 from tokenizers import models, trainers
 
+from larvatus.core.arrays import Ints
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor, LocalExecutor
 
@@ -109,10 +111,21 @@ def covered_characters(words: Iterable[tuple[str, int]], coverage: float) -> lis
     return sorted(set(counts) - dropped)
 
 
-def repeated(words: Iterable[tuple[str, int]], at_once: int = 10_000) -> Iterator[str]:
+def word_lines(words: Iterable[tuple[str, int]], at_once: int = 10_000) -> Iterator[str]:
     """Lines in which each word stands as often as it was counted: how a table of words is fed to a library trainer."""
     whole = chain.from_iterable(
         ((word, min(at_once, count - done)) for done in range(0, count, at_once)) for word, count in words
     )
     while batch := list(islice(whole, 1_000)):
         yield from (" ".join([word] * count) for word, count in batch)
+
+
+def count_ids(words: Sequence[tuple[str, int]], library: tokenizers.Tokenizer, size: int) -> Ints:
+    """[V] how often each id occurs in counted words, by the model alone: each different word is encoded once."""
+    bare = tokenizers.Tokenizer(library.model)
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(words), 10_000):
+        part = words[start : start + 10_000]
+        for (_, times), encoding in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
+            np.add.at(counts, encoding.ids, times)
+    return counts

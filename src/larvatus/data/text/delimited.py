@@ -23,9 +23,9 @@ from itertools import chain
 
 from larvatus.core.errors import DataError
 from larvatus.core.files import as_text
-from larvatus.data.text.columns import SampledRows, chosen_column, document_column, has_header, note_column
+from larvatus.data.text.columns import SampledRows, document_column, find_column, has_header, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.records import BadRecord, Faults, decoded, document_of, lines_of
+from larvatus.data.text.records import BadRecord, RecordFaults, decode_line, make_document, read_lines
 from larvatus.data.text.streams import LONGEST_LINE
 
 MOST_COLUMNS = 4_096
@@ -93,7 +93,7 @@ Rows = Iterator[tuple[int, list[str]]]
 
 def read_delimited(format: str, name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """Documents of a CSV or TSV file; a row that cannot be read is a fault of its line."""
-    faults = Faults(name, options, skipped)
+    faults = RecordFaults(name, options, skipped)
 
     def fault(kind: str, line: int, message: str) -> None:
         with faults.at(line):
@@ -123,7 +123,7 @@ def read_delimited(format: str, name: str, options: ReadOptions, skipped: Skippe
             continue
         document = None
         with faults.at(number):
-            document = document_of(dict(zip(columns, row, strict=True)), name, number, reading)
+            document = make_document(dict(zip(columns, row, strict=True)), name, number, reading)
         if document:
             yield document
 
@@ -133,11 +133,11 @@ def _is_named(options: ReadOptions, first: list[str]) -> bool:
     return options.names_column and options.text_field in [cell.strip() for cell in first]
 
 
-def _decoded_lines(name: str, faults: Faults) -> Iterator[tuple[int, str]]:
-    for number, line in lines_of(name, faults):
+def _decoded_lines(name: str, faults: RecordFaults) -> Iterator[tuple[int, str]]:
+    for number, line in read_lines(name, faults):
         text = None
         with faults.at(number):
-            text = decoded(line)
+            text = decode_line(line)
         if text is not None:
             yield number, text
 
@@ -178,7 +178,7 @@ def _text_column(
     """The column that was named, or the guess, which is reported."""
     shown = as_text(name)
     if options.names_column:
-        return chosen_column(shown, columns, options.text_field)
+        return find_column(shown, columns, options.text_field)
     body = [row for _, row in (head[1:] if header else head)]
     sample = [dict(zip(columns, row, strict=True)) for row in body if len(row) == len(columns)]
     if not sample:
@@ -193,5 +193,5 @@ def _with_columns(name: str, options: ReadOptions, columns: tuple[str, ...], tex
     """The same options with names of columns that the table has."""
     for field in (options.language_field, options.label_field):
         if field is not None:
-            chosen_column(as_text(name), columns, field)
+            find_column(as_text(name), columns, field)
     return options.with_text(text)

@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import regex
 import tokenizers
 
@@ -72,27 +71,27 @@ class Extension:
     """For each new id, the old ids whose vectors it starts as the mean of."""
 
 
-def spelt(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
+def subword_ids(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
     """Ids of units (words behind normaliser and pre-tokeniser) by the model alone."""
     model = tokenizers.Tokenizer(tokenizer.library.model)
     return [tuple(encoding.ids) for encoding in model.encode_batch_fast(list(units), add_special_tokens=False)]
 
 
-def is_whole(ids: Parts, tokenizer: Tokenizer) -> bool:
+def is_single_token(ids: Parts, tokenizer: Tokenizer) -> bool:
     """Whether a unit is one piece already."""
     return len(ids) == 1 and ids[0] != tokenizer.id(tokenizer.special.unk)
 
 
 def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
-    """Add units as pieces. Counts, where the tokenizer has them, are 0 for the new ones: see `counted`."""
+    """Add units as pieces. Counts, where the tokenizer has them, are 0 for the new ones: see `counting.count_ids`."""
     settings = json.loads(tokenizer.library.to_str())
     model = settings["model"]
     add = {"WordPiece": _wordpiece, "BPE": _bpe, "Unigram": _unigram}.get(model["type"])
     if add is None or tokenizer.kind == "characters":
         raise ArtefactError(f"a {tokenizer.kind} vocabulary cannot be extended; leave out --add-words")
     _hold_added_tokens(settings, tokenizer)
-    old = dict(zip(units, spelt(tokenizer, units), strict=True))
-    wanted = {unit: ids for unit, ids in old.items() if not is_whole(ids, tokenizer)}
+    old = dict(zip(units, subword_ids(tokenizer, units), strict=True))
+    wanted = {unit: ids for unit, ids in old.items() if not is_single_token(ids, tokenizer)}
     new = add(model, wanted, tokenizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(settings, ensure_ascii=False))
     counts = tokenizer.counts
@@ -101,16 +100,6 @@ def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
     extended = Tokenizer.from_library(library, config=tokenizer.config, counts=counts)
     _check(tokenizer, extended, list(old))
     return Extension(extended, tokenizer.size, tuple(new.values()))
-
-
-def counted(words: Sequence[tuple[str, int]], tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
-    """[V] how often each id occurs in counted words (`counting.count_words`): each different word is encoded once."""
-    counts = np.zeros(tokenizer.size, dtype=np.int64)
-    for start in range(0, len(words), 10_000):
-        part = words[start : start + 10_000]
-        for (_, times), ids in zip(part, spelt(tokenizer, [word for word, _ in part]), strict=True):
-            np.add.at(counts, list(ids), times)
-    return counts
 
 
 def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
@@ -123,7 +112,7 @@ def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
         return
     lowest = min(score for _, score in vocabulary)
     vocabulary.extend([content, lowest] for _, content in beyond)
-    if [piece for piece, _ in vocabulary] != tokenizer.pieces:
+    if [piece for piece, _ in vocabulary] != tokenizer.tokens:
         raise ArtefactError(
             "this vocabulary has ids that no piece has, so it cannot be extended; leave out --add-words"
         )
@@ -155,7 +144,7 @@ def _bpe(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str,
         return new[piece] if piece in new else (vocabulary[piece],)
 
     for unit in units:
-        row = merged([tokenizer.pieces[index] for index in units[unit]], ranks, prefix)
+        row = apply_merges([tokenizer.tokens[index] for index in units[unit]], ranks, prefix)
         while len(row) > 1:
             left, right = row[:2]
             joined = left + right.removeprefix(prefix)
@@ -164,12 +153,12 @@ def _bpe(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str,
             if joined not in vocabulary:
                 new[joined] = (*parts(left), *parts(right))
                 vocabulary[joined] = tokenizer.size + len(new) - 1
-            row = merged(row, ranks, prefix)
+            row = apply_merges(row, ranks, prefix)
     model["merges"] = [list(pair) for pair in merges]
     return new
 
 
-def merged(row: Sequence[str], ranks: Mapping[tuple[str, ...], int], prefix: str = "") -> list[str]:
+def apply_merges(row: Sequence[str], ranks: Mapping[tuple[str, ...], int], prefix: str = "") -> list[str]:
     """Byte-pair encoding by the book: the pair of lowest rank, leftmost first, until there is none.
 
     >>> merged(["a", "b", "a", "b"], {("a", "b"): 0, ("ab", "ab"): 1})
@@ -211,9 +200,9 @@ def best_score(unit: str, scores: Mapping[str, float], *, unknown: float) -> flo
 
 def _check(old: Tokenizer, new: Tokenizer, units: list[str]) -> None:
     """Old ids where they were, and every unit whole: what the three ways promise."""
-    if new.pieces[: old.size] != old.pieces or new.special != old.special:
+    if new.tokens[: old.size] != old.tokens or new.special != old.special:
         raise ArtefactError("this vocabulary cannot be extended without changing old ids; leave out --add-words")
-    broken = [unit for unit, ids in zip(units, spelt(new, units), strict=True) if not is_whole(ids, new)]
+    broken = [unit for unit, ids in zip(units, subword_ids(new, units), strict=True) if not is_single_token(ids, new)]
     if broken:
         raise ArtefactError(f"{broken[0]!r} cannot be made one piece of this vocabulary; leave it out of --add-words")
 
@@ -224,7 +213,7 @@ _BYTES = byte_alphabet()
 
 
 @dataclass(frozen=True)
-class Chosen:
+class NewUnits:
     """Units to add, and words that were asked for in vain."""
 
     units: tuple[str, ...]
@@ -243,7 +232,7 @@ class Chosen:
         return "; ".join(lines)
 
 
-def frequent_units(words: Sequence[tuple[str, int]], tokenizer: Tokenizer, most: int) -> Chosen:
+def frequent_units(words: Sequence[tuple[str, int]], tokenizer: Tokenizer, most: int) -> NewUnits:
     """The units of counted words (`counting.count_words`) with the largest gain, at most `most`."""
     if most < 1:
         raise UsageError(f"--add-words wants a number above 0 or a file of words, not {most}")
@@ -253,27 +242,27 @@ def frequent_units(words: Sequence[tuple[str, int]], tokenizer: Tokenizer, most:
             counts[first] += count
     gains = []
     frequent = [unit for unit, count in counts.items() if count >= LEAST_COUNT]
-    for unit, ids in zip(frequent, spelt(tokenizer, frequent), strict=True):
+    for unit, ids in zip(frequent, subword_ids(tokenizer, frequent), strict=True):
         if len(ids) > 1 and _can_be_added(unit, ids, tokenizer):
             gains.append((-counts[unit] * (len(ids) - 1), unit))
-    return Chosen(tuple(unit for _, unit in sorted(gains)[:most]))
+    return NewUnits(tuple(unit for _, unit in sorted(gains)[:most]))
 
 
-def listed_units(path: Path, tokenizer: Tokenizer) -> Chosen:
+def listed_units(path: Path, tokenizer: Tokenizer) -> NewUnits:
     """The units of a file's words, one a line. What is known already is skipped, and said."""
     units: dict[str, None] = {}
     known, refused = [], []
     for word in dict.fromkeys(_lines(path)):
         word_units = units_of(word, tokenizer)
-        spellings = dict(zip(word_units, spelt(tokenizer, word_units), strict=True))
-        new = [unit for unit, ids in spellings.items() if not is_whole(ids, tokenizer)]
+        spellings = dict(zip(word_units, subword_ids(tokenizer, word_units), strict=True))
+        new = [unit for unit, ids in spellings.items() if not is_single_token(ids, tokenizer)]
         if not word_units or not all(_can_be_added(unit, spellings[unit], tokenizer) for unit in new):
             refused.append(word)
         elif new:
             units |= dict.fromkeys(new)
         else:
             known.append(word)
-    return Chosen(tuple(units), tuple(known), tuple(refused))
+    return NewUnits(tuple(units), tuple(known), tuple(refused))
 
 
 def units_of(word: str, tokenizer: Tokenizer) -> list[str]:

@@ -66,10 +66,10 @@ class LanguagePath:
         return f"{self.language}={self.path}"
 
 
-Given = str | Path | LanguagePath
+LanguageSource = str | Path | LanguagePath
 
 
-def first_languages(given: Sequence[Given], count: int) -> frozenset[str]:
+def first_languages(given: Sequence[LanguageSource], count: int) -> frozenset[str]:
     """The first so many of the languages that paths are named with.
 
     >>> sorted(first_languages([LanguagePath("sw", "a"), LanguagePath("en", "b"), LanguagePath("de", "c")], 2))
@@ -82,12 +82,12 @@ def first_languages(given: Sequence[Given], count: int) -> frozenset[str]:
     return frozenset(named[:count])
 
 
-def path_of(given: Given) -> str | Path:
+def path_of(given: LanguageSource) -> str | Path:
     return given.path if isinstance(given, LanguagePath) else given
 
 
 def read_languages(
-    given: Sequence[Given], *, options: ReadOptions | None = None, skipped: Skipped | None = None
+    given: Sequence[LanguageSource], *, options: ReadOptions | None = None, skipped: Skipped | None = None
 ) -> Iterator[Document]:
     """All documents, those of plain paths first. A path with a language and no text is refused: it would be missed."""
     options, skipped = options or ReadOptions(), skipped if skipped is not None else Skipped()
@@ -182,7 +182,7 @@ class LanguageCounts:
         total: Counter[str] = Counter()
         factors = repeats(self.sentences) if len(self.sentences) > 1 else {}
         for language, table in self._tables.items():
-            for word, count in scaled(sorted(table.items()), factors.get(language, 1.0)):
+            for word, count in scale_counts(sorted(table.items()), factors.get(language, 1.0)):
                 total[word] += count
         return sorted(total.items())
 
@@ -198,7 +198,7 @@ class LanguageCounts:
             self._tables[largest] = counting.commoner_half(self._tables[largest])
 
 
-def scaled(words: Words, factor: float) -> Words:
+def scale_counts(words: Words, factor: float) -> Words:
     """Counts times a factor, in whole numbers whose running sums are right: what rare words share is not rounded away.
 
     >>> scaled([("a", 1), ("b", 1), ("c", 1), ("d", 5)], 0.5)

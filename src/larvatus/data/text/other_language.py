@@ -60,7 +60,7 @@ class TokenStatistics:
         nats = -np.log((counts + 1) / (counts.sum() + len(counts)))
         if (unknown := tokenizer.id(tokenizer.special.unk)) is not None:
             nats[unknown] = np.inf  # what it stands for may be of any length
-        lengths = np.array([_bytes(piece, tokenizer) for piece in tokenizer.pieces])
+        lengths = np.array([_bytes(piece, tokenizer) for piece in tokenizer.tokens])
         known = np.isfinite(nats)
         spent = float(counts[known] @ nats[known])
         return cls(nats, spent / max(1, int(counts[known] @ lengths[known])))

@@ -38,7 +38,7 @@ from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.columns import note, note_blank_rows
 from larvatus.data.text.delimited import read_delimited
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.streams import UTF_8, asking, encoding_in_use, numbered_lines
+from larvatus.data.text.streams import UTF_8, encoding_in_use, numbered_lines, storage_errors
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 
@@ -78,7 +78,7 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
     return list(sources)
 
 
-def matching(names: Sequence[str]) -> list[str]:
+def expand_patterns(names: Sequence[str]) -> list[str]:
     """Names of files, with those that a pattern stands for in its place; anything else is left as it is."""
     return [
         os.fspath(file)
@@ -119,12 +119,12 @@ def walk(folder: Path, skipped: Skipped) -> list[Path]:
     return sorted(paths)
 
 
-def whole_folder(folder: Path) -> list[Path]:
+def list_whole_folder(folder: Path) -> list[Path]:
     """The files of a folder of which none may be missing: what cannot be read is refused, not counted."""
     skipped = Skipped()
     paths = walk(folder, skipped)
     for path in paths:
-        if reason := why_not_read(path, links=True):
+        if reason := skip_reason(path, links=True):
             skipped.leave(os.fspath(path), reason)
     if skipped.left:
         raise DataError(f"{folder} cannot be read whole: {skipped.files_left}; mend that, or copy what is wanted")
@@ -144,7 +144,7 @@ def _matching(pattern: str, skipped: Skipped) -> list[Source]:
     for path in matches:
         if path.is_dir():
             continue
-        if reason := why_not_read(path, links=True):
+        if reason := skip_reason(path, links=True):
             skipped.leave(os.fspath(path), reason)
         else:
             sources.append(path)
@@ -153,7 +153,7 @@ def _matching(pattern: str, skipped: Skipped) -> list[Source]:
     return sources
 
 
-def why_not_read(path: Path, *, links: bool = False) -> str | None:
+def skip_reason(path: Path, *, links: bool = False) -> str | None:
     """Why a file of a folder is left out: it is a link, or nothing that can be opened and read as a file."""
     try:
         if path.is_symlink():
@@ -175,7 +175,7 @@ def _but(skipped: Skipped) -> str:
 
 def _remote(name: str, skipped: Skipped) -> list[Source]:
     """Files behind a URL, by `fsspec`, where the driver of its protocol is installed."""
-    with asking(name):
+    with storage_errors(name):
         system, path = fsspec.core.url_to_fs(name)
         if glob.has_magic(path):
             return [system.unstrip_protocol(match) for match in sorted(system.glob(path))]
@@ -202,9 +202,9 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
             continue
         if os.path.islink(name) and not os.path.exists(name):
             skipped.leave(name, "dangling link")  # of a file or a folder, who knows
-        elif not kind_of(name) or _last_suffix(name) in NAMED_ONLY:
+        elif not file_kind(name) or _last_suffix(name) in NAMED_ONLY:
             skipped.ignored[Path(name).suffix or "suffixless"] += 1
-        elif isinstance(file, Path) and (reason := why_not_read(file)):
+        elif isinstance(file, Path) and (reason := skip_reason(file)):
             skipped.leave(name, reason)
         else:
             kept.append(file)
@@ -232,7 +232,7 @@ def _last_suffix(name: str) -> str:
 FileKind = Literal["text", "csv", "tsv", "jsonl", "parquet"]
 
 
-def kind_of(name: str) -> FileKind | None:
+def file_kind(name: str) -> FileKind | None:
     """What a file holds, by its name; None where the name does not tell."""
     last = _last_suffix(name)
     if last in TEXT_SUFFIXES:
@@ -246,7 +246,7 @@ def kind_of(name: str) -> FileKind | None:
 
 def has_columns(name: str) -> bool:
     """Whether a file is a table or holds records, by its name."""
-    return kind_of(name) not in ("text", None)
+    return file_kind(name) not in ("text", None)
 
 
 READERS: dict[str, Callable[[str, ReadOptions, Skipped], Iterator[Document]]] = {
@@ -268,7 +268,7 @@ def read_documents(
     if options.names_column and options.format == "auto" and not any(map(has_columns, names)):
         note(f"{as_text(names[0])} is plain text, which has no columns; --text {options.text_field} is not used")
     for name in names:
-        kind = kind_of(name) or "text" if options.format == "auto" else options.format
+        kind = file_kind(name) or "text" if options.format == "auto" else options.format
         before = skipped.blank
         for document in READERS[kind](name, options, skipped):
             if document.text.isspace() or not document.text:
@@ -279,7 +279,7 @@ def read_documents(
             note_blank_rows(name, blank)
 
 
-def single_texts(name: str, column: str | None = None) -> Iterator[tuple[str, str]]:
+def read_single_texts(name: str, column: str | None = None) -> Iterator[tuple[str, str]]:
     """Texts that are not blank, each with its place. `column` names the text column of a table; None: guessed."""
     if has_columns(name):
         yield from _rows(name, column)

@@ -1,8 +1,8 @@
 """The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet (CSV and TSV are in
 `delimited.py`).
 
-A fault is raised as ``path:line: what``, or counted and passed over, by `Faults`. Lines and documents are bounded, so
-a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
+A bad record is raised as ``path:line: what``, or counted and skipped (`RecordFaults`). Lines and documents are bounded,
+so a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
 
 Which field of JSON records, or column of a Parquet file, holds the text where none was named.
 
@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.text.archives import BROKEN, Growth, parquet_growth, take_batch, text_columns
-from larvatus.data.text.columns import SampledRows, chosen_column, document_column, note_column
+from larvatus.data.text.archives import ARCHIVE_ERRORS, UnpackLimit, count_batch, parquet_limit, string_columns
+from larvatus.data.text.columns import SampledRows, document_column, find_column, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.sentences import is_language
-from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, recoded
+from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, reencoded
 
 LONGEST_DOCUMENT = 16 * 2**20
 """Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
@@ -52,7 +52,7 @@ class BadRecord(Exception):
 
 
 @dataclass(frozen=True)
-class Faults:
+class RecordFaults:
     name: str
     options: ReadOptions
     skipped: Skipped
@@ -64,7 +64,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class _Place:
-    faults: Faults
+    faults: RecordFaults
     line: int
 
     def __enter__(self) -> None: ...
@@ -83,10 +83,10 @@ class _Place:
 def open_text(name: str, options: ReadOptions) -> Iterator[IO[bytes]]:
     """The same as UTF-8, whatever the encoding of the file."""
     with open_bytes(name) as stream:
-        yield recoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
+        yield reencoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
 
 
-def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
+def read_lines(name: str, faults: RecordFaults) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file, without their line breaks. A file that breaks off is no bad line: it is refused."""
     with open_text(name, faults.options) as stream:
         number = 0
@@ -100,7 +100,7 @@ def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
                         raise BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
                 while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
                     line = stream.readline(LONGEST_LINE + 1)  # the rest of it; what follows is read
-            except BROKEN as fault:
+            except ARCHIVE_ERRORS as fault:
                 raise DataError(f"{name}:{number}: the file breaks off here ({fault}); fetch it again") from fault
             if too_long:
                 continue
@@ -109,7 +109,7 @@ def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
             yield number, line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n") if number == 1 else line.rstrip(b"\r\n")
 
 
-def decoded(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     try:
         text = line.decode()
     except UnicodeDecodeError as fault:
@@ -122,13 +122,13 @@ def decoded(line: bytes) -> str:
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
-    faults, source = Faults(name, options, skipped), as_text(name)
+    faults, source = RecordFaults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0
-    for number, line in lines_of(name, faults):
+    for number, line in read_lines(name, faults):
         text = None
         with faults.at(number):
-            text = decoded(line)
+            text = decode_line(line)
         if text is None:
             continue
         ends = options.split == "blank-line" and (not line or line.isspace())
@@ -146,14 +146,14 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """JSON objects, one a line or spread over lines, in an array or not (`streams.py`)."""
-    faults = Faults(name, options, skipped)
-    records = json_records(lines_of(name, faults), name)
+    faults = RecordFaults(name, options, skipped)
+    records = json_records(read_lines(name, faults), name)
     if not options.names_column:
-        options, records = guessed_field(name, records, options)
+        options, records = guess_field(name, records, options)
     for number, record in records:
         document = None
         with faults.at(number):
-            document = document_of(_record(record), name, number, options)
+            document = make_document(_record(record), name, number, options)
         if document:
             yield document
 
@@ -162,7 +162,7 @@ def _record(line: bytes) -> dict[str, Any]:
     try:
         record = msgspec.json.decode(line)
     except (ValueError, RecursionError):
-        text = decoded(line)  # bad UTF-8 and NUL have names of their own
+        text = decode_line(line)  # bad UTF-8 and NUL have names of their own
         try:
             record = json.loads(text)  # takes a lone surrogate, which is then refused by its place in the text
         except (ValueError, RecursionError) as fault:
@@ -174,22 +174,22 @@ def _record(line: bytes) -> dict[str, Any]:
 
 def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
-    faults = Faults(name, options, skipped)
+    faults = RecordFaults(name, options, skipped)
     with open_seekable(name) as stream:
         try:
             schema = pq.read_schema(stream)
-            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
-            row, growth = 0, parquet_growth(name, stream.seek(0, os.SEEK_END))
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=string_columns(schema))
+            row, growth = 0, parquet_limit(name, stream.seek(0, os.SEEK_END))
             options = parquet_column(name, file, options, growth)
             wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
             _refuse_objects(name, schema, wanted)
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
-                take_batch(growth, batch)
+                count_batch(growth, batch)
                 for index in range(batch.num_rows):
                     row += 1
                     document = None
                     with faults.at(row):
-                        document = document_of(_row(batch, index), name, row, options)
+                        document = make_document(_row(batch, index), name, row, options)
                     if document:
                         yield document
         except (pa.ArrowException, OSError) as fault:
@@ -217,7 +217,7 @@ def _row(batch: Any, index: int) -> dict[str, Any]:
         raise BadRecord("bad UTF-8", f"the text is not UTF-8 ({fault.reason})") from fault
 
 
-def document_of(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
+def make_document(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
     text = record.get(options.text_field, _MISSING)
     if text is _MISSING:
         raise BadRecord("missing text", f"no field {options.text_field!r}")
@@ -257,7 +257,7 @@ SAMPLE_ROWS = 64
 Records = Iterator[tuple[int, bytes]]
 
 
-def guessed_field(name: str, records: Records, options: ReadOptions) -> tuple[ReadOptions, Records]:
+def guess_field(name: str, records: Records, options: ReadOptions) -> tuple[ReadOptions, Records]:
     """Options that name the text field, and all records. Records that are none are left to the reader."""
     held: list[tuple[int, bytes]] = []
     sample: list[dict[str, Any]] = []
@@ -291,11 +291,11 @@ def _object(record: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def parquet_column(name: str, file: Any, options: ReadOptions, growth: Growth) -> ReadOptions:
+def parquet_column(name: str, file: Any, options: ReadOptions, growth: UnpackLimit) -> ReadOptions:
     """Options that name the text column of a Parquet file; rows that are looked at count as unpacked."""
     schema = file.schema_arrow
     if options.names_column:
-        return options.with_text(chosen_column(as_text(name), schema.names, options.text_field))
+        return options.with_text(find_column(as_text(name), schema.names, options.text_field))
     if options.text_field in schema.names:
         return options
     strings = [field.name for field in schema if _is_string(field.type) and schema.names.count(field.name) == 1]
@@ -303,7 +303,7 @@ def parquet_column(name: str, file: Any, options: ReadOptions, growth: Growth) -
         raise DataError(f"{as_text(name)}: no column holds text (it has {', '.join(schema.names)}); give another file")
     batch = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=strings), None)
     if batch is not None:
-        take_batch(growth, batch)
+        count_batch(growth, batch)
     try:
         sample = [] if batch is None else batch.to_pylist()
     except UnicodeDecodeError as fault:

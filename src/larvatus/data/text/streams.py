@@ -44,7 +44,7 @@ import fsspec
 
 from larvatus.core.errors import DataError, LarvatusError, UsageError
 from larvatus.core.regular_files import open_named
-from larvatus.data.text.archives import BROKEN, unpacked
+from larvatus.data.text.archives import ARCHIVE_ERRORS, decompressed
 
 LONGEST_LINE = 256 * 2**20
 """Bytes of a line; a longer one is no text."""
@@ -70,7 +70,7 @@ def check_encoding(encoding: str) -> str:
 
 
 @contextmanager
-def reading_in(encoding: str | None) -> Iterator[None]:
+def labelled_encoding(encoding: str | None) -> Iterator[None]:
     """Files of labelled examples that are opened meanwhile are in this encoding: a dozen formats, one setting."""
     token = _of_labelled_files.set(UTF_8 if encoding is None else check_encoding(encoding))
     try:
@@ -86,10 +86,10 @@ def encoding_in_use() -> str:
 
 def as_utf_8(stream: IO[bytes], name: str) -> IO[bytes]:
     """A file of labelled examples in UTF-8."""
-    return recoded(stream, _of_labelled_files.get(), name)
+    return reencoded(stream, _of_labelled_files.get(), name)
 
 
-def recoded(stream: IO[bytes], encoding: str, name: str) -> IO[bytes]:
+def reencoded(stream: IO[bytes], encoding: str, name: str) -> IO[bytes]:
     """The stream in UTF-8; the stream itself where it is."""
     codec = check_encoding(encoding)
     return stream if codec == UTF_8 else io.BufferedReader(_Recoded(stream, codec, name), _CHUNK)
@@ -119,7 +119,7 @@ class _Recoded(io.RawIOBase):
 
 
 @contextmanager
-def asking(address: str) -> Iterator[None]:
+def storage_errors(address: str) -> Iterator[None]:
     """Say in one line what came of asking storage for something."""
     try:
         yield
@@ -143,12 +143,12 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        with asking(name) if "://" in name else nullcontext():
+        with storage_errors(name) if "://" in name else nullcontext():
             raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
     except (OSError, ValueError) as fault:
         raise DataError(f"{name} cannot be opened: {fault}") from fault
     with raw:
-        yield unpacked(raw, name)
+        yield decompressed(raw, name)
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
             number += 1
             try:
                 line = stream.readline(LONGEST_LINE + 1)
-            except BROKEN as fault:
+            except ARCHIVE_ERRORS as fault:
                 raise DataError(f"{shown}:{number}: the file breaks off here ({fault}); fetch it again") from fault
             if not line:
                 return

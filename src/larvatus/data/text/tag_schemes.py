@@ -37,7 +37,7 @@ NO_TYPE = "_"
 """Type of entities whose tags name none (B, I, O), as `seqeval` has it."""
 
 
-class Entity(NamedTuple):
+class EntitySpan(NamedTuple):
     """Words start … end − 1."""
 
     start: int
@@ -94,22 +94,22 @@ def _may_follow(before: tuple[str, str], after: tuple[str, str], scheme: Scheme)
     return after[0] in "OBS"
 
 
-def read_entities(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
+def read_entities(tags: Sequence[str], scheme: Scheme) -> list[EntitySpan]:
     """The entities that are written whole and rightly; tags that are out of place belong to none.
 
     The strict reading: it equals `seqeval`'s for IOB2, IOBES and BILOU.
     """
     if scheme == "none":
         return []
-    entities: list[Entity] = []
+    entities: list[EntitySpan] = []
     begun, before = -1, ("O", "")
     for index, now in enumerate([*(split_tag(tag, scheme) for tag in tags), ("O", "")]):
         letter, label = now
         goes_on = begun >= 0 and letter in "IE" and label == before[1]
         if begun >= 0 and not goes_on and scheme in ("BIO", "IOB1"):
-            entities.append(Entity(begun, index, before[1]))
+            entities.append(EntitySpan(begun, index, before[1]))
         if letter == "S" or (letter == "E" and goes_on):
-            entities.append(Entity(index if letter == "S" else begun, index + 1, label))
+            entities.append(EntitySpan(index if letter == "S" else begun, index + 1, label))
         if letter in "OES":
             begun = -1
         elif not goes_on:
@@ -119,17 +119,17 @@ def read_entities(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
     return entities
 
 
-def read_leniently(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
+def read_leniently(tags: Sequence[str], scheme: Scheme) -> list[EntitySpan]:
     """What the official scorer of CoNLL (`conlleval`) sees, and `seqeval` by default: a change of type, or I after O,
     begins an entity too, and an entity ends where another begins or O comes."""
     if scheme == "none":
         return []
-    entities: list[Entity] = []
+    entities: list[EntitySpan] = []
     begun, before = -1, ("O", "")
     for index, now in enumerate([*(split_tag(tag, scheme) for tag in tags), ("O", "")]):
         goes_on = now[0] in "IE" and before[0] in "BI" and now[1] == before[1]
         if before[0] != "O" and not goes_on:
-            entities.append(Entity(begun, index, before[1]))
+            entities.append(EntitySpan(begun, index, before[1]))
         begun = begun if goes_on else index
         before = now
     return entities
@@ -139,7 +139,7 @@ def write_tags(entities: Iterable[tuple[int, int, str]], length: int, scheme: Sc
     """The tags of entities that do not overlap, in any order."""
     if scheme == "none":
         raise DataError("entities are not written in the scheme none; choose BIO, IOB1, BIOES or BILOU")
-    tags, last = ["O"] * length, Entity(0, 0, "")
+    tags, last = ["O"] * length, EntitySpan(0, 0, "")
     for start, end, label in sorted(entities):
         if not max(last.end, 0) <= start < end <= length:
             raise DataError(
@@ -151,7 +151,7 @@ def write_tags(entities: Iterable[tuple[int, int, str]], length: int, scheme: Sc
         if scheme in ("BIOES", "BILOU"):
             letters = "S" if end - start == 1 else f"{letters[:-1]}E"
         tags[start:end] = [_join(letter, label, scheme) for letter in letters]
-        last = Entity(start, end, label)
+        last = EntitySpan(start, end, label)
     return tags
 
 

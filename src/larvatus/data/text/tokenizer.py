@@ -4,8 +4,8 @@
     found = tokenizer.encode("Mt. Sanitas")                  # an `Alignment`: ids, characters and word of each token
     flat = tokenizer.encode_flat(sentences)                  # ids and word starts of many texts, at full speed
 
-The work is done by the `tokenizers` library. No special tokens are ever added here (`frame` says which to add), and a
-literal ``[MASK]`` in a text is text unless asked for. How it lies on disk is in `tokenizer_files.py`.
+The `tokenizers` library does the work. `encode` adds no special tokens (`template` has them), and reads a literal
+``[MASK]`` in a text as text, unless told otherwise. The files are read and written in `tokenizer_files.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from larvatus.core.files import locked
 from larvatus.core.text_inputs import checked_text, string_list
 from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
-from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, disturbing, word_starts
+from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, rewritten_characters, word_starts
 from larvatus.data.text.library_calls import arrays_of, refuse_panic, run_library
-from larvatus.data.text.template import Frame, tokenizer_frame
+from larvatus.data.text.template import Template, tokenizer_template
 from larvatus.data.text.words import segment_words
 
 _BYTES = byte_alphabet()
@@ -94,7 +94,7 @@ class Tokenizer:
         self.library.no_padding()
         self.library.no_truncation()
         self.library.encode_special_tokens = True
-        self.pieces: list[str] = files.pieces(self.library)
+        self.tokens: list[str] = files.token_list(self.library)
         self.special_ids: frozenset[int] = frozenset(
             [index for index, token in self.library.get_added_tokens_decoder().items() if token.special]
             + [index for name in vars(self.special).values() if (index := self.id(name)) is not None]
@@ -135,7 +135,7 @@ class Tokenizer:
             name: What messages call it.
         """
         library = tokenizers.Tokenizer.from_str(library.to_str())  # ours alone: its settings are changed
-        traits = files.traits(library, config or {}, name)
+        traits = files.read_traits(library, config or {}, name)
         return cls(
             library=library,
             special=SpecialTokens(**traits.special),
@@ -153,7 +153,7 @@ class Tokenizer:
             directory: Where its files go.
         """
         with locked(Path(directory), nested=True):
-            stored = files.Stored(self.library, self.config, self.counts)
+            stored = files.StoredTokenizer(self.library, self.config, self.counts)
             files.write(Path(directory), stored, special=vars(self.special))
 
     # ── the vocabulary
@@ -166,7 +166,7 @@ class Tokenizer:
     @property
     def size(self) -> int:
         """How many pieces, special tokens included."""
-        return len(self.pieces)
+        return len(self.tokens)
 
     def id(self, token: str) -> int | None:
         """The id of a piece; None where the vocabulary lacks it.
@@ -185,7 +185,7 @@ class Tokenizer:
         """
         if not 0 <= index < self.size:
             raise DataError(f"there is no token {index}; ids go from 0 to {self.size - 1}")
-        return self.pieces[index]
+        return self.tokens[index]
 
     def readable(self, token: str) -> str:
         """A token for people, bytes decoded: byte-level vocabularies write `ĠdaÃŁ` for ` daß`, a letter for each byte.
@@ -230,10 +230,10 @@ class Tokenizer:
         return self._special_id("unk")
 
     @cached_property
-    def frame(self) -> Frame:
+    def template(self) -> Template:
         """How texts and pairs are dressed with special tokens, as `transformers` does it for this tokenizer."""
         cls_id, sep_id = self.id(self.special.cls), self.id(self.special.sep)
-        return tokenizer_frame(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
+        return tokenizer_template(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
 
     # ── text → ids
 
@@ -241,7 +241,7 @@ class Tokenizer:
         """The tokens of a text with their characters and words.
 
         Args:
-            text: The text; no special tokens are put around it (`frame` does that).
+            text: The text; no special tokens are put around it (`template` does that).
             special_tokens_in_text: Read `[MASK]` and its like in the text as the token, not as characters.
 
         Returns:
@@ -366,7 +366,7 @@ class Tokenizer:
         """A copy that cuts out the last characters of special names."""
         copy = tokenizers.Tokenizer.from_str(self.library.to_str())
         copy.encode_special_tokens = True
-        lasts = sorted({self.pieces[index][-1] for index in sorted(self.special_ids)})
+        lasts = sorted({self.tokens[index][-1] for index in sorted(self.special_ids)})
         steps = [] if copy.pre_tokenizer is None else [copy.pre_tokenizer]
         copy.pre_tokenizer = Sequential([*steps, *(Split(last, "isolated") for last in lasts)])
         return copy
@@ -384,7 +384,7 @@ class Tokenizer:
     @cached_property
     def word_start_tables(self) -> WordStarts:
         assert self.style is not None
-        return word_starts(self.pieces, self.style, unknown=self.id(self.special.unk))
+        return word_starts(self.tokens, self.style, unknown=self.id(self.special.unk))
 
     def _rewrites(self, text: str) -> bool:
         return self._disturbing is not None and self._disturbing.search(text) is not None
@@ -392,7 +392,7 @@ class Tokenizer:
     @cached_property
     def _disturbing(self) -> Any:
         """A pattern of the characters whose normal form would be other words."""
-        return None if self.library.normalizer is None else disturbing(self.library.normalizer.normalize_str)
+        return None if self.library.normalizer is None else rewritten_characters(self.library.normalizer.normalize_str)
 
     # ── ids → text
 

@@ -21,9 +21,8 @@ from tokenizers import models
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.files import read_json, saying_what_is_full, standing, write_json, write_text
-from larvatus.core.regular_files import is_there, named, read_text, size_of
+from larvatus.core.regular_files import follow_link, is_there, read_text, size_of
 from larvatus.data.text.boundaries import Style
-from larvatus.data.text.characters import is_of_characters
 from larvatus.data.text.tokenizer_limits import check_limits
 
 LARGEST = 256 * 2**20
@@ -43,7 +42,7 @@ _CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTokenizer:
     """What the files of a tokenizer hold."""
 
     library: tokenizers.Tokenizer
@@ -52,16 +51,16 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Traits:
+class TokenizerTraits:
     kind: str
     lowercase: bool
     style: Style | None
     special: dict[str, str]
 
 
-def read(path: Path) -> Stored:
+def read(path: Path) -> StoredTokenizer:
     """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
-    file = standing(path) / "tokenizer.json" if path.is_dir() else named(path)
+    file = standing(path) / "tokenizer.json" if path.is_dir() else follow_link(path)
     if not is_there(file):
         raise ArtefactError(
             f"{path} holds no tokenizer.json; make one with: larvatus tokenizer train TEXT --out {path}"
@@ -77,7 +76,7 @@ def read(path: Path) -> Stored:
     _check_ids(settings, str(file))
     config = _config(file.parent) if path.is_dir() else {}
     counts = _counts(file.parent / COUNTS) if path.is_dir() else None
-    return Stored(_parse(text, str(file)), config, counts)
+    return StoredTokenizer(_parse(text, str(file)), config, counts)
 
 
 def _check_ids(settings: dict[str, Any], name: str) -> None:
@@ -129,7 +128,7 @@ def _counts(file: Path) -> npt.NDArray[np.int64] | None:
     return np.asarray(counts, dtype=np.int64)
 
 
-def pieces(library: tokenizers.Tokenizer) -> list[str]:
+def token_list(library: tokenizers.Tokenizer) -> list[str]:
     """Every piece by its id; ids that nothing has are empty."""
     vocabulary: dict[str, int] = library.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
@@ -139,7 +138,7 @@ def pieces(library: tokenizers.Tokenizer) -> list[str]:
     return by_id
 
 
-def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> Traits:
+def read_traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> TokenizerTraits:
     """What a tokenizer is: kind, case, style of marking words, special tokens."""
     settings = msgspec.json.decode(library.to_str())
     model = settings["model"]
@@ -147,7 +146,7 @@ def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> 
     style = _style(model, parts)
     kinds = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word-level"}
     kind = kinds.get(model["type"], "byte-bpe" if "ByteLevel" in parts else "bpe")
-    kind = "characters" if is_of_characters(model, parts) else kind
+    kind = "characters" if _is_character_model(model, parts) else kind
     special = {}
     for role in ROLES:
         given = config.get(f"{role}_token")
@@ -159,7 +158,7 @@ def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> 
         customary = [token for token in WELL_KNOWN[role] if library.token_to_id(token) is not None]
         special[role] = given or (customary[0] if customary else "")
     special["unk"] = special["unk"] or _unknown(model)
-    return Traits(kind, _lowercases(settings.get("normalizer")), style, special)
+    return TokenizerTraits(kind, _lowercases(settings.get("normalizer")), style, special)
 
 
 def _unknown(model: dict[str, Any]) -> str:
@@ -168,13 +167,19 @@ def _unknown(model: dict[str, Any]) -> str:
     return str(model.get("unk_token") or "")
 
 
+def _is_character_model(model: dict[str, object], parts: set[str]) -> bool:
+    """Whether tokens are the bytes of words, never merged (`vocabularies/characters.py`)."""
+    whole = model["type"] == "BPE" and model.get("continuing_subword_prefix") == "##" and not model.get("merges")
+    return bool(whole and {"ByteLevel", "BertPreTokenizer"} <= parts)
+
+
 def _style(model: dict[str, Any], parts: set[str]) -> Style | None:
     if model["type"] == "WordPiece":
         exact = "BertPreTokenizer" in parts and model.get("continuing_subword_prefix") == "##"
         return "##" if exact else None
     if model["type"] == "BPE" and model.get("end_of_word_suffix") == "</w>":
         return "</w>" if "BertPreTokenizer" in parts else None
-    if is_of_characters(model, parts):
+    if _is_character_model(model, parts):
         return "##bytes"
     if "ByteLevel" in parts:
         return "Ġ"
@@ -201,7 +206,7 @@ WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
 """Files that `write` may make, whatever stood there."""
 
 
-def write(directory: Path, stored: Stored, *, special: Mapping[str, str]) -> None:
+def write(directory: Path, stored: StoredTokenizer, *, special: Mapping[str, str]) -> None:
     """All files of a tokenizer, each whole or absent; `special` names its special tokens by their role."""
     with saying_what_is_full(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -211,6 +216,6 @@ def write(directory: Path, stored: Stored, *, special: Mapping[str, str]) -> Non
     config = {"tokenizer_class": "PreTrainedTokenizerFast"} | stored.config | roles
     write_json(directory / "tokenizer_config.json", config)
     if isinstance(library.model, models.WordPiece):
-        write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in pieces(library)))
+        write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in token_list(library)))
     if counts is not None:
         write_text(directory / COUNTS, json.dumps({"counts": counts.tolist()}) + "\n")

@@ -75,7 +75,7 @@ def read_spans(
 
 
 def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
-    dress = tokenizer.frame.single
+    template = tokenizer.template.single
     known: dict[bytes, int] = {}
     rows: list[Ints] = []
     places: list[int] = []
@@ -87,8 +87,8 @@ def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
             key = b"%d:" % token + ids.tobytes()
             if key not in known:
                 known[key] = len(rows)
-                rows.append(np.asarray(dress.ids(ids), np.int64))
-                places.append(dress.opening + token)
+                rows.append(np.asarray(template.ids(ids), np.int64))
+                places.append(template.opening + token)
             asked.append((known[key], int(span.ids[token]), number))
     questions = np.array(asked, np.int64).reshape(-1, 3)
     return _Copies(rows, places, questions[:, 0], questions[:, 1], questions[:, 2])

@@ -150,7 +150,7 @@ class _Copy:
 def _masked(
     number: int, text: str, alignment: Alignment, model: Model, options: MaskedLossOptions, room: int
 ) -> Iterator[_Copy]:
-    tokenizer, dress = model.tokenizer, model.tokenizer.frame.single
+    tokenizer, template = model.tokenizer, model.tokenizer.template.single
     spans = [alignment.marked_tokens_of_chars(*span) for span in alignment.word_spans.tolist()]
     for words in hidden_words(text, options):
         read = [spans[word] for word in words.tolist() if spans[word] and spans[word].stop <= room]
@@ -158,8 +158,8 @@ def _masked(
         ids = alignment.ids[:room].copy()
         wanted = ids[places]
         ids[places] = tokenizer.mask_id
-        framed = np.asarray(dress.ids(ids), np.int64)
-        yield _Copy(number, framed, places + dress.opening, wanted, len(read), len(alignment) > room)
+        framed = np.asarray(template.ids(ids), np.int64)
+        yield _Copy(number, framed, places + template.opening, wanted, len(read), len(alignment) > room)
 
 
 @torch.inference_mode()

@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
 from larvatus.core.files import locked, sweep, write_json
 from larvatus.core.ranges import SEED
@@ -35,7 +35,7 @@ from larvatus.core.regular_files import only_regular
 from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.packing import check as check_packing
-from larvatus.data.text.languages import Given
+from larvatus.data.text.languages import LanguageSource
 from larvatus.evaluation.compare.candidates import Candidate
 from larvatus.evaluation.compare.downstream import FOLDER as THEN
 from larvatus.evaluation.compare.downstream import Downstream, PretrainedModel, fine_tune_all
@@ -60,7 +60,7 @@ class Comparison:
     """Candidates, text and budget of a comparison."""
 
     candidates: tuple[Candidate, ...]
-    corpus: Sequence[Given]
+    corpus: Sequence[LanguageSource]
     out: Path
     budget: Budget
     seeds: tuple[int, ...] = (0,)
@@ -224,10 +224,10 @@ def _begin(plan: Comparison) -> None:
     if not path.exists():
         if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
-        write_vouched(path, identity)
+        write_checksummed(path, identity)
     elif not plan.resume:
         raise ArtefactError(f"{plan.out} already holds a comparison; continue with --resume, or choose another --out")
-    elif changed := changed_fields(read_vouched(path, way="choose another --out"), identity):
+    elif changed := changed_fields(read_checksummed(path, way="choose another --out"), identity):
         raise ArtefactError(
             f"{plan.out} holds another comparison: {'; '.join(map(str, changed[:8]))}; resume with the same, "
             "or choose another --out"

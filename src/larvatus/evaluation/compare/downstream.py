@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, LarvatusError, Preempted, UsageError, did_you_mean
 from larvatus.core.ranges import SEED
 from larvatus.core.run_identity import changed_fields
-from larvatus.core.signals import listening, resumable
+from larvatus.core.signals import handle_signals, resumable
 from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore, SetFacts
 from larvatus.evaluation.compare.labelled_sets import (
     LabelledSet,
@@ -290,7 +290,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
     files.sweep(order.out)
     try:
         with (
-            listening() as stop,
+            handle_signals() as stop,
             resumable("the same command with --resume continues"),
             explain_out_of_memory(LOWER),
         ):
@@ -301,7 +301,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
             tuned = finetune(order.data.task, load_bundle(order.model.path), order.data.train, order.data.dev, job)
             result = _scored(order, tuned, began)
             with stop.noting():
-                write_vouched(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
+                write_checksummed(order.record, {"of": order.identity, "result": msgspec.to_builtins(result)})
                 store.clear()
     except Preempted as fault:
         raise Preempted(f"{order.name}: {fault}") from fault
@@ -315,7 +315,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
 def _finished(order: FineTuneRun) -> FineTuneScore:
     """The stored scores, if their inputs are the same."""
     path = order.record
-    kept = read_vouched(path, way="delete it to fine-tune again")
+    kept = read_checksummed(path, way="delete it to fine-tune again")
     try:
         of, result = dict(kept["of"]), msgspec.convert(kept["result"], FineTuneScore)
     except (KeyError, TypeError, ValueError) as fault:

@@ -22,11 +22,11 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, from_text_of
+from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, text_target_kinds
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.data.corpus.packing import ContiguousConfig, FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig
-from larvatus.data.text.languages import Given, path_of
+from larvatus.data.text.languages import LanguageSource, path_of
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.recipes import parse_recipe
@@ -53,11 +53,13 @@ class TextSetup(NamedTuple):
     """Tokens of a sequence."""
 
 
-def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None) -> Corpus:
+def open_text(
+    text: Sequence[LanguageSource], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None
+) -> Corpus:
     """The text as shards in the model's vocabulary: a built corpus, or shards built in `folder`."""
     if len(text) == 1 and is_corpus(path := Path(path_of(text[0]))):
         corpus = Corpus.open(path)
-        if corpus.tokenizer.pieces != tokenizer.pieces:
+        if corpus.tokenizer.tokens != tokenizer.tokens:
             raise UsageError(f"{path} was built with another vocabulary than the model's; give the text itself")
         return corpus
     build_corpus(text, tokenizer, folder, options)
@@ -78,7 +80,7 @@ def evaluate_text(
     `how` defaults to packing and masking of the recipe. The generator predicts the masked tokens of an ELECTRA model.
     `only_masked` scores positions that show `[MASK]`, but not those that show another token (80/10/10).
     """
-    if bundle.network.filler is None and not from_text_of(bundle.objectives):
+    if bundle.network.filler is None and not text_target_kinds(bundle.objectives):
         raise ArtefactError(
             f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
             "use a model pretrained with masked-lm"
@@ -113,7 +115,7 @@ def _evaluate(
         tokens=tokens,
         microbatch=runtime.microbatch,
         language=language,
-        from_text=from_text_of(bundle.objectives),
+        from_text=text_target_kinds(bundle.objectives),
     )
     if only_masked:
         mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
@@ -155,7 +157,7 @@ def _settings(bundle: Bundle) -> TextSetup:
     if bundle.recipe is not None:
         recipe = parse_recipe(bundle.recipe, where=str(bundle.path))
         return TextSetup(recipe.packing, recipe.corruption, recipe.phases[-1].length)
-    if from_text_of(bundle.objectives):
+    if text_target_kinds(bundle.objectives):
         return TextSetup(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
     pairs = any(config.needs is PairLabels for config in bundle.objectives)
     counted = bundle.tokenizer.counts is not None
@@ -185,6 +187,6 @@ def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2
         length=length,
         tokens=tokens,
         microbatch=batch,
-        from_text=from_text_of(bundle.objectives),
+        from_text=text_target_kinds(bundle.objectives),
     )
     return list(batches)

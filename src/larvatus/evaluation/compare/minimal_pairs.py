@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import LONGEST, read_vouched, write_vouched
+from larvatus.core.checksummed import LONGEST, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.outputs import check_outputs, is_stream, new_output
 from larvatus.core.regular_files import is_there, only_regular, read_bytes
@@ -157,7 +157,7 @@ def accuracies_of(rows: Sequence[ScoredPair]) -> PairAccuracies:
 
 def _vouch(parts: Path, settings: dict[str, Any], size: int, digest: Any) -> None:
     """Record the size and the checksum of the scores so far."""
-    write_vouched(parts / RUN, {"settings": settings, "bytes": size, "scores": digest.hexdigest()})
+    write_checksummed(parts / RUN, {"settings": settings, "bytes": size, "scores": digest.hexdigest()})
 
 
 def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> tuple[list[ScoredPair], Any]:
@@ -170,7 +170,7 @@ def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -
         return [], hashlib.sha256()
     if not resume:
         raise ArtefactError(f"{parts} holds an unfinished run; continue with --resume, or remove it to start again")
-    held = read_vouched(parts / RUN, way=way)
+    held = read_checksummed(parts / RUN, way=way)
     before, size = held.get("settings", {}), held.get("bytes", 0)
     changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
     if changed:

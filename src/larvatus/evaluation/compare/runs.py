@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, LarvatusError
 from larvatus.core.files import sha256
 from larvatus.core.run_identity import changed_fields
@@ -82,14 +82,14 @@ def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter
         raise type(fault)(f"{trial.name}: {fault}") from fault
     result = _measured(trial, corpus, held_out, passages)
     identity["manifest"] = sha256(trial.out / MANIFEST)
-    write_vouched(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
+    write_checksummed(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
     return result
 
 
 def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
     """The stored result, if its inputs are the same. The model is checked against its manifest."""
     path = trial.out / RESULT
-    kept = read_vouched(path, way="delete it to measure again")
+    kept = read_checksummed(path, way="delete it to measure again")
     try:
         of, result = dict(kept["of"]), msgspec.convert(kept["result"], RunResult)
     except (KeyError, TypeError, ValueError) as fault:
@@ -113,7 +113,7 @@ def _measured(
     length = recipe.phases[-1].length
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
-    room = bundle.tokenizer.frame.single.room(longest)  # no longer than its training sequences
+    room = bundle.tokenizer.template.single.text_length(longest)  # no longer than its training sequences
     with empty_weights():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)

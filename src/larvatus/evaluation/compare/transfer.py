@@ -22,7 +22,7 @@ from typing import Any
 from larvatus.core import notebook
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.core.tabular import Tabular, flat
+from larvatus.core.tabular import Tabular, flatten
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
@@ -116,7 +116,7 @@ class TransferResult(Tabular):
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each language; metrics are columns, such as `metrics.accuracy.value`."""
         rows = self.to_dict()["languages"]
-        return [flat({name: value for name, value in row.items() if name != "notes"}) for row in rows]
+        return [flatten({name: value for name, value in row.items() if name != "notes"}) for row in rows]
 
     def shown(self) -> Iterator[ReportPart]:
         """Lines and tables of the printed report."""

@@ -36,7 +36,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import edges
 from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.special_tokens import framed
+from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import MaskedPassage, MaskedPassages
 from larvatus.inference.cloze.blanks import window
@@ -216,11 +216,13 @@ class _Reader:
         results: list[Predictions] = [{} for _ in passages]
         if not rows:
             return results
-        dress = self.tokenizer.frame.single
-        starts = edges(np.array([len(ids) for ids, _ in rows]) + dress.specials).tolist()
-        flat = [starts[row] + dress.opening + p - start for row, (_, start, group) in enumerate(asked) for p in group]
+        template = self.tokenizer.template.single
+        starts = edges(np.array([len(ids) for ids, _ in rows]) + template.special_count).tolist()
+        flat = [
+            starts[row] + template.opening + p - start for row, (_, start, group) in enumerate(asked) for p in group
+        ]
         device = self.predictor.device
-        batch = on_device(framed(self.tokenizer, [[row] for row in rows]), device)
+        batch = on_device(wrap_batch(self.tokenizer, [[row] for row in rows]), device)
         log_MV = torch.log_softmax(self.predictor.logits(batch, torch.tensor(flat, device=device)).float(), dim=-1)
         names = [(number, place) for number, _, group in asked for place in group]
         ids_M = [int(passages[number].alignment.ids[place]) for number, place in names]

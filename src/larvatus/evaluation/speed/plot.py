@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from larvatus.core.outputs import as_written, new_output
+from larvatus.core.outputs import escape_dollars, new_output
 from larvatus.evaluation.compare.plot import COLOURS, MARKERS
 from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.scaling import FIGURES, ScalingResult
@@ -47,7 +47,7 @@ def draw(result: Benchmark, path: Path) -> None:
     for axes in panels:
         _tidy(axes)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
-    figure.suptitle(as_written(f"{result.model} on {result.machine.name}"), x=0.01, ha="left", fontsize=11)
+    figure.suptitle(escape_dollars(f"{result.model} on {result.machine.name}"), x=0.01, ha="left", fontsize=11)
     _save(figure, path)
 
 
@@ -81,7 +81,7 @@ def draw_growth(growth: ScalingResult, path: Path) -> None:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=9)
     title = f"{growth.model} on {growth.machine.name}: {growth.each}"
-    figure.suptitle(as_written(title), x=0.01, ha="left", fontsize=11)
+    figure.suptitle(escape_dollars(title), x=0.01, ha="left", fontsize=11)
     _save(figure, path)
 
 

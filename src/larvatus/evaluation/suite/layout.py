@@ -17,7 +17,7 @@ from pathlib import Path
 from larvatus.core import files
 from larvatus.core.errors import DataError
 from larvatus.data.text.archives import COMPRESSIONS
-from larvatus.data.text.readers import whole_folder
+from larvatus.data.text.readers import list_whole_folder
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,6 @@ def _checksum(path: Path) -> str:
     if not path.is_dir():
         return files.sha256(path.resolve())  # data may be linked to
     digest = hashlib.sha256()
-    for file in whole_folder(path):
+    for file in list_whole_folder(path):
         digest.update(f"{Path(file).relative_to(path).as_posix()} {files.sha256(Path(file).resolve())}\n".encode())
     return digest.hexdigest()

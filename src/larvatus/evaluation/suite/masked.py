@@ -60,7 +60,7 @@ class MaskedPart(SuitePart):
         if held_out.words not in held_out.scores:
             raise NotMeasured(f"{self.text} gave nothing to predict", short="nothing to predict")
         passages = MaskedPassages.of(read_documents([path]))
-        room = bundle.tokenizer.frame.single.room(min(LONGEST, longest))
+        room = bundle.tokenizer.template.single.text_length(min(LONGEST, longest))
         words = measure_word_nll(bundle.network, bundle.tokenizer, passages, room=room)
         figures = [*self._of_tokens(held_out, copied), self._of_blanks(blanks)]
         figures += self._of_words(words, passages) if words is not None else []

@@ -17,12 +17,12 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core import notebook
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
 from larvatus.core.run_identity import changed_fields
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import Tabular, flat
+from larvatus.core.tabular import Tabular, flatten
 from larvatus.evaluation.suite.cells import SuiteRow, row_cells, suite_columns
 from larvatus.evaluation.suite.figures import SuiteFigure
 from larvatus.evaluation.suite.suite import Suite
@@ -69,7 +69,7 @@ def record_file(out: Path, role: str, part: str) -> Path:
 def write_record(path: Path, record: PartRecord) -> None:
     """Write a record atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_vouched(path, msgspec.to_builtins(record))
+    write_checksummed(path, msgspec.to_builtins(record))
 
 
 def read_record(path: Path, of: dict[str, Any] | None = None) -> PartRecord | None:
@@ -77,7 +77,7 @@ def read_record(path: Path, of: dict[str, Any] | None = None) -> PartRecord | No
     if not is_there(path):
         return None
     way = "delete it to measure again, or choose another --out"
-    kept = read_vouched(path, way=way)
+    kept = read_checksummed(path, way=way)
     try:
         record = msgspec.convert(kept, PartRecord)
     except msgspec.ValidationError as fault:
@@ -138,7 +138,7 @@ class SuiteResults(Tabular):
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each figure of each model."""
         return [
-            {"part": row.part, "title": row.title, "model": self.labels[role], **flat(msgspec.to_builtins(figure))}
+            {"part": row.part, "title": row.title, "model": self.labels[role], **flatten(msgspec.to_builtins(figure))}
             for row in self.rows()
             for role, figure in row.figures.items()
         ]

@@ -29,8 +29,8 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import shown, whole
-from larvatus.data.text.special_tokens import framed
+from larvatus.core.ranges import short_repr, whole
+from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.blanks import Blanks, read_blanks, window
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
@@ -73,7 +73,7 @@ def fill_blanks(
     for name, number in (("top", top), ("beam", beam)):
         if number not in whole(1, tokenizer.size):
             size = f"{tokenizer.size:,}, the size of the vocabulary"
-            raise UsageError(f"{name} must be a whole number from 1 to {size}, not {shown(number)}")
+            raise UsageError(f"{name} must be a whole number from 1 to {size}, not {short_repr(number)}")
     blanks = read_blanks(text, tokenizer)
     reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
     windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
@@ -153,13 +153,15 @@ class _Reader:
 
     def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
         """Log-probabilities at the given positions of each row (ids, words): [M, V]."""
-        parts, dress = [], self.tokenizer.frame.single
-        lengths = np.array([len(ids) for ids, _ in rows]) + dress.specials
+        parts, template = [], self.tokenizer.template.single
+        lengths = np.array([len(ids) for ids, _ in rows]) + template.special_count
         for first, last in runs(lengths, TOKENS_AT_ONCE):
             starts = edges(lengths[first:last])
-            flat = [int(starts[k]) + dress.opening + place for k, row in enumerate(places[first:last]) for place in row]
+            flat = [
+                int(starts[k]) + template.opening + place for k, row in enumerate(places[first:last]) for place in row
+            ]
             device = self.predictor.device
-            batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), device)
+            batch = on_device(wrap_batch(self.tokenizer, [[row] for row in rows[first:last]]), device)
             logits_MV = self.predictor.logits(batch, torch.tensor(flat, device=device))
             parts.append(torch.log_softmax(logits_MV.float(), dim=-1))
         return torch.cat(parts)

@@ -67,9 +67,9 @@ def find_reader(network: Network) -> CausalReader | None:
 
 def before_texts(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Tokens before a text: those of its template, or the one that ends documents; empty if there is neither."""
-    dress = tokenizer.frame.single
-    if dress.gaps[0] or dress.gaps[-1]:
-        return dress.gaps[0] or dress.gaps[-1][-1:]
+    template = tokenizer.template.single
+    if template.gaps[0] or template.gaps[-1]:
+        return template.gaps[0] or template.gaps[-1][-1:]
     for role in ENDS:
         name = tokenizer.config.get(role)
         index = tokenizer.id(name.get("content", "") if isinstance(name, dict) else str(name or ""))

@@ -88,7 +88,7 @@ def masked_copies(
     counts_sorted = counts[by_length]
     text_of = np.repeat(by_length, counts_sorted)
     token_of = ranges(counts_sorted)
-    lengths = np.minimum(counts[text_of], room) + tokenizer.frame.single.specials
+    lengths = np.minimum(counts[text_of], room) + tokenizer.template.single.special_count
     for first, last in runs(lengths, BLOCK):
         rows: dict[int, list[_Rows]] = {}  # by length, shortest first
         for text, start, end in _spans(text_of[first:last], token_of[first:last]):
@@ -133,11 +133,11 @@ def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method
     if method == "word-l2r":
         word = text.words[tokens][:, None]
         hidden |= (index > tokens[:, None]) & (text.words[index] == word) & (word >= 0)
-    dress = tokenizer.frame.single
-    before, after = (np.tile(np.array(gap, np.int64), (len(tokens), 1)) for gap in dress.gaps)
+    template = tokenizer.template.single
+    before, after = (np.tile(np.array(gap, np.int64), (len(tokens), 1)) for gap in template.gaps)
     shown = np.where(hidden, tokenizer.mask_id, text.ids[index])
     ids = np.concatenate([before, shown, after], axis=1).astype(np.int32)
-    return _Rows(ids, tokens - starts + dress.opening, text.ids[tokens], tokens)
+    return _Rows(ids, tokens - starts + template.opening, text.ids[tokens], tokens)
 
 
 def _without_repetition(groups: Sequence[_Rows]) -> MaskedCopies:

@@ -121,7 +121,7 @@ def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], label
             yield Score(
                 text=alignment.text,
                 method=reading.method,
-                pieces=tuple(tokenizer.pieces[id] for id in alignment.ids.tolist()),
+                pieces=tuple(tokenizer.tokens[id] for id in alignment.ids.tolist()),
                 log_probabilities=log_probabilities,
                 spans=alignment.spans,
                 words_of_tokens=alignment.words,

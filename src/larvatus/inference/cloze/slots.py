@@ -108,9 +108,11 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
         if rest == "dropped":
             ids = np.delete(ids, np.arange(token + 1, tokens.stop))
         start, end = window(len(ids), [token], room)
-        dress = tokenizer.frame.single
+        template = tokenizer.template.single
         questions.append(
-            _Question(tuple(dress.ids(ids[start:end]).tolist()), token - start + dress.opening, int(text.ids[token]))
+            _Question(
+                tuple(template.ids(ids[start:end]).tolist()), token - start + template.opening, int(text.ids[token])
+            )
         )
     return questions
 

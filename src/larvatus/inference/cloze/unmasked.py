@@ -40,7 +40,7 @@ def unmasked_scores(
     """log p of each token of each text [T], with no token masked; `budget` is the number of tokens of a batch."""
     if not reads_unmasked(predictor):
         raise ArtefactError("the model never sees the token that it predicts, so it has no all-unmasked likelihood")
-    dress, room = tokenizer.frame.single, predictor.room(tokenizer)
+    template, room = tokenizer.template.single, predictor.room(tokenizer)
     answers = [np.zeros(len(text), np.float64) for text in texts]
     pieces = []  # text, its window, the tokens that are taken from it
     for number, text in enumerate(texts):
@@ -48,15 +48,15 @@ def unmasked_scores(
         for window, (start, end) in enumerate(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)):
             pieces.append((number, start, end, np.flatnonzero(cut.chosen == window)))
     pieces = sorted((piece for piece in pieces if len(piece[3])), key=lambda piece: piece[2] - piece[1])
-    lengths = np.array([end - start + dress.specials for _, start, end, _ in pieces], np.int64)
+    lengths = np.array([end - start + template.special_count for _, start, end, _ in pieces], np.int64)
     for first, last in runs(lengths, budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])):
         part, starts = pieces[first:last], edges(lengths[first:last])
-        places = [starts[at] + dress.opening + taken - start for at, (_, start, _, taken) in enumerate(part)]
+        places = [starts[at] + template.opening + taken - start for at, (_, start, _, taken) in enumerate(part)]
         wanted = [texts[number].ids[taken] for number, _, _, taken in part]
         positions = ranges(lengths[first:last])
         nothing = np.zeros_like(positions)
         batch = TokenBatch(
-            ids=np.concatenate([dress.ids(texts[number].ids[start:end]) for number, start, end, _ in part]),
+            ids=np.concatenate([template.ids(texts[number].ids[start:end]) for number, start, end, _ in part]),
             lengths=lengths[first:last],
             positions=positions,
             segments=nothing,

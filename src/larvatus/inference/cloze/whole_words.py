@@ -39,8 +39,8 @@ _ALONE = regex.compile(ALONE)
 def glued_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """[V] tokens without a space before them, by the marker of the vocabulary."""
     if tokenizer.style in ("Ġ", "▁"):
-        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.pieces])
-    return np.array([piece.startswith("##") for piece in tokenizer.pieces])
+        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.tokens])
+    return np.array([piece.startswith("##") for piece in tokenizer.tokens])
 
 
 @lru_cache(maxsize=8)

@@ -96,7 +96,7 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
 def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     """All weights of a text; one that does not fit into the model's window is refused."""
     alignment = tokenizer.encode(text)
-    room = tokenizer.frame.single.room(encoder.reach)
+    room = tokenizer.template.single.text_length(encoder.reach)
     if not len(alignment):
         raise UsageError("the text has no token; give a text with words")
     if len(alignment) > room:
@@ -117,12 +117,12 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
         for surface, id in zip(surfaces, alignment.ids[start:end], strict=True)
     ]
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
-    dress = tokenizer.frame.single
-    before, after = ([tokenizer.token(id) for id in gap] for gap in dress.gaps)
+    template = tokenizer.template.single
+    before, after = ([tokenizer.token(id) for id in gap] for gap in template.gaps)
     return TokenPassage(
-        ids=dress.ids(alignment.ids[start:end]),
+        ids=template.ids(alignment.ids[start:end]),
         tokens=(*before, *names, *after),
-        punctuation=dress.filled(0, np.array(marks, np.int64)).astype(np.bool_),
+        punctuation=template.fill(0, np.array(marks, np.int64)).astype(np.bool_),
     )
 
 

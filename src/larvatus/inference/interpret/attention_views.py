@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
-from larvatus.core.outputs import as_written, new_output
+from larvatus.core.outputs import escape_dollars, new_output
 from larvatus.inference.interpret.attention import TextAttention, check_head
 from larvatus.inference.interpret.heads import text_statistics
 from larvatus.inference.web_page import asset, build_page
@@ -79,7 +79,7 @@ def draw_head(attention: TextAttention, path: Path, *, layer: int, head: int) ->
     axes = figure.subplots()
     image = axes.imshow(weights, cmap=_MAP, vmin=0, vmax=max(0.05, float(weights.max())), interpolation="nearest")
     if count <= _NAMED:
-        names = [as_written(token) for token in attention.tokens]
+        names = [escape_dollars(token) for token in attention.tokens]
         size = 9 if count <= 32 else 6
         axes.set_xticks(np.arange(count), names, rotation=90, fontsize=size)
         axes.set_yticks(np.arange(count), names, fontsize=size)
@@ -110,6 +110,6 @@ def draw_heads(attention: TextAttention, path: Path) -> None:
             axes.set_title(f"{layer + 1}-{head + 1} {types[layer * heads + head]}", fontsize=6.5, pad=2)
     text = " ".join(attention.text.split())
     short = text if len(text) <= 80 else text[:79] + "…"
-    figure.suptitle(as_written(f"layer-head, rows attend to columns: {short}"), fontsize=9, x=0.01, ha="left")
+    figure.suptitle(escape_dollars(f"layer-head, rows attend to columns: {short}"), fontsize=9, x=0.01, ha="left")
     with new_output(path) as aside:
         figure.savefig(aside, format="png")

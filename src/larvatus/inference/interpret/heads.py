@@ -94,7 +94,7 @@ def read_passages(
         alignment = tokenizer.encode(document.text)
         if not len(alignment):
             continue
-        cut = windows(len(alignment), size=tokenizer.frame.single.room(length), overlap=0)
+        cut = windows(len(alignment), size=tokenizer.template.single.text_length(length), overlap=0)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             if not left:
                 return

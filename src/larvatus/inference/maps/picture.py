@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Doubles
-from larvatus.core.outputs import as_written, new_output
+from larvatus.core.outputs import escape_dollars, new_output
 from larvatus.inference.maps.page import about, chosen_field, middles, shown_fields
 from larvatus.inference.maps.word_map import WordMap
 
@@ -46,13 +46,13 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
             marker=MARKERS[number % len(MARKERS)],
             alpha=0.75,
             linewidths=0,
-            label=None if many else f"{_short(as_written(name))}  {len(rows):,}",
+            label=None if many else f"{_short(escape_dollars(name))}  {len(rows):,}",
         )
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#dddddd")
-    axes.set_title(f"{as_written(', '.join(result.words))}: {about(result)}", loc="left", fontsize=10)
+    axes.set_title(f"{escape_dollars(', '.join(result.words))}: {about(result)}", loc="left", fontsize=10)
     if len(groups) > 1:
-        axes.legend(title=as_written(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
+        axes.legend(title=escape_dollars(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
     if result.clusters is not None:
         _write_names(axes, result.points, middles(result.clusters, result.points))
     with new_output(path) as aside:
@@ -74,7 +74,9 @@ def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict
     middles = np.array([[cluster["x"], cluster["y"]] for cluster in clusters]).reshape(-1, 2)
     at = axes.transData.transform(middles) - corner
     texts = [
-        axes.text(0, 0, as_written(cluster["name"]), fontsize=9, fontweight="bold", ha="center", va="center", zorder=5)
+        axes.text(
+            0, 0, escape_dollars(cluster["name"]), fontsize=9, fontweight="bold", ha="center", va="center", zorder=5
+        )
         for cluster in clusters
     ]
     sizes = np.array([[box.width, box.height] for box in (text.get_window_extent(renderer) for text in texts)])

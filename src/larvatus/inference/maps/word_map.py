@@ -21,7 +21,7 @@ import numpy.typing as npt
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import Tabular, as_cell
+from larvatus.core.tabular import Tabular, spreadsheet_cell
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
@@ -107,7 +107,7 @@ class WordMap(Tabular):
 
     def to_csv(self, label: str = "label") -> str:
         """The points as CSV; text that a spreadsheet would read as a formula begins with an apostrophe."""
-        rows = [{name: as_cell(value) for name, value in row.items()} for row in self.to_dict(label)["points"]]
+        rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in self.to_dict(label)["points"]]
         out = io.StringIO()
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -16,7 +16,7 @@ from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts_or_words
 from larvatus.data.text.documents import ReadOptions, Skipped
-from larvatus.data.text.languages import Given, read_languages
+from larvatus.data.text.languages import LanguageSource, read_languages
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.inference.interpret.attention import TextAttention, attend
 from larvatus.inference.maps.instances import FindOptions, find_instances
@@ -237,7 +237,7 @@ class EncoderModel(LoadedModel):
     def map(
         self,
         words: str | Sequence[str],
-        corpus: Given | Sequence[Given],
+        corpus: LanguageSource | Sequence[LanguageSource],
         *,
         text: str | None = None,
         reading: ReadOptions | None = None,
@@ -266,7 +266,7 @@ class EncoderModel(LoadedModel):
         settings["standardise"] = self.standardiser(settings.get("standardise"))
         look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
         draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
-        places = [corpus] if isinstance(corpus, Given) else corpus
+        places = [corpus] if isinstance(corpus, LanguageSource) else corpus
         documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
         instances = find_instances(documents, checked_texts(words, "words").texts, look)
         return map_instances(self.encoder, self.tokenizer, instances, draw)

@@ -43,7 +43,7 @@ class Model(EncoderModel):
 
     Example:
         >>> model = lv.load("runs/mine", device="cpu")
-        >>> model.fill("the [MASK] was wide", top=1)[0].token in model.tokenizer.pieces
+        >>> model.fill("the [MASK] was wide", top=1)[0].token in model.tokenizer.tokens
         True
     """
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.readers import whole_folder
+from larvatus.data.text.readers import list_whole_folder
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.tagged import (
     ReadingCounts,
@@ -56,7 +56,7 @@ def read_semcor(
 
 def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if path.is_dir():
-        tagged = [file for file in whole_folder(path) if _is_semcor(file)]
+        tagged = [file for file in list_whole_folder(path) if _is_semcor(file)]
         if not tagged:
             raise DataError(f"{path} holds no file of SemCor (they begin with <contextfile>); check the path")
         for file in tagged:

@@ -21,7 +21,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import open_bytes
 from larvatus.inference.senses.wordnet import POS
 
@@ -107,7 +107,7 @@ def numbered(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, str]]:
             yield number, line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as fault:
         raise DataError(f"{path}:{number}: not UTF-8") from fault
-    except BROKEN as fault:
+    except ARCHIVE_ERRORS as fault:
         raise DataError(f"{path}:{number + 1}: the file ends here: {fault}") from fault
 
 
@@ -127,7 +127,7 @@ def read_unified(path: str | Path) -> Iterator[SenseSentence]:
             reader.parser.Parse(b"", True)
         except expat.ExpatError as fault:
             raise DataError(f"{name}:{fault.lineno}: broken XML: {expat.errors.messages[fault.code]}") from fault
-        except BROKEN as fault:
+        except ARCHIVE_ERRORS as fault:
             raise DataError(f"{name}: the file is incomplete: {fault}") from fault
     yield from reader.taken()
     if not reader.seen:

@@ -26,7 +26,7 @@ from msgspec import Struct
 from larvatus.core import files
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import open_named
-from larvatus.data.text.archives import BROKEN
+from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import open_bytes
 from larvatus.data.text.words import segment_words
 
@@ -312,6 +312,6 @@ def unpack_wordnet(path: Path, folder: Path) -> Path:
                     content = archive.extractfile(member)
                     assert content is not None
                     (aside / name).write_bytes(content.read())
-    except (tarfile.TarError, *BROKEN) as fault:
+    except (tarfile.TarError, *ARCHIVE_ERRORS) as fault:
         raise DataError(f"{path} cannot be read as an archive of WordNet: {fault}") from fault
     return folder

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import UsageError
-from larvatus.core.ranges import Range, shown
+from larvatus.core.ranges import Range, short_repr
 
 Unit = Literal["token", "word", "span", "sentence", "document"]
 Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
@@ -73,11 +73,11 @@ class LayerWeights:
                 return cls(_top(_whole(top[1] or "1", given), layers, total=bool(top[2])))
             return cls.read(_numbers(given), layers=layers)
         if isinstance(given, bool) or not isinstance(given, int | Sequence):
-            raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}")
+            raise UsageError(f"layers = {short_repr(given)} names no layers; use {_KINDS}")
         if isinstance(given, int):
             if not -layers - 1 <= given <= layers:
                 raise UsageError(
-                    f"there is no layer {shown(given)}: the model has 1 to {layers}, and 0 for its embeddings"
+                    f"there is no layer {short_repr(given)}: the model has 1 to {layers}, and 0 for its embeddings"
                 )
             return cls(((given % (layers + 1), 1.0),))
         return cls(_weighted([*given], layers))
@@ -85,7 +85,9 @@ class LayerWeights:
 
 def _top(count: int, layers: int, *, total: bool) -> tuple[tuple[int, float], ...]:
     if not 1 <= count <= layers:
-        raise UsageError(f"last{shown(count)} does not exist: the model has {layers} layers; use last1 to last{layers}")
+        raise UsageError(
+            f"last{short_repr(count)} does not exist: the model has {layers} layers; use last1 to last{layers}"
+        )
     weight = 1.0 if total else 1.0 / count
     return tuple((layer, weight) for layer in range(layers - count + 1, layers + 1))
 
@@ -96,14 +98,14 @@ def _numbers(given: str) -> int | list[float]:
     try:
         return [float(part) for part in given.split(",")]
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}") from fault
+        raise UsageError(f"layers = {short_repr(given)} names no layers; use {_KINDS}") from fault
 
 
 def _whole(digits: str, given: str) -> int:
     try:
         return int(digits)
     except ValueError as fault:
-        raise UsageError(f"layers = {shown(given)} names no layers; use {_KINDS}") from fault
+        raise UsageError(f"layers = {short_repr(given)} names no layers; use {_KINDS}") from fault
 
 
 def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...]:

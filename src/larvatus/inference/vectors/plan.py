@@ -24,7 +24,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.align import Alignment, join_words
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import Windows, windows
 from larvatus.inference.vectors.layers import Pool, Unit
@@ -58,22 +58,22 @@ def encode_units(
             raise UsageError("for texts given as words, pass spans=… instead of stars")
     elif spans is not None:
         _check(plain, spans, unit, before)
-    dress = tokenizer.frame.single
+    template = tokenizer.template.single
     if unit in ("sentence", "document"):
-        return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
+        return [_whole(text, ids, template) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
     alignments = tokenizer.encode_many(plain, cut)
     if unit == "token":
         return [
-            EncodedUnits(alignment.text, alignment.ids, _each(len(alignment)) + dress.opening, alignment.spans)
+            EncodedUnits(alignment.text, alignment.ids, _each(len(alignment)) + template.opening, alignment.spans)
             for alignment in alignments
         ]
     if unit == "word":
         return [
-            EncodedUnits(alignment.text, alignment.ids, alignment.word_tokens + dress.opening, alignment.word_spans)
+            EncodedUnits(alignment.text, alignment.ids, alignment.word_tokens + template.opening, alignment.word_spans)
             for alignment in alignments
         ]
     assert spans is not None
-    return [_spans(alignment, wanted, dress) for alignment, wanted in zip(alignments, spans, strict=True)]
+    return [_spans(alignment, wanted, template) for alignment, wanted in zip(alignments, spans, strict=True)]
 
 
 def check_texts(texts: Sequence[Text]) -> None:
@@ -97,8 +97,8 @@ def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
     return plain, cut
 
 
-def _whole(text: str, ids: npt.NDArray[np.int32], dress: Dress) -> EncodedUnits:
-    ends = np.array([[0, len(ids) + dress.specials]]), np.array([[0, len(text)]])
+def _whole(text: str, ids: npt.NDArray[np.int32], template: SequenceTemplate) -> EncodedUnits:
+    ends = np.array([[0, len(ids) + template.special_count]]), np.array([[0, len(text)]])
     return EncodedUnits(text, ids.astype(np.int64), *ends)
 
 
@@ -106,9 +106,11 @@ def _each(count: int) -> Ints:
     return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
 
 
-def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> EncodedUnits:
+def _spans(alignment: Alignment, wanted: Spans, template: SequenceTemplate) -> EncodedUnits:
     ranges = [alignment.tokens_of_chars(start, end) for start, end in wanted]
-    places = np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
+    places = (
+        np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + template.opening
+    )
     return EncodedUnits(alignment.text, alignment.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
 
 
@@ -138,21 +140,21 @@ class PoolingPlan:
 
 
 def make_plan(
-    texts: Sequence[EncodedUnits], *, pool: Pool, size: int, overlap: int | None, dress: Dress
+    texts: Sequence[EncodedUnits], *, pool: Pool, size: int, overlap: int | None, template: SequenceTemplate
 ) -> PoolingPlan:
-    """`size` is the longest sequence of the model, `dress` the special tokens around a text."""
-    cuts = [windows(len(text.ids), size=dress.room(size), overlap=overlap) for text in texts]
+    """`size` is the longest sequence of the model, `template` the special tokens around a text."""
+    cuts = [windows(len(text.ids), size=template.text_length(size), overlap=overlap) for text in texts]
     counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
-    lengths = np.concatenate([np.empty(0, np.int64), *(cut.ends - cut.starts for cut in cuts)]) + dress.specials
+    lengths = np.concatenate([np.empty(0, np.int64), *(cut.ends - cut.starts for cut in cuts)]) + template.special_count
     order = np.argsort(lengths, kind="stable")
     begins = np.empty_like(lengths)  # first row of each window
     begins[order] = edges(lengths[order])[:-1]
     first_window = edges(counts)
-    rows_of_places = _rows_of_places(texts, cuts, begins, first_window, dress)
-    place_edges = edges(np.array([len(text.ids) + dress.specials for text in texts], dtype=np.int64))
+    rows_of_places = _rows_of_places(texts, cuts, begins, first_window, template)
+    place_edges = edges(np.array([len(text.ids) + template.special_count for text in texts], dtype=np.int64))
     unit_counts = np.array([len(text.places) for text in texts], dtype=np.int64)
     if pool == "cls":
-        rows = begins + dress.summary_places(lengths)
+        rows = begins + template.summary_places(lengths)
         units = np.repeat(np.arange(len(texts)), counts)
         weights = np.repeat(1.0 / np.maximum(counts, 1), counts)
         empty = np.empty(0, np.int64)
@@ -164,7 +166,7 @@ def make_plan(
         empty = np.flatnonzero(places[:, 0] >= places[:, 1])
     by_row = np.argsort(rows, kind="stable")
     return PoolingPlan(
-        ids=_framed(texts, cuts, order, dress),
+        ids=_framed(texts, cuts, order, template),
         lengths=lengths[order],
         rows=rows[by_row],
         units=units[by_row],
@@ -176,15 +178,15 @@ def make_plan(
 
 
 def _rows_of_places(
-    texts: Sequence[EncodedUnits], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
+    texts: Sequence[EncodedUnits], cuts: Sequence[Windows], begins: Ints, first_window: Ints, template: SequenceTemplate
 ) -> Ints:
     """For every place of every text, end to end: the row of its vector."""
-    opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
+    opening, closing = (np.arange(len(gap)) for gap in template.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
         window_begins = begins[first_window[number] : first_window[number + 1]]
         if len(cut) == 1:
-            parts.append(window_begins[0] + np.arange(len(text.ids) + dress.specials))
+            parts.append(window_begins[0] + np.arange(len(text.ids) + template.special_count))
             continue
         tokens = window_begins[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + len(opening)
         last = window_begins[-1] + (cut.ends[-1] - cut.starts[-1]) + len(opening)
@@ -205,12 +207,12 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
     return at, np.repeat(units, sizes), weights
 
 
-def _framed(texts: Sequence[EncodedUnits], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
+def _framed(texts: Sequence[EncodedUnits], cuts: Sequence[Windows], order: Ints, template: SequenceTemplate) -> Ints:
     """Tokens of all sequences in order, each between its special tokens."""
     pieces = [
         text.ids[start:end]
         for text, cut in zip(texts, cuts, strict=True)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)
     ]
-    parts = [part for index in order.tolist() for part in dress.woven(pieces[index])]
+    parts = [part for index in order.tolist() for part in template.interleave(pieces[index])]
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -33,7 +33,7 @@ from larvatus.core import files
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.core.outputs import new_output
-from larvatus.core.regular_files import is_there, named, refuse_link
+from larvatus.core.regular_files import follow_link, is_there, refuse_link
 from larvatus.core.settings import Settings
 from larvatus.inference.vectors.layers import LayerWeights, Pool, Unit
 from larvatus.models.bundle.weights import read_tensors, stored_bytes, write_tensors
@@ -323,7 +323,7 @@ def find_standardiser(directory: Path, name: str) -> Standardiser:
     """The standardiser of a model by name, or from a file."""
     path = standardiser_path(directory, name)
     if name.endswith(SUFFIX):
-        path = named(path)
+        path = follow_link(path)
     if is_there(path):
         return Standardiser.load(path)
     if name.endswith(SUFFIX):

@@ -65,12 +65,12 @@ def _embed(
     mix: LayerWeights,
     spans: Sequence[Spans] | None,
 ) -> Iterator[Vectors]:
-    dress = tokenizer.frame.single
+    template = tokenizer.template.single
     for first, last in _chunks(texts):
         chosen = None if spans is None else spans[first:last]
         encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach
-        made = make_plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
+        made = make_plan(encoded, pool=options.pool, size=size, overlap=options.overlap, template=template)
         vectors = run_plan(encoder, made, mix, options)
         yield from _results(encoded, made, vectors, options)
 

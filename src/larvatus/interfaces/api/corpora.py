@@ -32,11 +32,11 @@ from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSetting
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.processes import check_count
 from larvatus.data.corpus.sources import SourceText
-from larvatus.data.text.characters import CharactersConfig
 from larvatus.data.text.documents import Document, Skipped
 from larvatus.data.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
+from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
 from larvatus.evaluation.audit.corpus_page import corpus_page
 from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, read_settings, text_given

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from larvatus.data.corpus import Corpus as Shards
-from larvatus.data.text.languages import Given, LanguagePath, path_of
+from larvatus.data.text.languages import LanguagePath, LanguageSource, path_of
 from larvatus.evaluation.cards.claims import interval_fields
 from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
@@ -58,7 +58,7 @@ def task_claims(
 
 def text_claims(
     bundle: Bundle,
-    text: Sequence[Given],
+    text: Sequence[LanguageSource],
     shards: Shards,
     result: HeldOutScores,
     *,

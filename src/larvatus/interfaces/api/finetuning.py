@@ -23,7 +23,7 @@ from larvatus.data.labelled.check import check
 from larvatus.data.labelled.in_memory import Examples, are_files
 from larvatus.data.labelled.problems import Errors, Problems
 from larvatus.data.labelled.report import Report
-from larvatus.data.labelled.texts import names_of
+from larvatus.data.labelled.texts import path_strings
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -222,7 +222,7 @@ def check_data(
         >>> [(finding.name, finding.count) for finding in report.errors]
         [('no label', 1)]
     """
-    name = task or (task_of_file(names_of(cast(Any, train))[0]) if are_files(train) else "classify")
+    name = task or (task_of_file(path_strings(cast(Any, train))[0]) if are_files(train) else "classify")
     reading, problems = parse_file_options(name, columns), Problems()
     examples = read_with_problems(name, train, reading, problems)
     held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)

@@ -16,7 +16,7 @@ from larvatus.data.labelled.file_options import FileOptions, TextFiles
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.data.labelled.tables import ENDINGS, ending
-from larvatus.data.labelled.texts import names_of
+from larvatus.data.labelled.texts import path_strings
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import TuningMachine
@@ -209,7 +209,7 @@ def read_texts_of(given: Examples, reading: FileOptions) -> Dataset[TextExample]
     if isinstance(given, Dataset):
         return given
     if isinstance(given, str | Path) or (given and isinstance(given[0], Path)):
-        return _of_files(names_of(given), reading)
+        return _of_files(path_strings(given), reading)
     texts = [(text, None) if isinstance(text, str) else tuple(text) for text in given]
     examples = tuple(TextExample(text, pair, None, Place("text", n)) for n, (text, pair) in enumerate(texts, start=1))
     return Dataset(examples=examples, source=f"{type(given).__name__} in memory")

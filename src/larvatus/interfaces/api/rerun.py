@@ -30,7 +30,7 @@ from larvatus.data.labelled.glue import glue_task
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.data.text.archives import COMPRESSIONS
-from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
 from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
@@ -184,7 +184,7 @@ def _shards(request: RerunRequest) -> Shards:
 
 def rerun_text(request: RerunRequest) -> Sequence[Claim]:
     how = request.settings(TextClaimSettings)
-    paths: list[Given] = [*request.paths()]
+    paths: list[LanguageSource] = [*request.paths()]
     if how.languages:
         named = zip(how.languages, request.paths(), strict=False)
         paths = [LanguagePath(language, str(path)) if language else path for language, path in named]

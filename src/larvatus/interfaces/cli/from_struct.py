@@ -33,7 +33,7 @@ import typer
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_words
+from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_docs
 from larvatus.core.ranges import Range, ranges_of, whole
 from larvatus.training.engine.settings import BUDGETS, MICROBATCH, WORKERS
 
@@ -142,7 +142,7 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
     """A struct's fields as parameters, those of structs within it too."""
     panel = panel or Panel()
     hints = get_type_hints(kind, include_extras=True)
-    help = {**field_words(kind), **panel.help}
+    help = {**field_docs(kind), **panel.help}
     for each in msgspec.structs.fields(kind):
         hint = hints[each.name]
         flag = _marker(hint, Flag) or Flag()

@@ -17,9 +17,9 @@ from msgspec import Struct
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.data.bulk.settings import BulkSettings
-from larvatus.data.text.languages import Given, LanguagePath
+from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
-from larvatus.data.text.streams import UTF_8, check_encoding, reading_in
+from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
@@ -32,7 +32,7 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 def _for_labelled_files(context: typer.Context, given: str | None) -> str | None:
     """Labelled files are opened in many places: the encoding holds for the whole command."""
-    context.with_resource(reading_in(given))
+    context.with_resource(labelled_encoding(given))
     return given
 
 
@@ -85,7 +85,9 @@ class TextSources(Struct, frozen=True, kw_only=True):
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
     """Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text."""
 
-    def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
+    def read_with(
+        self, settings: TextSettings, *, option: str = "--corpus PATH"
+    ) -> tuple[list[LanguageSource], TextSettings]:
         """The text, and how it is read: in the language that was given for what has none."""
         given, language = named_text(self.corpus, self.languages, option=option)
         return given, msgspec.structs.replace(settings, language=language)
@@ -119,7 +121,9 @@ def encoding_of(given: str | None) -> str | msgspec.UnsetType:
     return msgspec.UNSET if name == UTF_8 else name
 
 
-def named_text(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
+def named_text(
+    paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str
+) -> tuple[list[LanguageSource], str]:
     """All text of a command, and the language of text without one. Errors name plain paths by `option`."""
     named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
     codes = [word for word in languages or () if "=" not in word and paths]

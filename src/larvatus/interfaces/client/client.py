@@ -53,7 +53,7 @@ class Client:
         >>> client = lv.Client(address)
         >>> [model["name"] for model in client.models()]
         ['mine']
-        >>> client.fill("the [MASK] was wide", top=1)["fills"][0]["token"] in model.tokenizer.pieces
+        >>> client.fill("the [MASK] was wide", top=1)["fills"][0]["token"] in model.tokenizer.tokens
         True
     """
 

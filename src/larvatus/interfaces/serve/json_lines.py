@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from larvatus.core.errors import LarvatusError, did_you_mean
-from larvatus.core.signals import Stop, listening
+from larvatus.core.signals import Stop, handle_signals
 from larvatus.interfaces.serve.errors import BadRequest, OverLimit, WrongBody, error_body, http_status
 from larvatus.interfaces.serve.logs import logger
 from larvatus.interfaces.serve.operations.operation import read_body
@@ -61,7 +61,7 @@ def serve_lines(server: Server, read: Read, sink: BinaryIO) -> None:
         finally:
             pending.put(None)
 
-    with listening() as stop, stop.noting():
+    with handle_signals() as stop, stop.noting():
         threading.Thread(target=read_ahead, name="larvatus lines", daemon=True).start()
         try:
             _write(pending, sink, stop)

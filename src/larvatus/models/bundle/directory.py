@@ -376,13 +376,13 @@ def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path,
             f"{source} states {architecture.vocabulary:,} tokens, but its tokenizer has {tokenizer.size:,}; they "
             "belong to different models"
         )
-    if architecture.model.enclosed and not tokenizer.frame.encloses:
+    if architecture.model.enclosed and not tokenizer.template.encloses:
         raise ArtefactError(
             f"{source}: the tokenizer adds no special token before a text, or none after it, and the model needs "
             "both; correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
         )
     if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
-        highest = tokenizer.frame.highest_segment
+        highest = tokenizer.template.highest_segment
         if highest >= architecture.model.segments:
             raise ArtefactError(
                 f"{source} states {architecture.model.segments} segments, but its tokenizer numbers them up to "

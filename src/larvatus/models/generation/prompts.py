@@ -37,8 +37,8 @@ TAIL = 16
 def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "the prompt") -> Ints:
     """The tokens that the model reads; an empty prompt is its start token."""
     ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
-    dress = tokenizer.frame.single
-    dressed = dress.ids(ids) if closed else np.concatenate([np.array(dress.gaps[0], np.int64), ids])
+    template = tokenizer.template.single
+    dressed = template.ids(ids) if closed else np.concatenate([np.array(template.gaps[0], np.int64), ids])
     if len(dressed):
         return dressed
     start = start_id(tokenizer)
@@ -55,7 +55,7 @@ def start_id(tokenizer: Tokenizer) -> int | None:
 def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The end token of a text: the `eos_token` of the tokenizer's files, else the last token of the template."""
     named = _named(tokenizer, "eos_token")
-    return frozenset(tokenizer.frame.single.gaps[-1][-1:] if named is None else (named,))
+    return frozenset(tokenizer.template.single.gaps[-1][-1:] if named is None else (named,))
 
 
 def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
@@ -108,7 +108,7 @@ class InfillPrompts:
 
     def ids(self, before: Ints, after: Ints | None = None) -> Ints:
         """The tokens that the model reads, including special ones."""
-        frame = self.tokenizer.frame.single
+        frame = self.tokenizer.template.single
         if self.closed:
             parts = [before, self.opening] if after is None else [before, self.opening, after]
             return np.asarray(frame.ids(np.concatenate(parts)), np.int64)

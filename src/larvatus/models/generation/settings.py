@@ -12,7 +12,7 @@ import msgspec
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Count, PositiveShare, Range, Seed, shown, whole
+from larvatus.core.ranges import Count, PositiveShare, Range, Seed, short_repr, whole
 from larvatus.core.settings import Settings
 
 DEFAULT_MAX_TOKENS = 50
@@ -55,7 +55,7 @@ class GenerateSettings(Settings):
         super().__post_init__()
         if self.temperature and self.temperature < MIN_TEMPERATURE:
             raise UsageError(
-                f"temperature = {shown(self.temperature)} must be 0, which takes the likeliest token, or at least "
+                f"temperature = {short_repr(self.temperature)} must be 0, which takes the likeliest token, or at least "
                 f"{MIN_TEMPERATURE}"
             )
         if "" in self.stop:

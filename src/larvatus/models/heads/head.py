@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.models.heads.pooling import SummaryPool, summary_places
@@ -254,8 +254,8 @@ class Head(Trunk):
         return self
 
 
-def require_words(batch: TrainingBatch[Any]) -> WordPieces[Any]:
+def require_words(batch: TrainingBatch[Any]) -> WordTokens[Any]:
     """The words of a batch, for a head that scores words."""
-    pieces = batch.tokens.pieces
+    pieces = batch.tokens.word_tokens
     assert pieces is not None, "the batch has no words"
     return pieces

@@ -7,8 +7,8 @@
 
 The template of a vocabulary decides which of them it means:
 
-    >>> from larvatus.data.text.template import Frame
-    >>> summary_pool(Frame.bert(2, 3)), summary_pool(Frame.xlnet(2, 3))
+    >>> from larvatus.data.text.template import Template
+    >>> summary_pool(Template.bert(2, 3)), summary_pool(Template.xlnet(2, 3))
     ('cls', 'last')
     >>> summary_places(torch.tensor([4, 3]), "last").tolist()
     [3, 6]
@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
 
 P = TypeVar("P", bound=str)
 SummaryPool = Literal["cls", "last"]
@@ -32,12 +32,12 @@ SUMMARIES: tuple[SummaryPool, ...] = ("cls", "last")
 """Ways to pool that read only one token of a sequence."""
 
 
-def summary_pool(frame: Frame) -> SummaryPool:
+def summary_pool(frame: Template) -> SummaryPool:
     """The pooling that reads the summary token of a vocabulary."""
     return "last" if frame.single.summary else "cls"
 
 
-def resolve_pool(frame: Frame, pool: P) -> P | SummaryPool:
+def resolve_pool(frame: Template, pool: P) -> P | SummaryPool:
     """The pooling in a vocabulary's template: [CLS] means the summary token, wherever it is."""
     return summary_pool(frame) if pool == "cls" else pool
 

@@ -123,8 +123,8 @@ class Spans(Head):
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """Each word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
-        assert tokens.pieces is not None
-        return tokens.pieces.counts
+        assert tokens.word_tokens is not None
+        return tokens.word_tokens.counts
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """A vector for each word: [N, D] → [W, D]."""

@@ -98,7 +98,7 @@ class Tagging(Head):
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """Each word is a row; if subwords are trained, each (token, word) pair is one."""
-        pieces = tokens.pieces
+        pieces = tokens.word_tokens
         assert pieces is not None
         if not learning or self.config.whole_words:
             return pieces.counts

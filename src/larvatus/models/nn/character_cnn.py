@@ -13,7 +13,8 @@ start at every symbol. Released models pad words to 50 symbols and cut longer on
     layout.symbols          # the characters of every different word once, between a begin and an end: [S]
     layout.forward          # the order in which an LSTM that reads to the right takes the words: [W]
 
-Words are recognised from the tokens only (`data/text/characters.py`). The words of all sequences are sorted by their
+Words are recognised from the tokens only (`data/text/vocabularies/characters.py`).
+The words of all sequences are sorted by their
 position in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
 sequence requires; and the same from the end for the LSTM that reads to the left. N tokens, W words, U different words,
 S symbols of these, B sequences, T words of the longest sequence, E size of a symbol, F filters, P size of a word's
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, ranges
-from larvatus.data.text.characters import INSIDE, word_starts
+from larvatus.data.text.vocabularies.characters import INSIDE, word_starts
 from larvatus.models.nn.uncompiled import uncompiled
 
 BEGIN_WORD, END_WORD = INSIDE, INSIDE + 1

@@ -25,10 +25,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.core.arrays import repeats
+from larvatus.core.arrays import is_constant
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import LarvatusError, UsageError, is_out_of_memory
-from larvatus.core.ranges import shown
+from larvatus.core.ranges import short_repr
 
 B = TypeVar("B", TokenBatch[Any], TrainingBatch[Any])
 
@@ -41,7 +41,7 @@ def choose_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as fault:
-        raise UsageError(f"--device {shown(device)} is not a device; use auto, cpu or cuda") from fault
+        raise UsageError(f"--device {short_repr(device)} is not a device; use auto, cpu or cuda") from fault
     if chosen.type == "cuda" and (chosen.index or 0) >= cuda:
         here = f"there are {cuda}, starting at cuda:0" if cuda else "no CUDA device here"
         raise UsageError(f"--device {chosen}: {here}; use --device {'cuda' if cuda else 'cpu'}")
@@ -56,7 +56,7 @@ def on_device(batch: B, device: torch.device | str) -> B:
     target = torch.device(device)
 
     def move(array: npt.NDArray[np.int64]) -> Tensor:
-        if repeats(array) and target.type == "cuda":  # one repeated number: nothing to copy
+        if is_constant(array) and target.type == "cuda":  # one repeated number: nothing to copy
             return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
         if not array.flags.writeable:  # a view into a shard: torch warns about read-only memory
             array = array.copy()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from larvatus.core.arrays import Ints, grown
+from larvatus.core.arrays import Ints, pad_array
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
 from larvatus.core.errors import UsageError
-from larvatus.core.pretraining_targets import IGNORE, Totals
+from larvatus.core.pretraining_targets import IGNORE, PaddedSizes
 
 __all__ = ["IGNORE", "fill_batch", "filler_lengths"]
 
@@ -28,7 +28,7 @@ def filler_lengths(lengths: Ints, *, tokens: int, sequences: int, limit: int) ->
             f"a batch of {int(lengths.sum())} tokens in {len(lengths)} sequences up to {int(lengths.max(initial=0))} "
             f"does not fit {tokens} tokens in {sequences} sequences of at most {limit}; raise these or cut the batch"
         )
-    return grown(np.concatenate([lengths, np.array(filler, dtype=np.int64)]), sequences, 0)
+    return pad_array(np.concatenate([lengths, np.array(filler, dtype=np.int64)]), sequences, 0)
 
 
 def fill_batch(
@@ -41,11 +41,11 @@ def fill_batch(
     old = batch.tokens
     lengths = filler_lengths(old.lengths, tokens=tokens, sequences=sequences, limit=limit)
     filled = TokenBatch(
-        ids=grown(old.ids, tokens, pad_id),
+        ids=pad_array(old.ids, tokens, pad_id),
         lengths=lengths,
         positions=np.concatenate([old.positions, ranges(lengths[old.count :])]),
-        segments=grown(old.segments, tokens, 0),
-        words=grown(old.words, tokens, NO_WORD),
+        segments=pad_array(old.segments, tokens, 0),
+        words=pad_array(old.words, tokens, NO_WORD),
     )
-    totals = Totals(tokens=tokens, sequences=sequences, targets=targets)
+    totals = PaddedSizes(tokens=tokens, sequences=sequences, targets=targets)
     return TrainingBatch(tokens=filled, targets={kind: t.filled(totals) for kind, t in batch.targets.items()})

@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import PlacedTokens
+from larvatus.core.pretraining_targets import TokenTargets
 from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
-from larvatus.data.text.characters import WORDS, NextWords, PreviousWords
+from larvatus.data.text.vocabularies.characters import WORDS, NextWords, PreviousWords
 from larvatus.models.nn.elmo import CHARACTERS_PER_WORD, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.static_shapes import IGNORE
@@ -113,7 +113,7 @@ class WordLM(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
-        self.needs: type[PlacedTokens[Any]] = config.needs
+        self.needs: type[TokenTargets[Any]] = config.needs
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         assert isinstance(encoder, Elmo)

@@ -23,8 +23,8 @@ from typing import Any, get_args
 import msgspec
 
 from larvatus.core.errors import RecipeError, did_you_mean
-from larvatus.core.ranges import shown
-from larvatus.core.regular_files import named, read_text
+from larvatus.core.ranges import short_repr
+from larvatus.core.regular_files import follow_link, read_text
 from larvatus.models.nn.encoder import DEFAULT_TYPE, ENCODERS, with_type, without_default_type
 from larvatus.models.recipes.recipe import SIZES, Recipe
 
@@ -138,7 +138,7 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         raise RecipeError(f"recipes build on each other in a circle: {' → '.join([*seen, name])}")
     if name.endswith(".toml"):
         path = Path(name)
-        text = read_text(path if seen else named(path), RecipeError)  # the user did not name a base himself
+        text = read_text(path if seen else follow_link(path), RecipeError)  # the user did not name a base himself
     else:
         text = recipe_text(name)
     try:
@@ -188,7 +188,7 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     except (ValueError, RecursionError) as fault:
-        raise RecipeError(f"{word} {path}: {shown(text)} is too long for a number, or nested too deep") from fault
+        raise RecipeError(f"{word} {path}: {short_repr(text)} is too long for a number, or nested too deep") from fault
     place: Any = table
     for key in keys[:-1]:
         place = _enter(place, key, f"{word} {path}")

@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import FromText, ReplacedTokens, from_text_of
+from larvatus.core.pretraining_targets import ReplacedTokens, TextTargets, text_target_kinds
 from larvatus.core.ranges import (
     Beta,
     Clip,
@@ -37,11 +37,11 @@ from larvatus.core.ranges import (
 )
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.corpus.packing import PackingConfig, dress_of
+from larvatus.data.corpus.packing import PackingConfig, sequence_template
 from larvatus.data.corruption import CorruptionConfig, at_place
-from larvatus.data.text.characters import CharactersConfig
-from larvatus.data.text.template import Dress
-from larvatus.data.text.vocabulary import TokenizerConfig, frame_of
+from larvatus.data.text.template import SequenceTemplate
+from larvatus.data.text.vocabularies.characters import CharactersConfig
+from larvatus.data.text.vocabulary import TokenizerConfig, template_of
 from larvatus.models.network import ObjectiveConfig, generator_config
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import EncoderConfig
@@ -195,9 +195,9 @@ class Recipe(Settings, error=RecipeError):
         _check_phases(self)
 
     @property
-    def from_text(self) -> tuple[type[FromText], ...]:
+    def from_text(self) -> tuple[type[TextTargets], ...]:
         """The targets that the loader derives from the text itself."""
-        return from_text_of(self.objectives)
+        return text_target_kinds(self.objectives)
 
     @property
     def words_per_token(self) -> float:
@@ -228,14 +228,14 @@ def _check_objectives(recipe: Recipe) -> None:
     for objective in recipe.objectives:
         if isinstance(objective, RestrictsModel):
             objective.check(recipe.model)
-        if issubclass(objective.needs, FromText):
+        if issubclass(objective.needs, TextTargets):
             _reject_corruption(recipe, objective)
         elif objective.needs not in given:
             raise RecipeError(_missing_targets(recipe, objective))
     needed = {objective.needs for objective in recipe.objectives}
     if generator_config(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
         raise RecipeError("replaced-tokens needs a generator; set objectives.replaced-tokens.generator = 0.25")
-    highest = _dress(recipe).highest_segment  # RoBERTa separates a pair only by its two separators
+    highest = _sequence_template(recipe).highest_segment  # RoBERTa separates a pair only by its two separators
     if highest > 0 and recipe.model.segments <= highest:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
@@ -284,9 +284,9 @@ def _missing_targets(recipe: Recipe, objective: ObjectiveConfig) -> str:
     return f"{_tag(objective)} needs {needs.what}, which no packing or corruption gives"
 
 
-def _dress(recipe: Recipe) -> Dress:
+def _sequence_template(recipe: Recipe) -> SequenceTemplate:
     """The template of the recipe's vocabulary for the units of its packing."""
-    return dress_of(recipe.packing, frame_of(recipe.tokenizer))
+    return sequence_template(recipe.packing, template_of(recipe.tokenizer))
 
 
 def _tag(config: Struct) -> str:
@@ -301,7 +301,7 @@ def _check_phases(recipe: Recipe) -> None:
         raise RecipeError(f"phases.share must sum to 1, not {total:g}")
     for phase in recipe.phases:
         if recipe.corruption is not None:
-            recipe.corruption.check(_dress(recipe).room(phase.length))
+            recipe.corruption.check(_sequence_template(recipe).text_length(phase.length))
     longest = max(phase.length for phase in recipe.phases)
     if longest > recipe.model.max_positions:
         raise RecipeError(

@@ -68,14 +68,14 @@ def encode_passages(
     questions = tokenizer.encode_fast([question for question, _ in pairs])
     distinct = list(dict.fromkeys(passage for _, passage in pairs))
     aligned = dict(zip(distinct, tokenizer.encode_many(distinct, [NO_WORDS] * len(distinct)), strict=True))
-    dress = tokenizer.frame.pair
-    half = dress.room(limit) // 2
+    template = tokenizer.template.pair
+    half = template.text_length(limit) // 2
     ids: list[Any] = [np.empty(0, np.int64)]
     rows: list[tuple[int, int, int, int, int]] = []  # question tokens, window, own tokens
     parts, read = [], []
     for number, ((_, text), question) in enumerate(zip(pairs, questions, strict=True)):
         passage = aligned[text]
-        room = dress.room(limit) - len(question)
+        room = template.text_length(limit) - len(question)
         if len(question) > half:
             who = str(places[number]) if places is not None else f"question {number + 1}"
             raise DataError(
@@ -89,25 +89,25 @@ def encode_passages(
             borders[1] = cut.ends[0]
         for window in range(count):
             start, end = int(cut.starts[window]), int(cut.ends[window])
-            ids += dress.woven(question, passage.ids[start:end])
+            ids += template.interleave(question, passage.ids[start:end])
             rows.append((len(question), start, end, int(borders[window]), int(borders[window + 1])))
         parts.append(count)
         read.append(int(cut.ends[count - 1]))
     table = np.asarray(rows, np.int64).reshape(-1, 5)
     asked_, begins, sizes = table[:, 0], table[:, 1], table[:, 2] - table[:, 1]
-    opening, between = len(dress.gaps[0]), len(dress.gaps[1])
-    lengths = asked_ + sizes + dress.specials
+    opening, between = len(template.gaps[0]), len(template.gaps[1])
+    lengths = asked_ + sizes + template.special_count
     return EncodedQuestions(
         sequences=Sequences(
             ids=np.concatenate(ids).astype(np.int64),
-            segments=dress.segments(asked_, sizes),
+            segments=template.segments(asked_, sizes),
             lengths=lengths,
             parts=np.asarray(parts, np.int64),
             tokens=np.asarray([len(aligned[text]) for _, text in pairs], np.int64),
             read=np.asarray(read, np.int64),
         ),
         passages=tuple(aligned[text] for _, text in pairs),
-        nowhere=dress.summary_places(lengths),
+        nowhere=template.summary_places(lengths),
         firsts=asked_ + (opening + between),
         begins=begins,
         sizes=sizes,

@@ -12,7 +12,7 @@ from typing import Any
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, QuestionFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, QuestionFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
 from larvatus.data.labelled.squad import TABLES, read_questions
@@ -64,7 +64,7 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[QuestionExample]:
-        files_of(columns, QuestionFiles)
+        as_file_options(columns, QuestionFiles)
         return read_questions(source, problems=problems)
 
     def check_examples(

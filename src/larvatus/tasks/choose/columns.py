@@ -20,8 +20,8 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns, named_column
 from larvatus.data.labelled.records import Row
-from larvatus.data.labelled.tables import Table
-from larvatus.data.text.columns import IDS, LABELS, first_of, plain
+from larvatus.data.labelled.tables import LabelledTable
+from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
@@ -55,7 +55,7 @@ class ChoiceColumns:
         return f"context = {self.context}, endings = {start}{endings}{label}"
 
 
-def choice_columns(table: Table, asked: Columns = Columns(), *, labelled: bool = True) -> ChoiceColumns:
+def choice_columns(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool = True) -> ChoiceColumns:
     """The columns as asked for (`text`: the context, `pair`: what endings begin with), the rest by their names."""
     context, start, label = (
         None if name is None else named_column(table, name, role)
@@ -65,28 +65,28 @@ def choice_columns(table: Table, asked: Columns = Columns(), *, labelled: bool =
     endings, listed = _endings(table, taken)
     free = tuple(name for name in table.columns if name not in taken.union(endings))
     if context is None:
-        context = first_of(CONTEXTS, free)
+        context = first_named(CONTEXTS, free)
         if context is None:
             raise DataError(f"{table.name}: no column is a context ({_names(table)}); name it: --text COLUMN")
-        start = start or first_of(STARTS, tuple(name for name in free if name != context))
+        start = start or first_named(STARTS, tuple(name for name in free if name != context))
     free = tuple(name for name in free if name not in (context, start))
-    label = (label or first_of(RIGHT, free)) if labelled else None
+    label = (label or first_named(RIGHT, free)) if labelled else None
     if labelled and label is None:
         raise DataError(f"{table.name}: no column says the right ending ({_names(table)}); name it: --label COLUMN")
     return ChoiceColumns(
-        context=context, start=start, endings=endings, listed=listed, label=label, id=first_of(IDS, free)
+        context=context, start=start, endings=endings, listed=listed, label=label, id=first_named(IDS, free)
     )
 
 
-def _endings(table: Table, taken: set[str]) -> tuple[tuple[str, ...], bool]:
+def _endings(table: LabelledTable, taken: set[str]) -> tuple[tuple[str, ...], bool]:
     """The column of lists, or the columns of single endings in their order."""
     free = tuple(name for name in table.columns if name not in taken)
-    lists = first_of(ENDINGS, tuple(name for name in free if _holds_lists([row.get(name) for row in table.sample])))
+    lists = first_named(ENDINGS, tuple(name for name in free if _holds_lists([row.get(name) for row in table.sample])))
     if lists is not None:
         return (lists,), True
     series: dict[str, list[tuple[int, str]]] = {}
     for name in free:
-        if match := SERIES.fullmatch(plain(name)):
+        if match := SERIES.fullmatch(normalise_name(name)):
             number = int(match[2]) if match[2].isdecimal() else ord(match[2])
             series.setdefault(match[1], []).append((number, name))
     longest = max(series.values(), key=len, default=[])
@@ -104,8 +104,8 @@ def has_endings(columns: Sequence[str], sample: Sequence[Row]) -> bool:
     >>> has_endings(("context", "question", "answers"), [{"answers": {"text": ["Rome"], "answer_start": [4]}}])
     False
     """
-    lists = [name for name in columns if plain(name) in ("endings", "choices", "options")]
-    single = [name for name in columns if (match := SERIES.fullmatch(plain(name))) and match[1] == "ending"]
+    lists = [name for name in columns if normalise_name(name) in ("endings", "choices", "options")]
+    single = [name for name in columns if (match := SERIES.fullmatch(normalise_name(name))) and match[1] == "ending"]
     return len(single) > 1 or any(_holds_lists([row.get(name) for row in sample]) for name in lists)
 
 
@@ -113,5 +113,5 @@ def _holds_lists(values: Sequence[Any]) -> bool:
     return any(isinstance(value, list | dict) for value in values)
 
 
-def _names(table: Table) -> str:
+def _names(table: LabelledTable) -> str:
     return f"it has {', '.join(table.columns)}" if table.header else "it has no header: name its columns in a first row"

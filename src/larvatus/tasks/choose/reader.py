@@ -19,9 +19,9 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import AnyExample, Dataset, Place, Remark, Row, in_short
-from larvatus.data.labelled.tables import Format, Table, TableOptions, open_table
-from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, names_of
+from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, Row, shorten
+from larvatus.data.labelled.tables import Format, LabelledTable, TableOptions, open_table
+from larvatus.data.labelled.texts import BadCell, BadLabel, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.choose.columns import ChoiceColumns, choice_columns
 
@@ -32,7 +32,7 @@ FEWEST_EXAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample(AnyExample):
+class ChoiceExample(LabelledExample):
     """A context and its endings, as a model reads them: each beside the context."""
 
     labels_are: ClassVar = "choices"
@@ -60,7 +60,7 @@ class ChoiceExample(AnyExample):
         return self.label
 
     def answer_shown(self) -> str:
-        return "nothing" if self.label is None else in_short(self.endings[self.label])
+        return "nothing" if self.label is None else shorten(self.endings[self.label])
 
     def key(self) -> Hashable:
         return self.context
@@ -82,7 +82,7 @@ class ChoiceExample(AnyExample):
         yield Remark(
             "train contexts in dev",
             f"{len(leaks):,} examples of dev have a context of train: scores will flatter",
-            [f"{leak.place}: {in_short(leak.context)} (first at {first[leak.context].place})" for leak in leaks],
+            [f"{leak.place}: {shorten(leak.context)} (first at {first[leak.context].place})" for leak in leaks],
         )
         sizes = {len(example.endings) for example in parts["train"]}
         unseen = [example for example in dev if len(example.endings) not in sizes]
@@ -106,7 +106,7 @@ def _skewed(name: str, part: Dataset[ChoiceExample]) -> Iterator[Remark]:
             yield Remark(
                 "places of right endings unbalanced",
                 f"ending {place} is right in {shares}: a model that scores all alike would look good; shuffle them",
-                [f"{example.place}: {in_short(example.endings[place])}" for example in right],
+                [f"{example.place}: {shorten(example.endings[place])}" for example in right],
             )
 
 
@@ -127,7 +127,7 @@ def read_choices(
     examples: list[ChoiceExample] = []
     read_as: dict[str, None] = {}
     names = []
-    for path in names_of(paths):
+    for path in path_strings(paths):
         table = open_table(path, options, problems)
         shape = choice_columns(table, columns)
         examples += _rows(table, shape, problems)
@@ -155,7 +155,7 @@ def read_unlabelled_choices(
 
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:
     """One example without a label, from a row that is in memory."""
-    table = Table(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
+    table = LabelledTable(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
     (example,) = _rows(table, choice_columns(table, labelled=False), None)
     return example
 
@@ -170,11 +170,11 @@ def choice_of(
     first: dict[str, int] = {}
     for number, ending in enumerate(endings):
         if first.setdefault(ending, number) != number:
-            raise BadCell("same endings", f"endings {first[ending]} and {number} are the same: {in_short(ending)}")
+            raise BadCell("same endings", f"endings {first[ending]} and {number} are the same: {shorten(ending)}")
     return ChoiceExample(context, tuple(endings), label, place, id)
 
 
-def _rows(table: Table, shape: ChoiceColumns, problems: Problems | None) -> Iterator[ChoiceExample]:
+def _rows(table: LabelledTable, shape: ChoiceColumns, problems: Problems | None) -> Iterator[ChoiceExample]:
     for place, row in table.rows:
         try:
             yield _example(row, shape, place)
@@ -247,5 +247,5 @@ def right_ending(value: Any, endings: list[str], names: list[str]) -> int:
         first, second = sorted(places)[:2]
         raise BadLabel(f"the label {word!r} may mean ending {first} or ending {second}; give numbers in JSONL")
     if not places:
-        raise BadLabel(f"the label {in_short(word)} is neither an ending nor the number of one: {there}")
+        raise BadLabel(f"the label {shorten(word)} is neither an ending nor the number of one: {there}")
     return places.pop()

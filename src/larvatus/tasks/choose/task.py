@@ -9,7 +9,7 @@ import msgspec
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.data.labelled.texts import BadCell, cell_text
@@ -63,7 +63,7 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[ChoiceExample]:
-        files = files_of(columns, ChoiceFiles)
+        files = as_file_options(columns, ChoiceFiles)
         return read_choices(source, files.columns, options=files.table, problems=problems)
 
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
@@ -76,7 +76,7 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
             with_layer_mix(self.options(args), bundle), natural=default_head_settings(bundle, "choosing")
         )
         head, windows = (
-            msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.frame, config.pool)),
+            msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool)),
             args.windows(bundle),
         )
         encoded, validation = encode_choices(bundle, train.examples, windows), None

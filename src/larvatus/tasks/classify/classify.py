@@ -17,7 +17,7 @@ import torch
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, did_you_mean
-from larvatus.core.ranges import Range, shown
+from larvatus.core.ranges import Range, short_repr
 from larvatus.core.targets import ClassTargets
 from larvatus.data.labelled.records import TextExample
 from larvatus.models.bundle.directory import Bundle
@@ -113,7 +113,7 @@ def _number(example: TextExample) -> float:
     try:
         value = float(example.label)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as fault:
-        label = shown(example.label)
+        label = short_repr(example.label)
         raise DataError(f"{example.place}: the label {label} is not a number, as regression wants") from fault
     VALUES.check(value, f"{example.place}: the label", DataError)
     return value

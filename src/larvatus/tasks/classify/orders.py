@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.data.text.special_tokens import is_delimited
+from larvatus.data.text.special_tokens import has_delimiters
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 
@@ -36,4 +36,4 @@ def reads_both_orders(
         return asked
     if present is not None and config.same_labels(present) and present.kind == config.kind:
         return bool(present.both_orders)
-    return pairs and is_delimited(bundle.tokenizer) and (train.symmetric or config.kind == "regression")
+    return pairs and has_delimiters(bundle.tokenizer) and (train.symmetric or config.kind == "regression")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
@@ -60,7 +60,7 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[TextExample]:
-        files = files_of(columns, TextFiles)
+        files = as_file_options(columns, TextFiles)
         return read_texts(
             source,
             files.columns,
@@ -136,15 +136,15 @@ def pooled_head(
     present: ClassificationConfig | None,
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
-    natural, frame = default_head_settings(bundle, "classification"), bundle.tokenizer.frame
+    natural, template = default_head_settings(bundle, "classification"), bundle.tokenizer.template
     config = classification_head(train, options, natural=natural)
-    config = msgspec.structs.replace(config, pool=resolve_pool(frame, config.pool))
+    config = msgspec.structs.replace(config, pool=resolve_pool(template, config.pool))
     asked = None if options.pool is None else config.pool
     pooling = pooling_of(
         bundle,
         labels=config.labels,
         trained=args.trainable,
-        family=resolve_pool(frame, natural.get("pool", "cls")),
+        family=resolve_pool(template, natural.get("pool", "cls")),
         head=present,
         asked=asked,
     )

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
+from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, WordTokens, edges, ranges
 from larvatus.core.errors import UsageError
 from larvatus.data.text.align import Alignment
-from larvatus.data.text.template import Frame
+from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
 
@@ -88,16 +88,16 @@ class Sequences:
             positions=positions,
             segments=self.segments[at],
             words=words,
-            pieces=pieces,
+            word_tokens=pieces,
             groups=np.full(len(sequences) // self.orders, self.orders) if self.orders > 1 else None,
         )
 
-    def _pieces(self, sequences: Ints) -> WordPieces[Ints] | None:
+    def _pieces(self, sequences: Ints) -> WordTokens[Ints] | None:
         if (pieces := self.words) is None:
             return None
         counts, pairs = pieces.counts[sequences], pieces.pairs[sequences]
         at = run_indices(edges(pieces.pairs)[:-1][sequences], pairs)
-        return WordPieces(
+        return WordTokens(
             rows=pieces.rows[at] + np.repeat(edges(self.lengths[sequences])[:-1], pairs),
             words=pieces.words[at] + np.repeat(edges(counts)[:-1], pairs),
             counts=counts,
@@ -138,12 +138,14 @@ def text_sequences(
     _check_limit(limit)
     firsts = tokenizer.encode_fast([text if isinstance(text, str) else text[0] for text in texts])
     seconds = iter(tokenizer.encode_fast([text[1] for text in texts if not isinstance(text, str)]))
-    frame = tokenizer.frame
-    made = _SequenceBuilder(frame, orders=2 if both_orders else 1)
-    room = frame.pair.room(limit) // made.orders * made.orders  # even, so that windows do not depend on the order
+    template = tokenizer.template
+    made = _SequenceBuilder(template, orders=2 if both_orders else 1)
+    room = (
+        template.pair.text_length(limit) // made.orders * made.orders
+    )  # even, so that windows do not depend on the order
     for text, first in zip(texts, firsts, strict=True):
         if isinstance(text, str):
-            cut = windows(len(first), size=frame.single.room(limit), overlap=overlap)
+            cut = windows(len(first), size=template.single.text_length(limit), overlap=overlap)
             pieces: list[list[npt.NDArray[np.int32]]] = [
                 [first[start:end]] for start, end in zip(cut.starts, cut.ends, strict=True)
             ]
@@ -164,8 +166,8 @@ def _check_limit(limit: int) -> None:
 class _SequenceBuilder:
     """Sequences under way."""
 
-    def __init__(self, frame: Frame, *, orders: int = 1) -> None:
-        self.frame, self.orders = frame, orders
+    def __init__(self, template: Template, *, orders: int = 1) -> None:
+        self.template, self.orders = template, orders
         self.ids: list[npt.NDArray[np.integer]] = []
         self.segments: list[Ints] = []
         self.lengths: list[int] = []
@@ -176,10 +178,10 @@ class _SequenceBuilder:
     def add(self, pieces: Sequence[Sequence[npt.NDArray[np.integer]]], total: int, *, whole: bool) -> None:
         """An example: the one or two texts of each of its windows."""
         for piece in (order for window in pieces for order in (window, window[::-1])[: self.orders]):
-            dress, sizes = self.frame.of(len(piece)), [len(part) for part in piece]
-            self.ids += dress.woven(*piece)
-            self.segments.append(dress.segments(*sizes))
-            self.lengths.append(sum(sizes) + dress.specials)
+            template, sizes = self.template.for_texts(len(piece)), [len(part) for part in piece]
+            self.ids += template.interleave(*piece)
+            self.segments.append(template.segments(*sizes))
+            self.lengths.append(sum(sizes) + template.special_count)
         self.parts.append(len(pieces))
         self.tokens.append(total)
         self.read.append(total if whole else sum(map(len, pieces[0])))
@@ -237,14 +239,14 @@ def word_sequences(
 ) -> Sequences:
     """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
     _check_limit(limit)
-    dress = tokenizer.frame.single
-    made = _SequenceBuilder(tokenizer.frame)
+    template = tokenizer.template.single
+    made = _SequenceBuilder(tokenizer.template)
     counts: list[int] = []
     pairs: list[int] = []
     rows: list[Ints] = []
     words: list[Ints] = []
     for text in aligned:
-        cut = windows(len(text.ids), size=dress.room(limit), overlap=overlap)
+        cut = windows(len(text.ids), size=template.text_length(limit), overlap=overlap)
         spans = list(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True))[: 1 if truncate else None]
         made.add([[text.ids[start:end]] for start, end in spans], len(text.ids), whole=len(spans) == len(cut))
         first_tokens = np.minimum(text.word_tokens[:, 0], max(0, len(text.ids) - 1))
@@ -256,7 +258,7 @@ def word_sequences(
         for (start, end), (low, high) in zip(spans, pairwise(borders), strict=True):
             places = np.clip(text.word_tokens[low:high], start, end)
             sizes = places[:, 1] - places[:, 0]
-            rows.append(run_indices(places[:, 0], sizes) - start + dress.opening)
+            rows.append(run_indices(places[:, 0], sizes) - start + template.opening)
             words.append(np.repeat(np.arange(high - low), sizes))
             counts.append(high - low)
             pairs.append(int(sizes.sum()))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from larvatus.core.arrays import Ints
-from larvatus.core.outputs import as_written, new_output
+from larvatus.core.outputs import escape_dollars, new_output
 from larvatus.metrics.classification import divide
 
 COUNTED = 20
@@ -44,7 +44,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
     points = 9 if count <= COUNTED else 6.5
-    written = [as_written(name) for name in names]
+    written = [escape_dollars(name) for name in names]
     axes.set_xticks(np.arange(count), written, fontsize=points, rotation=90 if turned else 0)
     axes.set_yticks(np.arange(count), written, fontsize=points)
     axes.tick_params(length=0)
@@ -59,7 +59,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
                     colour = "white" if shares[row, column] > 0.3 else "#222222"
                     small = 9 if digits <= 5 else 7
                     axes.text(column, row, f"{number:,}", ha="center", va="center", fontsize=small, color=colour)
-    figure.suptitle(as_written(title), fontsize=10, x=0.01, ha="left")
+    figure.suptitle(escape_dollars(title), fontsize=10, x=0.01, ha="left")
     figure.colorbar(image, ax=axes, shrink=0.7, label="share of the gold class")
     with new_output(path) as aside:
         figure.savefig(aside, format="png")

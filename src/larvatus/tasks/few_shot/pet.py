@@ -23,7 +23,7 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.core.arrays import Floats
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, Preempted
 from larvatus.core.ranges import Seed
 from larvatus.core.regular_files import is_there
@@ -184,7 +184,7 @@ class PetRun(FineTuneRun):
 
         def keep(member: PatternScores) -> None:
             done.append(member)
-            write_vouched(path, {"identity": identity, "members": [_record(each) for each in done]})
+            write_checksummed(path, {"identity": identity, "members": [_record(each) for each in done]})
 
         try:
             return train_ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
@@ -203,7 +203,7 @@ def _record(member: PatternScores) -> dict[str, Any]:
 
 
 def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[PatternScores]:
-    held = read_vouched(path, way=NEW_RUN)
+    held = read_checksummed(path, way=NEW_RUN)
     try:
         check_same_run(out, held["identity"], identity)
         return [

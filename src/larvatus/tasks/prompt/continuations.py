@@ -71,7 +71,7 @@ class _ContinuationEncoder:
         tokenizer, encoder = bundle.tokenizer, bundle.network.encoder
         template = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
         closed = bool(getattr(encoder, "closes_prompts", False))
-        gaps = [np.array(gap, np.int64) for gap in tokenizer.frame.single.gaps]
+        gaps = [np.array(gap, np.int64) for gap in tokenizer.template.single.gaps]
         room = limit - len(gaps[0]) - (len(gaps[-1]) if closed else 0)
         asking = cls(config, template, demonstrations(tokenizer, config, template), room)
         asking.opening = gaps[0]

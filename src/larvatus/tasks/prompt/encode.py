@@ -105,29 +105,29 @@ def encode_prompts(
 ) -> Prompts:
     """`limit` tokens of a sequence at most; `blanks` of each, as many as the longest word has where nothing is said."""
     pair = bool(examples) and examples[0].pair is not None
-    template = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
-    dress = tokenizer.frame.single
+    pattern = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
+    template = tokenizer.template.single
     hidden = np.full(config.blanks if blanks is None else blanks, config.mask, np.int64)
-    room = dress.room(limit)
-    before = template.fixed + len(hidden)
+    room = template.text_length(limit)
+    before = pattern.fixed + len(hidden)
     if before + 2 > room:
         raise UsageError(
             f"the pattern takes {before:,} of the {room:,} tokens that the model reads at once; give a shorter one"
         )
-    shots = demonstrations(tokenizer, config, template)
+    shots = demonstrations(tokenizer, config, pattern)
     bodies, tokens, read, shown = [], [], [], []
-    for texts in template.text_ids(tokenizer, examples):
+    for texts in pattern.text_ids(tokenizer, examples):
         sizes = truncated_lengths([len(text) for text in texts], room - before)
-        asked = template.ids([text[:size] for text, size in zip(texts, sizes, strict=True)], hidden)
+        asked = pattern.ids([text[:size] for text, size in zip(texts, sizes, strict=True)], hidden)
         chosen = demonstrations_that_fit(shots, room - len(asked))
-        bodies.append(dress.ids(np.concatenate([*chosen, asked])))
+        bodies.append(template.ids(np.concatenate([*chosen, asked])))
         shown.append(len(chosen))
         tokens.append(before + sum(map(len, texts)))
         read.append(before + sum(sizes))
     lengths = np.array([len(body) for body in bodies], np.int64)
     sequences = Sequences(
         ids=np.concatenate([*bodies, np.empty(0, np.int64)]).astype(np.int64),
-        segments=dress.segments(lengths - dress.specials) if len(lengths) else np.empty(0, np.int64),
+        segments=template.segments(lengths - template.special_count) if len(lengths) else np.empty(0, np.int64),
         lengths=lengths,
         parts=np.ones(len(bodies), np.int64),
         tokens=np.array(tokens, np.int64),

@@ -16,7 +16,7 @@ from string import Formatter
 from typing import Any, Literal
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.core.ranges import shown
+from larvatus.core.ranges import short_repr
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig
@@ -51,7 +51,7 @@ class Pattern:
         written = source if source != NULL else NULL_OF_PAIR if pair else NULL_OF_TEXT
         pieces = tuple(_pieces(written))
         slots = [piece.slot for piece in pieces if piece.slot is not None]
-        said = f"the pattern {shown(source)}"
+        said = f"the pattern {short_repr(source)}"
         for slot in slots:
             if slots.count(slot) > 1:
                 raise UsageError(f"{said} has {{{slot}}} {slots.count(slot)} times; write each slot once, {WORKS}")
@@ -91,7 +91,7 @@ def _pieces(source: str) -> Iterator[PatternPart]:
     try:
         parsed = list(Formatter().parse(source))
     except ValueError as fault:
-        raise UsageError(f"the pattern {shown(source)}: {fault}; a brace as such is written twice, {{{{") from None
+        raise UsageError(f"the pattern {short_repr(source)}: {fault}; a brace as such is written twice, {{{{") from None
     for literal, field, form, conversion in parsed:
         if field is None:
             if literal:

@@ -85,7 +85,7 @@ def span_sequences(
     tokenizer: Tokenizer, aligned: Sequence[Alignment], *, limit: int, longest: int, truncate: bool = False
 ) -> SpanSequences:
     """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
-    dress = tokenizer.frame.single
+    template = tokenizer.template.single
     sequences = word_sequences(tokenizer, aligned, limit=limit, truncate=truncate)
     assert sequences.words is not None
     starts = sequences.words.counts
@@ -93,7 +93,7 @@ def span_sequences(
     begins, counts, pairs, rows, words = [], [], [], [nothing], [nothing]
     number = 0
     for text in aligned:
-        cut = windows(len(text.ids), size=dress.room(limit))
+        cut = windows(len(text.ids), size=template.text_length(limit))
         low = 0
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             high = low + int(starts[number])
@@ -103,7 +103,7 @@ def span_sequences(
                     last += 1
             tokens = np.clip(text.word_tokens[low:last], start, end)
             sizes = tokens[:, 1] - tokens[:, 0]
-            rows.append(run_indices(tokens[:, 0], sizes) - start + dress.opening)
+            rows.append(run_indices(tokens[:, 0], sizes) - start + template.opening)
             words.append(np.repeat(np.arange(last - low), sizes))
             begins.append(low)
             counts.append(last - low)

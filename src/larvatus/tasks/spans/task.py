@@ -13,7 +13,7 @@ import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import digits
-from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.data.labelled.span_records import SpannedWords
@@ -56,7 +56,7 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
         problems: Problems | None = None,
     ) -> Dataset[SpannedWords]:
         """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
-        files = files_of(columns, WordFiles)
+        files = as_file_options(columns, WordFiles)
         return read_spanned(
             source,
             word=_number(files.word, "--word"),

@@ -22,7 +22,14 @@ from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset, TaggedExample
-from larvatus.data.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities, read_leniently
+from larvatus.data.text.tag_schemes import (
+    EntitySpan,
+    Scheme,
+    detect_scheme,
+    find_illegal,
+    read_entities,
+    read_leniently,
+)
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability
 from larvatus.metrics.classification import F1, confusion, f1_by_class
 from larvatus.metrics.entities import EntityErrors, entity_f1
@@ -75,11 +82,11 @@ class TagEvaluation(Evaluation):
     right: Ints
     """[E] words of each sentence that are tagged rightly, of `words` [E]."""
     words: Ints
-    gold_entities: list[list[Entity]]
-    found_entities: list[list[Entity]]
+    gold_entities: list[list[EntitySpan]]
+    found_entities: list[list[EntitySpan]]
     """Entities of each sentence, read leniently, as `predict` gives them."""
-    gold_strict: list[list[Entity]]
-    found_strict: list[list[Entity]]
+    gold_strict: list[list[EntitySpan]]
+    found_strict: list[list[EntitySpan]]
     """Entities of each sentence that the scheme allows."""
     tags: list[list[str]]
     """Predicted tags of the words of each sentence that were read."""

@@ -48,9 +48,9 @@ class TaggedWords:
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
         tokens = self.sequences.batch(sequences)
-        assert tokens.pieces is not None
+        assert tokens.word_tokens is not None
         tags = self.sequences.of_words(sequences, self.tags)
-        return TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=tags, counts=tokens.pieces.counts)})
+        return TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=tags, counts=tokens.word_tokens.counts)})
 
 
 def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Ints:

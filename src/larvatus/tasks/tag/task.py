@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.data.labelled.tagged import read_tagged
@@ -47,7 +47,7 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[TaggedExample]:
-        files = files_of(columns, WordFiles)
+        files = as_file_options(columns, WordFiles)
         return read_tagged(source, word=files.word, tag=files.tag, problems=problems)
 
     def prepare(

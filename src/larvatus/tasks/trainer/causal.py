@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from larvatus.core import rng
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
-from larvatus.data.text.special_tokens import NAMES, delimited, is_delimited
+from larvatus.data.text.special_tokens import NAMES, add_delimiters, has_delimiters
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
@@ -33,9 +33,9 @@ WORDS = "encoder.embeddings.words.weight"
 
 def with_delimiters(bundle: Bundle) -> Bundle:
     """A left-to-right model whose vocabulary has the three tokens; any other model as it is."""
-    if not isinstance(bundle.model, CausalTransformerConfig) or is_delimited(bundle.tokenizer):
+    if not isinstance(bundle.model, CausalTransformerConfig) or has_delimiters(bundle.tokenizer):
         return bundle
-    extension = delimited(bundle.tokenizer)
+    extension = add_delimiters(bundle.tokenizer)
     state = bundle.network.state_dict()
     rows = _with_rows(state[WORDS], extension.first, extension.parts, std=bundle.model.init)
     network = Network.empty(bundle.model, bundle.objectives, len(rows))

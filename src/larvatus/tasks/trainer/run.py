@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, Preempted, UsageError
 from larvatus.core.outputs import check_outputs, remove_run
 from larvatus.core.regular_files import is_there, only_regular, refuse_link
-from larvatus.core.signals import listening, resumable
+from larvatus.core.signals import handle_signals, resumable
 from larvatus.data.labelled.check import UNSEEN, check
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
@@ -87,7 +87,7 @@ def run_finetuning(
     """Run fine-tuning in one or several processes; `point` is called with each point of a learning curve."""
     with (
         ranks(args.runtime.device) as group,
-        listening() as stop,
+        handle_signals() as stop,
         resumable(lambda: _way_on(run.out)),
         files.locked(run.out) if group.main else nullcontext(),
         _under_way(run, args.say) if group.main else nullcontext(),
@@ -155,7 +155,7 @@ def _curve(
     def save() -> None:
         if not args.ranks.main:
             return
-        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
+        write_checksummed(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
 
     for share in run.curve[len(points) :]:
         save()
@@ -170,7 +170,7 @@ def _curve(
 
 
 def _points_before(path: Path, run: FineTuneRun, identity: dict[str, Any]) -> list[LearningCurvePoint]:
-    held = read_vouched(path, way=NEW_RUN)
+    held = read_checksummed(path, way=NEW_RUN)
     try:
         check_same_run(run.out, held["identity"], identity)
         return [LearningCurvePoint(**share) for share in held["points"]]

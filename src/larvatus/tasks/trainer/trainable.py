@@ -25,7 +25,7 @@ import msgspec
 from torch import nn
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, shown
+from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, short_repr
 from larvatus.core.settings import Settings
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
@@ -69,7 +69,7 @@ class TrainableConfig(Settings):
         number = None if match is None or match[2] is None else int(match[2])
         if match is None or (number is not None and match[1] in ("all", "head", "bias")):
             known = ["all", "head", "last1", "last2", "bias", "lora", "lora16"]
-            raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
+            raise UsageError(f"{short_repr(word)} is not something to train{did_you_mean(word, known)}")
         if match[1] == "lora" and number is not None:
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
         if match[1] == "last":

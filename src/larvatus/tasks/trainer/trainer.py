@@ -21,7 +21,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError, Preempted
-from larvatus.core.pretraining_targets import NextTokens, from_text_of, made_from_text
+from larvatus.core.pretraining_targets import NextTokens, add_text_targets, text_target_kinds
 from larvatus.core.rng import stream
 from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
@@ -143,7 +143,7 @@ class Trainer:
         batch = self.data.batch(self._chosen)
         size = max(self.head.size(batch), 1e-9)
         if self.lm is not None:
-            batch = made_from_text(batch, from_text_of([self.lm]))
+            batch = add_text_targets(batch, text_target_kinds([self.lm]))
         predicted = batch.targets[NextTokens].count if self.lm is not None else 0
         numbers = self.update(
             lambda budget: self._microbatches(batch, size, predicted, step, budget=budget),

@@ -15,8 +15,8 @@ from typing import ClassVar
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns, find_columns, named_column
 from larvatus.data.labelled.file_options import Column, FileOptions
-from larvatus.data.labelled.tables import Table, TableOptions
-from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_of, plain
+from larvatus.data.labelled.tables import LabelledTable, TableOptions
+from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")
@@ -68,14 +68,16 @@ class WritingColumns:
         return ", ".join(f"{role} = {before}{name}" for role, name in roles.items() if name is not None)
 
 
-def writing_columns(table: Table, asked: WritingFiles = WritingFiles(), *, labelled: bool = True) -> WritingColumns:
+def writing_columns(
+    table: LabelledTable, asked: WritingFiles = WritingFiles(), *, labelled: bool = True
+) -> WritingColumns:
     """The columns as asked for, the rest as guessed. Without `labelled` no target is wanted."""
     text, pair, target = (
         None if name is None else named_column(table, name, role)
         for role, name in (("text", asked.text), ("pair", asked.pair), ("target", asked.target))
     )
     named = table.columns if table.header else ()
-    identifier = first_of(IDS, tuple(name for name in named if name not in (text, pair, target)))
+    identifier = first_named(IDS, tuple(name for name in named if name not in (text, pair, target)))
     free = tuple(name for name in table.columns if name not in (text, pair, target, identifier))
     target = target or _target(table, free, text=text)
     free = tuple(name for name in free if name != target)
@@ -90,9 +92,9 @@ def writing_columns(table: Table, asked: WritingFiles = WritingFiles(), *, label
     return WritingColumns(text=text, pair=pair, target=target if labelled else None, id=identifier, named=table.header)
 
 
-def _target(table: Table, free: tuple[str, ...], *, text: str | None) -> str | None:
+def _target(table: LabelledTable, free: tuple[str, ...], *, text: str | None) -> str | None:
     """Column of the target text: by its name; else the last of the columns, where there is no choice."""
-    if table.header and (known := first_of((*TARGETS, *LABELS, *ANSWERS), free)) is not None:
+    if table.header and (known := first_named((*TARGETS, *LABELS, *ANSWERS), free)) is not None:
         return known
     if len(free) == (2 if text is None else 1) and not _is_pair(free):
         return free[-1]
@@ -100,16 +102,16 @@ def _target(table: Table, free: tuple[str, ...], *, text: str | None) -> str | N
 
 
 def _is_pair(names: tuple[str, ...]) -> bool:
-    return tuple(map(plain, names)) in PAIRS
+    return tuple(map(normalise_name, names)) in PAIRS
 
 
-def _texts(table: Table, free: tuple[str, ...], *, target: str | None) -> tuple[str, str | None]:
+def _texts(table: LabelledTable, free: tuple[str, ...], *, target: str | None) -> tuple[str, str | None]:
     if table.header:
-        named = {plain(name): name for name in reversed(free)}
+        named = {normalise_name(name): name for name in reversed(free)}
         for first, second in PAIRS:
             if first in named and second in named:
                 return named[first], named[second]
-        if (known := first_of((*SOURCES, *TEXTS), free)) is not None:
+        if (known := first_named((*SOURCES, *TEXTS), free)) is not None:
             return known, None
     if len(free) == 1:
         return free[0], None

@@ -22,7 +22,7 @@ from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.records import in_short
+from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.beam_search import BeamSettings, beam_search
@@ -112,7 +112,7 @@ def encode_pairs(
         if len(row) > reach:
             raise DataError(
                 f"{example.place}: the target has {len(row):,} tokens, and the model writes {reach:,} at most; shorten "
-                f"or drop it (it begins {in_short(example.targets[0])})"
+                f"or drop it (it begins {shorten(example.targets[0])})"
             )
     lengths = np.array([len(row) for row in rows], np.int64)
     return EncodedPairs(sequences, np.concatenate([*rows, np.empty(0, np.int64)]), lengths)

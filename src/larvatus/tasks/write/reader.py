@@ -19,16 +19,16 @@ from typing import Any, ClassVar
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import AnyExample, Dataset, Place, Row, in_short
+from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Row, shorten
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, names_of
+from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
+from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
 from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.tasks.write.columns import WritingColumns, WritingFiles, writing_columns
 
 
 @dataclass(frozen=True, slots=True)
-class WritingExample(AnyExample):
+class WritingExample(LabelledExample):
     """A text or a pair with what is to be written for it."""
 
     labels_are: ClassVar = "texts"
@@ -56,7 +56,7 @@ class WritingExample(AnyExample):
         return self.targets or None
 
     def answer_shown(self) -> str:
-        return in_short(" / ".join(self.targets)) if self.targets else "nothing"
+        return shorten(" / ".join(self.targets)) if self.targets else "nothing"
 
     def contents(self) -> list[Any]:
         return [self.text, self.pair, list(self.targets)]
@@ -77,7 +77,7 @@ def read_pairs(
     """Texts with their targets from one file or several."""
     examples: list[WritingExample] = []
     read_as: dict[str, None] = {}
-    names = names_of(paths)
+    names = path_strings(paths)
     for name in names:
         if _is_squad(name):
             examples += _questions(name, problems)
@@ -114,7 +114,7 @@ def is_table(name: str, format: TextFormat | None) -> bool:
     return ending(name) in ENDINGS if format is None else format in TABLES
 
 
-def _rows(table: Table, shape: WritingColumns, problems: Problems | None) -> Iterator[WritingExample]:
+def _rows(table: LabelledTable, shape: WritingColumns, problems: Problems | None) -> Iterator[WritingExample]:
     for place, row in table.rows:
         try:
             text = cell_text(row, shape.text)

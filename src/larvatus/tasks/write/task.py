@@ -15,7 +15,7 @@ import numpy as np
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, files_of
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
@@ -69,7 +69,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[WritingExample]:
-        return read_pairs(source, files_of(columns, WritingFiles), problems=problems)
+        return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
 
     def prepare(
         self, bundle: Bundle, train: Dataset[WritingExample], dev: Dataset[WritingExample] | None, args: TaskArguments

@@ -31,7 +31,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from larvatus.core.checksummed import check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_directory, read_json, saying_what_is_full, sha256
 from larvatus.core.regular_files import refuse_link
@@ -108,7 +108,7 @@ def write_snapshot(
             write_tensors(aside / name, named)
         files = {name: sha256(aside / name) for name in tensors}
         written = {"format": FORMAT, "made": msgspec.to_builtins(made), "files": files, "state": state}
-        write_vouched(aside / STATE, written)
+        write_checksummed(aside / STATE, written)
 
 
 def _make_way(final: Path) -> None:
@@ -129,7 +129,7 @@ def read_snapshot(path: Path) -> Snapshot:
     first = read_json(file)
     if isinstance(first, dict) and {"files", "format", "sha256"} & first.keys() == {"files"}:
         raise UnknownFormat(_other(file, 1))
-    vouched = read_vouched(file, way=NEW_RUN)
+    vouched = read_checksummed(file, way=NEW_RUN)
     if vouched.get("format") != FORMAT:
         raise UnknownFormat(_other(file, vouched.get("format")))
     try:

@@ -30,14 +30,14 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.files import sha256
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corruption import check_mask
-from larvatus.data.text.counting import count_words
+from larvatus.data.text.counting import count_ids, count_words
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.extend import Chosen, Extension, counted, extend, frequent_units, listed_units
+from larvatus.data.text.extend import Extension, NewUnits, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import TokenizerConfig
 from larvatus.models.bundle.directory import Bundle
@@ -233,16 +233,16 @@ class ParentVocabulary:
         reporter.say("counting the words of the text …")
         words = count_words((document.text for document in documents()), tokenizer.library)
         if tokenizer.counts is None:  # of another text than the model's, but the only one there is
-            tokenizer = dataclasses.replace(tokenizer, counts=counted(words, tokenizer))
+            tokenizer = dataclasses.replace(tokenizer, counts=count_ids(words, tokenizer.library, tokenizer.size))
         extension = self._extended(tokenizer, words, reporter)
         if extension is None:
             tokenizer.save(folder)
             return
         longer = extension.tokenizer
         assert longer.counts is not None
-        dataclasses.replace(longer, counts=longer.counts + counted(words, longer)).save(folder)
+        dataclasses.replace(longer, counts=longer.counts + count_ids(words, longer.library, longer.size)).save(folder)
         tokenizer.save(folder / BEFORE)
-        write_vouched(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
+        write_checksummed(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
 
     def before(self, folder: Path) -> Tokenizer | None:
         return Tokenizer.load(folder / BEFORE) if has_intact_files(folder, f"{BEFORE}/") else None
@@ -251,7 +251,7 @@ class ParentVocabulary:
         units: dict[str, None] = {}
         for given in self.add_words:
             number = _number(given)
-            chosen: Chosen = (
+            chosen: NewUnits = (
                 listed_units(Path(given), tokenizer) if number is None else frequent_units(words, tokenizer, number)
             )
             units |= dict.fromkeys(chosen.units)
@@ -313,7 +313,7 @@ def read_extension(out: Path) -> tuple[int, list[list[int]]]:
     folder = out / "vocabulary"
     if not has_intact_files(folder, EXTENSION):
         return 0, []
-    extension = read_vouched(folder / EXTENSION, way="choose another --out")
+    extension = read_checksummed(folder / EXTENSION, way="choose another --out")
     return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 

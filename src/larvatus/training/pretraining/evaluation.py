@@ -24,7 +24,7 @@ from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
-from larvatus.core.pretraining_targets import FromText, MaskedTokens
+from larvatus.core.pretraining_targets import MaskedTokens, TextTargets
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.packing import PackingConfig, SingleSegmentConfig
@@ -284,7 +284,9 @@ def measurable_network(model: Network, packing: PackingConfig, corruption: Corru
     """
     given = {*packing.gives, *(corruption.gives if corruption is not None else ())}
     objectives: dict[str, Any] = dict(model.objectives.items())
-    kept = {name: head for name, head in objectives.items() if head.needs in given or issubclass(head.needs, FromText)}
+    kept = {
+        name: head for name, head in objectives.items() if head.needs in given or issubclass(head.needs, TextTargets)
+    }
     if len(kept) == len(objectives):
         return model
     if not kept and model.generator is not None:
@@ -305,7 +307,7 @@ def held_out_batches(
     tokens: int,
     microbatch: int,
     language: str | None = None,
-    from_text: tuple[type[FromText], ...] = (),
+    from_text: tuple[type[TextTargets], ...] = (),
 ) -> Iterator[TrainingBatch[Ints]]:
     """Up to `tokens` tokens of the corpus, or of one of its languages, in sequences of at most `length`."""
     loader = Loader(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
@@ -198,7 +198,7 @@ def _mean_tokens(recipe: Recipe, batch: int) -> float:
 
 
 def write_plan(directory: Path, plan: AdaptationPlan) -> None:
-    write_vouched(directory / FILE, msgspec.to_builtins(plan))
+    write_checksummed(directory / FILE, msgspec.to_builtins(plan))
 
 
 def read_plan(directory: Path) -> AdaptationPlan | None:
@@ -207,6 +207,6 @@ def read_plan(directory: Path) -> AdaptationPlan | None:
     if not is_there(path):
         return None
     try:
-        return msgspec.convert(read_vouched(path, way=_WAY), AdaptationPlan)
+        return msgspec.convert(read_checksummed(path, way=_WAY), AdaptationPlan)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path} is no plan of a run: {fault}; {_WAY}") from fault

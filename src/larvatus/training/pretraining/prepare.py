@@ -22,14 +22,20 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from larvatus.core.checksummed import read_vouched, write_vouched
+from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corruption import check_mask
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.languages import Given, first_languages, path_of, read_languages, train_mixed_vocabulary
+from larvatus.data.text.languages import (
+    LanguageSource,
+    first_languages,
+    path_of,
+    read_languages,
+    train_mixed_vocabulary,
+)
 from larvatus.data.text.readers import Document, ReadOptions, Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.validation_split import ValidationSplit
@@ -101,7 +107,7 @@ class VocabularySource(Protocol):
 
 def prepare(
     recipe: Recipe,
-    corpus: Sequence[Given],
+    corpus: Sequence[LanguageSource],
     *,
     out: Path,
     valid: str | None,
@@ -171,11 +177,11 @@ def _split(
     if split.nothing:
         reporter.say("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    write_vouched(folder / SPLIT, split.to_dict())
+    write_checksummed(folder / SPLIT, split.to_dict())
     return split
 
 
-def _documents(corpus: Sequence[Given], out: Path, options: TextOptions) -> Documents:
+def _documents(corpus: Sequence[LanguageSource], out: Path, options: TextOptions) -> Documents:
     """The text, to be read as often as needed (standard input is kept beside the run for that)."""
     if EMBEDDED in corpus:
         if len(corpus) > 1:
@@ -188,7 +194,7 @@ def _documents(corpus: Sequence[Given], out: Path, options: TextOptions) -> Docu
 class _Read:
     """Text in files, read anew on each call."""
 
-    paths: list[Given]
+    paths: list[LanguageSource]
     options: ReadOptions
     skipped: Skipped = field(default_factory=Skipped)
     """What the last reading left out."""
@@ -199,7 +205,7 @@ class _Read:
 
 
 def held_out_documents(
-    corpus: Sequence[Given], *, out: Path, valid: str | None, options: TextOptions
+    corpus: Sequence[LanguageSource], *, out: Path, valid: str | None, options: TextOptions
 ) -> Documents | None:
     """The held-out text itself, as `prepare` held it out in `out`; None where there is none, or only shards of it."""
     if valid is not None:
@@ -211,7 +217,7 @@ def held_out_documents(
     note = out / "corpus" / SPLIT
     if not is_there(note):
         raise ArtefactError(f"{out} was prepared by a version that split text in another way; choose another --out")
-    split = msgspec.convert(read_vouched(note, way="choose another --out"), ValidationSplit)
+    split = msgspec.convert(read_checksummed(note, way="choose another --out"), ValidationSplit)
     documents = _documents(corpus, out, options)
     return None if split.nothing else lambda: split.held_out(documents())
 
@@ -261,7 +267,9 @@ def _languages_wanted(recipe: Recipe) -> dict[str, Any]:
     return {} if count is msgspec.UNSET else {"languages": count}
 
 
-def _languages_read(recipe: Recipe, corpus: Sequence[Given], options: TextOptions) -> Callable[[Documents], Documents]:
+def _languages_read(
+    recipe: Recipe, corpus: Sequence[LanguageSource], options: TextOptions
+) -> Callable[[Documents], Documents]:
     """From all documents to those in the languages that the recipe reads; what is held out is chosen before."""
     count = recipe.mixture.languages
     if count is msgspec.UNSET:
@@ -279,7 +287,7 @@ def held_out_shards(given: str | None, folder: Path, *, build: CorpusBuilder, fl
     if given is None:
         return None
     if is_corpus(Path(given)):
-        if Corpus.open(Path(given)).tokenizer.pieces != build.tokenizer.pieces:
+        if Corpus.open(Path(given)).tokenizer.tokens != build.tokenizer.tokens:
             raise UsageError(f"{flag} {given} was built with another vocabulary; give the text itself")
         return Path(given)
     return dataclasses.replace(build, sources=[given])(_documents([given], folder.parent.parent, build.options), folder)
@@ -296,7 +304,7 @@ class CorpusBuilder:
 
     tokenizer: Tokenizer
     options: TextOptions
-    sources: Sequence[Given]
+    sources: Sequence[LanguageSource]
     reporter: Reporter
     before: Tokenizer | None = None
     """The vocabulary before it was extended: held-out text is built with both."""

@@ -21,7 +21,7 @@ from larvatus.core.files import locked, sweep
 from larvatus.core.outputs import remove_run
 from larvatus.core.regular_files import only_regular
 from larvatus.core.rng import derive
-from larvatus.core.signals import Stop, listening, resumable
+from larvatus.core.signals import Stop, handle_signals, resumable
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.mixture import epoch_tokens
@@ -87,7 +87,7 @@ def train(job: PretrainingJob, texts: Callable[[], PreparedCorpus], reporter: Re
     check_memory(job.recipe, job.runtime, shards=launch().count if job.may_shard else 1)
     with (
         ranks(job.runtime.device, job.runtime.rank_timeout) as group,
-        listening() as stop,
+        handle_signals() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
         explain_out_of_memory(LOWER),

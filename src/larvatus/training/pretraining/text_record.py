@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from larvatus.core.checksummed import check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_file, saying_what_is_full, sha256
 from larvatus.core.regular_files import is_there
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corpus.sources import content_hash
-from larvatus.data.text.languages import Given, path_of
+from larvatus.data.text.languages import LanguageSource, path_of
 
 EMBEDDED = "embedded"
 TEXT_FILE, INPUT = "text.json", "input.txt"
@@ -38,13 +38,13 @@ Hashes = dict[str, str | None]
 """By name; None of what cannot be read twice."""
 
 
-def text_hashes(corpus: Sequence[Given], valid: str | None, *, out: Path) -> Hashes:
+def text_hashes(corpus: Sequence[LanguageSource], valid: str | None, *, out: Path) -> Hashes:
     """SHA-256 of every text that was named, by its name."""
     hashes = {str(path): _hash(path, out) for path in corpus}
     return hashes if valid is None else {**hashes, f"--valid {valid}": _hash(valid, out)}
 
 
-def _hash(given: Given, out: Path) -> str | None:
+def _hash(given: LanguageSource, out: Path) -> str | None:
     if given == EMBEDDED:
         return f"Python {platform.python_version()}"  # that ships it
     if given == "-":
@@ -59,7 +59,7 @@ def resume_text(
     """Fingerprints of the shards that were built before from the same text; None where they are still to be built."""
     note = folder / TEXT_FILE
     if is_there(note):
-        before = read_vouched(note, way=ELSE)
+        before = read_checksummed(note, way=ELSE)
         changed = list(_changes(before, given, hashes))
         if changed and any((folder / "train").glob("*.arrow")):
             raise ArtefactError(f"{folder} was built from other text or options: {changed[0]}; put it back, or {ELSE}")
@@ -88,7 +88,7 @@ def check_shards(folder: Path, shards: dict[str, str | None]) -> Path | None:
 def _write(folder: Path, given: dict[str, Any], hashes: Hashes, shards: dict[str, str | None] | None) -> None:
     with saying_what_is_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_vouched(folder / TEXT_FILE, {"given": given, "texts": hashes, "shards": shards})
+    write_checksummed(folder / TEXT_FILE, {"given": given, "texts": hashes, "shards": shards})
 
 
 def _fingerprint(path: Path | None) -> str | None:
@@ -116,9 +116,9 @@ def kept_input(out: Path) -> Path:
             for chunk in _input():
                 digest.update(chunk)
                 file.write(chunk)
-        write_vouched(note, {"input": digest.hexdigest()})
+        write_checksummed(note, {"input": digest.hexdigest()})
         return path
-    wanted = read_vouched(note, way=ELSE)["input"]
+    wanted = read_checksummed(note, way=ELSE)["input"]
     check_file(path, wanted, way=ELSE)
     digest, size = hashlib.sha256(), 0
     for chunk in _input() if sys.stdin is not None and not sys.stdin.isatty() else ():
@@ -143,7 +143,7 @@ def record_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
     """Say what it was made of, with the checksum of every file."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != VOCABULARY_FILE)
     files = {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
-    write_vouched(folder / VOCABULARY_FILE, {**wanted, "files": files})
+    write_checksummed(folder / VOCABULARY_FILE, {**wanted, "files": files})
 
 
 def vocabulary_matches(folder: Path, wanted: dict[str, Any]) -> bool:
@@ -171,7 +171,7 @@ def _check(folder: Path, files: dict[str, str]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    return read_vouched(folder / VOCABULARY_FILE, way=_way(folder)) if is_there(folder / VOCABULARY_FILE) else {}
+    return read_checksummed(folder / VOCABULARY_FILE, way=_way(folder)) if is_there(folder / VOCABULARY_FILE) else {}
 
 
 def _way(folder: Path) -> str:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from larvatus.core.arrays import Bytes
-from larvatus.core.checksummed import check_file, read_vouched, write_vouched
+from larvatus.core.checksummed import check_file, read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.files import new_file, sha256
 from larvatus.core.regular_files import is_there, read_bytes
@@ -220,7 +220,7 @@ class FirstPass:
             personal={kind: count for kind, count in zip(KINDS, personal, strict=False) if count},
             grams=int(measured.column("grams")[stays].sum()),
         )
-        write_vouched(out / FILTER, msgspec.to_builtins(noted))
+        write_checksummed(out / FILTER, msgspec.to_builtins(noted))
         folder.remove()
         return noted
 
@@ -228,7 +228,7 @@ class FirstPass:
 def _read(out: Path) -> FilterRecord:
     way = f"remove {out} to begin anew"
     try:
-        noted = msgspec.convert(read_vouched(out / FILTER, way=way), FilterRecord)
+        noted = msgspec.convert(read_checksummed(out / FILTER, way=way), FilterRecord)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{out / FILTER} is of another version ({fault}); {way}") from fault
     check_file(out / VERDICTS, noted.verdicts_sha256, way=way)

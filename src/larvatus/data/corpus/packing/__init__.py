@@ -8,7 +8,7 @@
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
     contiguous         running text, cut wherever a sequence is full (GPT, T5, XLNet)
 
-Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Frame` says.
+Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Template` says.
 
 In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
 pieces, never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair;
@@ -33,7 +33,7 @@ from larvatus.data.corpus.packing.sentence_order import SentenceOrderPackingConf
 from larvatus.data.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.data.corpus.packing.sentences import SentencesConfig
 from larvatus.data.corpus.packing.single_segment import SingleSegmentConfig
-from larvatus.data.text.template import Dress, Frame
+from larvatus.data.text.template import SequenceTemplate, Template
 
 PackingConfig = (
     SentencePairsConfig
@@ -55,36 +55,38 @@ __all__ = [
     "SentencesConfig",
     "SingleSegmentConfig",
     "check",
-    "dress_of",
     "pack",
     "planned",
+    "sequence_template",
 ]
 
 
 def pack(
-    block: TextBlock, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
+    block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
-    """Pack a block into sequences of at most `length` tokens, in random order, dressed as `frame` says."""
-    pieces = plan_sequences(block, config, length=length, frame=frame, random=random)
-    return assemble(block, pieces, dress_of(config, frame))
+    """Pack a block into sequences of at most `length` tokens, in random order, dressed as `template` says."""
+    pieces = plan_sequences(block, config, length=length, template=template, random=random)
+    return assemble(block, pieces, sequence_template(config, template))
 
 
 def plan_sequences(
-    block: TextBlock, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
+    block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> Pieces:
     """Which stretches of a block make which sequence, in random order: all of a packing but the tokens themselves."""
-    dress = dress_of(config, frame)
-    if dress.room(length) < config.least:
+    sequence = sequence_template(config, template)
+    if sequence.text_length(length) < config.least:
         raise RecipeError(
             f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
         )
-    pieces = config.plan(block, length=length, dress=dress, random=random)
+    pieces = config.plan(block, length=length, template=sequence, random=random)
     return pieces.in_order(random.permutation(pieces.count))
 
 
-def dress_of(config: PackingConfig, frame: Frame) -> Dress:
+def sequence_template(config: PackingConfig, template: Template) -> SequenceTemplate:
     """The special tokens of the sequences that a packing makes: as around texts, unless it says otherwise."""
-    return config.dress(frame) if isinstance(config, ContiguousConfig) else frame.of(config.texts)
+    return (
+        config.sequence_template(template) if isinstance(config, ContiguousConfig) else template.for_texts(config.texts)
+    )
 
 
 def check(config: PackingConfig, counts: CorpusCounts) -> None:

@@ -19,7 +19,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces
-from larvatus.data.text.template import Dress, Frame
+from larvatus.data.text.template import SequenceTemplate, Template
 
 
 class ContiguousConfig(Settings, tag="contiguous"):
@@ -31,21 +31,21 @@ class ContiguousConfig(Settings, tag="contiguous"):
     dressed: bool = False
     """Special tokens around every sequence, as around a text (T5, XLNet); else one at the end of documents (GPT)."""
 
-    def dress(self, frame: Frame) -> Dress:
+    def sequence_template(self, template: Template) -> SequenceTemplate:
         """Undressed, a piece that ends a document is called the second text, and has the closing token behind it."""
         if self.dressed:
-            return frame.single
-        closing, segment = frame.single.gaps[-1][-1:], frame.single.gap_segments[-1][-1:]
-        text = frame.single.text_segments[0]
-        return Dress(gaps=((), (), closing), gap_segments=((), (), segment), text_segments=(text, text))
+            return template.single
+        closing, segment = template.single.gaps[-1][-1:], template.single.gap_segments[-1][-1:]
+        text = template.single.text_segments[0]
+        return SequenceTemplate(gaps=((), (), closing), gap_segments=((), (), segment), text_segments=(text, text))
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         """In the text with its closing tokens, n of them after each document, a sequence begins every `length` places.
 
         Places in that text are counted anew from the next multiple of the length where the language changes.
         """
-        closing = 0 if self.dressed else len(dress.gaps[-1])
-        room = dress.room(length) if self.dressed else length
+        closing = 0 if self.dressed else len(template.gaps[-1])
+        room = template.text_length(length) if self.dressed else length
         sizes = np.diff(block.documents) + closing  # [D]
         begin = _beginnings(sizes, block.languages, room)  # [D] where each document begins in that text
         ends = begin + sizes

@@ -13,7 +13,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 class DocumentsConfig(Settings, tag="documents"):
@@ -22,8 +22,8 @@ class DocumentsConfig(Settings, tag="documents"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        room = dress.room(length)
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        room = template.text_length(length)
         sizes = np.diff(block.documents)
         long = np.flatnonzero(sizes > room)
         if not len(long):

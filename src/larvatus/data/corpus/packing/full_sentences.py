@@ -19,7 +19,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 class FullSentencesConfig(Settings, tag="full-sentences"):
@@ -28,11 +28,11 @@ class FullSentencesConfig(Settings, tag="full-sentences"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        room = dress.room(length)
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        room = template.text_length(length)
         starts = cut_long(block.sentences, block, room)  # [S+1]
         owner = owners(starts, block.documents)  # [S]
-        separators = owner * len(dress.gaps[-1])  # of the documents finished before: `room` must hold them too
+        separators = owner * len(template.gaps[-1])  # of the documents finished before: `room` must hold them too
         end = (starts[1:] + separators).tolist()
         begin = (starts[:-1] + separators).tolist()
         stop = _language_ends(block, owner)

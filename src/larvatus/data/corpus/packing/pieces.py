@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from larvatus.core.arrays import Bools, Ints, repeated
+from larvatus.core.arrays import Bools, Ints, constant_array
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.data.corpus.block import TextBlock
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +65,12 @@ class PieceSizes(NamedTuple):
     lengths: Ints  # [B] of the sequences
 
     @classmethod
-    def of(cls, pieces: Pieces, dress: Dress) -> PieceSizes:
+    def of(cls, pieces: Pieces, template: SequenceTemplate) -> PieceSizes:
         taken = pieces.ends - pieces.starts
         first = np.ones(len(taken), np.bool_)
         first[1:] = pieces.sequences[1:] != pieces.sequences[:-1]
-        before = np.where(first, dress.opening, 0)
-        after = as_array([len(gap) for gap in dress.gaps[1:]])[pieces.texts]
+        before = np.where(first, template.opening, 0)
+        after = as_array([len(gap) for gap in template.gaps[1:]])[pieces.texts]
         sizes = before + taken + after
         return cls(first, before, sizes, np.bincount(pieces.sequences, weights=sizes).astype(np.int64))
 
@@ -88,20 +88,20 @@ def text_lengths(pieces: Pieces, sizes: PieceSizes) -> Ints:
     return lengths
 
 
-def assemble(block: TextBlock, pieces: Pieces, dress: Dress) -> TrainingBatch[Ints]:
+def assemble(block: TextBlock, pieces: Pieces, template: SequenceTemplate) -> TrainingBatch[Ints]:
     """Lay the sequences end to end, with special tokens, segments and words."""
     taken = pieces.ends - pieces.starts  # [P]
-    first, before, sizes, lengths = PieceSizes.of(pieces, dress)
+    first, before, sizes, lengths = PieceSizes.of(pieces, template)
     edge = edges(sizes)
     text_starts = edge[:-1] + before
 
     real = np.ones(int(edge[-1]), np.bool_)  # [M] tokens of the text
     ids = np.empty(len(real), np.int64)
-    alone = {*dress.text_segments, *chain(*dress.gap_segments)}  # the segments there are
-    segments = repeated(min(alone), len(real)) if len(alone) == 1 else np.empty(len(real), np.int64)
+    alone = {*template.text_segments, *chain(*template.gap_segments)}  # the segments there are
+    segments = constant_array(min(alone), len(real)) if len(alone) == 1 else np.empty(len(real), np.int64)
     text_ends = text_starts + taken
-    gap_starts = [edge[:-1][first], *(text_ends[pieces.texts == text] for text in range(len(dress.gaps) - 1))]
-    for places, gap, kinds in zip(gap_starts, dress.gaps, dress.gap_segments, strict=True):
+    gap_starts = [edge[:-1][first], *(text_ends[pieces.texts == text] for text in range(len(template.gaps) - 1))]
+    for places, gap, kinds in zip(gap_starts, template.gaps, template.gap_segments, strict=True):
         for offset, (special, kind) in enumerate(zip(gap, kinds, strict=True)):
             at = places + offset
             ids[at], real[at] = special, False
@@ -110,7 +110,7 @@ def assemble(block: TextBlock, pieces: Pieces, dress: Dress) -> TrainingBatch[In
     source = ranges(taken) + np.repeat(pieces.starts, taken)
     ids[real] = block.ids[source]
     if len(alone) > 1:
-        segments[real] = np.repeat(as_array(dress.text_segments)[pieces.texts], taken)
+        segments[real] = np.repeat(as_array(template.text_segments)[pieces.texts], taken)
 
     starts = np.zeros(len(real), np.bool_)
     starts[real] = block.words[source]

@@ -35,7 +35,7 @@ from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, as_array
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens
@@ -54,8 +54,8 @@ class SentenceOrderPackingConfig(Settings, path="packing.", error=RecipeError, t
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        room = dress.room(length)
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        room = template.text_length(length)
         cutting = _Cutting(block, room, self.short, random)
         cuts = [places for stretches in cutting.stretches() for places in cutting.parts(*stretches)]
         places = as_array([place for cut in cuts for place in cut]).reshape(-1, 2, 2)  # [B, earlier and later, 2]

@@ -34,7 +34,7 @@ from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.exchange import SegmentPairs, exchange_segments
 from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sentence-pairs"):
@@ -48,8 +48,8 @@ class SentencePairsConfig(Settings, path="packing.", error=RecipeError, tag="sen
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 2
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        room = dress.room(length)
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        room = template.text_length(length)
         if len(np.unique(block.numbers)) < 2:
             raise DataError(
                 "sentence pairs need two documents to draw from, and here is one; give more documents, "

@@ -15,7 +15,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, cut_long
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 class SentencesConfig(Settings, tag="sentences"):
@@ -24,8 +24,8 @@ class SentencesConfig(Settings, tag="sentences"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        starts = cut_long(block.sentences, block, dress.room(length))
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        starts = cut_long(block.sentences, block, template.text_length(length))
         return Pieces.single(starts[:-1], starts[1:])
 
     def check(self, counts: CorpusCounts) -> None:

@@ -16,7 +16,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.packing.pieces import Pieces, as_array, cut_long, owners
-from larvatus.data.text.template import Dress
+from larvatus.data.text.template import SequenceTemplate
 
 
 class SingleSegmentConfig(Settings, tag="single-segment"):
@@ -25,8 +25,8 @@ class SingleSegmentConfig(Settings, tag="single-segment"):
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: TextBlock, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
-        room = dress.room(length)
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        room = template.text_length(length)
         starts_array = cut_long(block.sentences, block, room)
         last = np.searchsorted(starts_array, block.documents[1:])[owners(starts_array, block.documents)].tolist()
         starts = starts_array.tolist()

@@ -170,13 +170,13 @@ def sample_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[Crows
 
 def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Positions of tokens that two texts share, by `difflib` on the sequences with special tokens."""
-    dress = tokenizer.frame.single
-    sequences = [[str(id) for id in dress.ids(ids).tolist()] for ids in (first, second)]
+    template = tokenizer.template.single
+    sequences = [[str(id) for id in template.ids(ids).tolist()] for ids in (first, second)]
     places: tuple[list[int], list[int]] = [], []
     for kind, start, end, other_start, other_end in SequenceMatcher(None, sequences[0], sequences[1]).get_opcodes():
         if kind == "equal":
-            places[0].extend(range(start - dress.opening, end - dress.opening))
-            places[1].extend(range(other_start - dress.opening, other_end - dress.opening))
+            places[0].extend(range(start - template.opening, end - template.opening))
+            places[1].extend(range(other_start - template.opening, other_end - template.opening))
     pairs = [
         (here, there)
         for here, there in zip(*places, strict=True)

@@ -27,7 +27,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.data.text.special_tokens import inputs
+from larvatus.data.text.special_tokens import encode_batch
 from larvatus.evaluation.audit.bias.limits import NO_AUL, STEREOSET
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.shown import Resampling, percent
@@ -143,7 +143,7 @@ def _intersentence(reader: LikelihoodReader, examples: Sequence[StereoExample]) 
 def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The probability that the second text of each pair follows the first."""
     encoder, device = reader.network.encoder, reader.predictor.device
-    rows = [inputs(reader.tokenizer, [pair]) for pair in pairs]
+    rows = [encode_batch(reader.tokenizer, [pair]) for pair in pairs]
     lengths = np.array([row.size for row in rows], np.int64)
     if int(lengths.max()) > encoder.reach:
         raise DataError(f"a context with its sentence has {lengths.max()} tokens; the model reads {encoder.reach}")
@@ -151,7 +151,7 @@ def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple
     answers = np.empty(len(pairs))
     for first, last in runs(lengths[order], BUDGETS.get(device.type, BUDGETS["cuda"])):
         chosen = order[first:last]
-        batch = on_device(inputs(reader.tokenizer, [pairs[at] for at in chosen]), device)
+        batch = on_device(encode_batch(reader.tokenizer, [pairs[at] for at in chosen]), device)
         logits_B2 = head.logits(encoder(batch, limit=int(lengths[chosen].max())), batch.lengths)
         answers[chosen] = logits_B2.float().softmax(-1)[:, 0].cpu().numpy()
     numbers: list[float] = answers.tolist()

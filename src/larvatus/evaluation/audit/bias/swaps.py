@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.data.labelled.records import AnyExample, Dataset, TextExample
+from larvatus.data.labelled.records import Dataset, LabelledExample, TextExample
 from larvatus.evaluation.audit.bias.limits import SWAPS
 from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
 from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
@@ -185,7 +185,7 @@ def audit_swaps(model: Model, data: Dataset[Any], swapper: Swapper, resampling: 
     return SwapResult(data.source, len(examples), categories, tuple(without))
 
 
-def _text_of(example: AnyExample, model: Model) -> TextExample:
+def _text_of(example: LabelledExample, model: Model) -> TextExample:
     plain = example.plain_text()
     if plain is None:
         what = task_of(model.bundle).card.what

@@ -66,7 +66,7 @@ class ExtractionOptions(Settings):
                 f"{name} answers texts and does not continue them; extract from the model it was made from"
             )
         encoder = require_generator(model.network, name=name).encoder
-        extra = 2 + sum(map(len, model.tokenizer.frame.single.gaps))  # sentinels, and special tokens around a text
+        extra = 2 + sum(map(len, model.tokenizer.template.single.gaps))  # sentinels, and special tokens around a text
         room = (encoder.reach if encoder.closes_prompts else encoder.reach // 2) - extra
         options = cls(prefixes=prefixes or (min(USUAL, room),), suffix=min(USUAL, room) if suffix is None else suffix)
         longest = max(options.prefixes)

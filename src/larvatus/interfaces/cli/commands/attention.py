@@ -19,7 +19,7 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_can_draw, check_outputs, write_output
+from larvatus.core.outputs import check_outputs, require_matplotlib, write_output
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Column, Table
@@ -106,7 +106,7 @@ def show(
     if (layer is None) != (head is None):
         raise UsageError("--layer and --head go together; give both, or none for all heads")
     if png:
-        check_can_draw()
+        require_matplotlib()
     check_outputs(out, png, overwrite=chosen.overwrite, inputs=[model])
     check_row_file(out, also=PAGES)
     loaded = load(model, device=device)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import UsageError
-from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import lines, tables
 from larvatus.evaluation.speed.scaling import ScalingResult, table
@@ -40,7 +40,7 @@ def bench(
     if plot is not None:
         if plot.suffix != ".png":
             raise UsageError(f"--plot {plot} must end in .png")
-        check_can_draw()
+        require_matplotlib()
     read = [] if chosen.model is None else [chosen.model]
     check_outputs(plot, overwrite=overwrite, inputs=[chosen.corpus, *read])
     result = run_bench(chosen, machine, Reporter.on_stream(quiet=is_quiet(), stderr=True))

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.outputs import can_draw
+from larvatus.core.outputs import has_matplotlib
 from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
@@ -81,7 +81,7 @@ def show(results: ComparisonResults, out: Path, *, as_json: bool) -> None:
 
 def _plot(out: Path, results: ComparisonResults) -> str:
     path = out / PLOT
-    if not can_draw():
+    if not has_matplotlib():
         return "; no plot was drawn: it needs matplotlib, pip install 'larvatus[plots]'"
     return f" · plot: {path}" if draw(results, path) else "; no plot was drawn: nothing was evaluated on the way"
 

@@ -18,7 +18,7 @@ from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.report import Report, many
+from larvatus.data.labelled.report import Report, count_noun
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
@@ -83,7 +83,9 @@ def check_data(
     else:
         _show(report, parts)
     if report.errors:
-        raise DataError(f"{train.source}: {many(len(report.errors), 'kind', 'kinds')} of error would stop training")
+        raise DataError(
+            f"{train.source}: {count_noun(len(report.errors), 'kind', 'kinds')} of error would stop training"
+        )
 
 
 def _read(

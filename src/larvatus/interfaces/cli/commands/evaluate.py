@@ -22,13 +22,13 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.glue import PUBLISHED, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
-from larvatus.data.text.streams import reading_in
+from larvatus.data.text.streams import labelled_encoding
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     HeldOutSettings,
@@ -146,7 +146,7 @@ def evaluate(
     if request.transfer:
         if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
-        with reading_in(reading.encoding):
+        with labelled_encoding(reading.encoding):
             _over_languages(on_examples)
         return
     if request.source or request.metric:
@@ -154,7 +154,7 @@ def evaluate(
     if request.of_task:
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
-        with reading_in(reading.encoding):
+        with labelled_encoding(reading.encoding):
             _on_task(on_examples)
         return
     if len(request.models) > 1:
@@ -238,7 +238,7 @@ class ExampleEvaluation:
         if request.plot is not None:
             if request.plot.suffix != ".png":
                 raise UsageError(f"--plot {request.plot} must end in .png")
-            check_can_draw()
+            require_matplotlib()
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]
         check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)

@@ -20,7 +20,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.readers import matching, single_texts
+from larvatus.data.text.readers import expand_patterns, read_single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
@@ -78,7 +78,7 @@ def fill(
     chosen.check(texts or [], model)
     loaded = machine.load(model)
     lines = chain.from_iterable(_lines() if text == "-" else [text] for text in texts or ())
-    rows = (text for name in matching(chosen.file) for _, text in single_texts(name, chosen.text))
+    rows = (text for name in expand_patterns(chosen.file) for _, text in read_single_texts(name, chosen.text))
     with row_file(chosen.out) if chosen.out is not None else nullcontext() as write:
         for line in chain(lines, rows):
             fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)

@@ -18,7 +18,7 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.readers import single_texts
+from larvatus.data.text.readers import read_single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Encoding, Json, Machine, NamedModel
 from larvatus.models.generation.generate import generate as generate_texts
@@ -89,7 +89,7 @@ def _blocks(prompts: Sequence[str], files: PromptFiles) -> Iterator[tuple[list[s
         yield [f"prompt {number}" if several else "the prompt" for number in range(1, len(given) + 1)], given
     for name in [*(text for text in prompts if text == "-"), *files.file]:
         shown = "standard input" if name == "-" else name
-        lines = single_texts(name, None if name == "-" else files.text)
+        lines = read_single_texts(name, None if name == "-" else files.text)
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{shown} has no prompt; give one a line")

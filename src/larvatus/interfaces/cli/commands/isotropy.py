@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.outputs import check_can_draw, check_outputs
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.core.tables import Column, Table
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
@@ -116,7 +116,7 @@ def show(
     if plot is not None and plot.suffix != ".png":
         raise UsageError(f"--plot {plot} must end in .png")
     if plot is not None:
-        check_can_draw()
+        require_matplotlib()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     skipped = Skipped()

@@ -12,7 +12,7 @@ import typer
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_can_draw, check_outputs, write_output
+from larvatus.core.outputs import check_outputs, require_matplotlib, write_output
 from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Skipped
@@ -116,7 +116,7 @@ def _check(chosen: MapSettings, *, as_json: bool) -> None:
     if not (chosen.out or chosen.png or chosen.table or as_json):
         raise UsageError("there is no output; give --out FILE.html, --png FILE, --csv FILE or --json")
     if chosen.png:
-        check_can_draw()
+        require_matplotlib()
 
 
 def _say(result: WordMap, written: list[str]) -> None:

@@ -44,7 +44,7 @@ from larvatus.data.labelled.glue import (
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.unlabelled import TextFormat
-from larvatus.data.text.readers import matching
+from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
@@ -173,7 +173,7 @@ def predict(
     examples = chain(
         (task.example(given, InputPlace("text", number)) for number, given in enumerate(inputs, start=1)),
         chain.from_iterable(
-            task.read_plain(name, request.columns, request.format, _say) for name in matching(request.names)
+            task.read_plain(name, request.columns, request.format, _say) for name in expand_patterns(request.names)
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top

@@ -25,7 +25,7 @@ from larvatus.data.bulk.lines import BlockLines, LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.text.readers import has_columns, matching, single_texts
+from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import Normalise
 from larvatus.evaluation.compare.pair_files import GROUPS
@@ -91,7 +91,7 @@ def score(
             _to_file(scoring, chosen)
             return
         totals = ScoreTotals()
-        for block in scoring(_blocks(texts or [], matching(chosen.file), chosen.text)):
+        for block in scoring(_blocks(texts or [], expand_patterns(chosen.file), chosen.text)):
             for score in block.scores:
                 totals = totals.plus(score)
                 if as_json:
@@ -116,7 +116,7 @@ def _to_file(scoring: BulkScoring, chosen: ScoreSettings) -> None:
         "method": chosen.method,
         "errors": skips_bad_rows(),
     }
-    if any(map(has_columns, matching(chosen.file))):
+    if any(map(has_columns, expand_patterns(chosen.file))):
         settings["column"] = chosen.text or "guessed"
     job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
 
@@ -131,7 +131,7 @@ def _to_file(scoring: BulkScoring, chosen: ScoreSettings) -> None:
 
     way = "the same command with --resume continues from what was written"
     with ProgressReporter("texts") as bar, resumable(way):
-        blocks = _blocks([], matching(chosen.file), chosen.text)
+        blocks = _blocks([], expand_patterns(chosen.file), chosen.text)
         counts = job.write(blocks, answered, lambda counts: bar(int(counts["texts"])))
     loss = -counts["total"] / max(1, counts["tokens"])
     print(f"{counts['texts']:,.0f} texts · {counts['tokens']:,.0f} tokens · {loss:.3f} nats a token · {chosen.out}")
@@ -163,7 +163,7 @@ def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> I
     if given:
         yield [LabelledText(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
     for name in [*(text for text in texts if text == "-"), *names]:
-        lines = starmap(LabelledText, single_texts(name, None if name == "-" else column))
+        lines = starmap(LabelledText, read_single_texts(name, None if name == "-" else column))
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{'standard input' if name == '-' else name} has no text to score; give one text a line")

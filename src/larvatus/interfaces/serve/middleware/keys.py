@@ -17,7 +17,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from larvatus.core.errors import UsageError
-from larvatus.core.regular_files import named, read_text
+from larvatus.core.regular_files import follow_link, read_text
 from larvatus.interfaces.serve.errors import NoKey, RequestError, WrongKey
 from larvatus.interfaces.serve.responses import request_header, send_error_unread
 
@@ -41,7 +41,7 @@ class KeyRing:
     @classmethod
     def read(cls, path: Path) -> KeyRing:
         """Read one key per line; empty lines and lines that begin with # are skipped."""
-        lines = [line.strip() for line in read_text(named(path), UsageError).splitlines()]
+        lines = [line.strip() for line in read_text(follow_link(path), UsageError).splitlines()]
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
             raise UsageError(f"{path} holds no key; write one per line, such as: openssl rand -hex 32 > {path}")

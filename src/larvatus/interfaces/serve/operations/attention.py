@@ -62,7 +62,7 @@ class AttentionOperation(Operation[AttentionBody]):
 
     def estimate(self, model: Model, item: Item, options: AttentionBody, lengths: Sequence[int]) -> RequestCost:
         """Weights between all pairs of tokens. A text longer than the model's window is refused later."""
-        tokens = min(sum(lengths) + model.tokenizer.frame.single.specials, model.encoder.reach)
+        tokens = min(sum(lengths) + model.tokenizer.template.single.special_count, model.encoder.reach)
         layers = 1 if options.layer else model.encoder.depth
         heads = 1 if options.head else model.encoder.heads
         return RequestCost(tokens, layers * heads * tokens**2)
@@ -75,7 +75,7 @@ class AttentionOperation(Operation[AttentionBody]):
         check_head(options.layer or 1, options.head or 1, layers=encoder.depth, heads=encoder.heads)
         layers = [options.layer] if options.layer else list(range(1, encoder.depth + 1))
         heads = [options.head] if options.head else list(range(1, encoder.heads + 1))
-        tokens = len(model.tokenizer.encode_fast([text])[0]) + model.tokenizer.frame.single.specials
+        tokens = len(model.tokenizer.encode_fast([text])[0]) + model.tokenizer.template.single.special_count
         numbers = encoder.depth * encoder.heads * tokens**2
         if numbers > 8 * MOST_NUMBERS or len(layers) * len(heads) * tokens**2 > MOST_NUMBERS:
             raise OverLimit(

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from larvatus.core.flags import field_words
+from larvatus.core.flags import field_docs
 from larvatus.core.version import VERSION
 from larvatus.interfaces.serve.operations.registry import OPERATIONS, AnyOperation
 from larvatus.interfaces.serve.responses import json_response
@@ -58,7 +58,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _describe_fields(schema: dict[str, Any], kind: type) -> None:
-    for name, words in field_words(kind).items():
+    for name, words in field_docs(kind).items():
         if name in schema["properties"]:
             schema["properties"][name].setdefault("description", words)
 

@@ -15,15 +15,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import regex
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from larvatus.core.arrays import Doubles, Integers
-from larvatus.core.errors import DataError
+from larvatus.core.errors import DataError, RecipeError
+from larvatus.core.ranges import Count, PositiveShare, Size
+from larvatus.core.settings import Settings
 from larvatus.data.text.counting import covered_characters
-from larvatus.data.text.lattice import Lattice, build_lattice, inner_lattice, weighted_counts
+from larvatus.data.text.special_tokens import sentinel_name
+from larvatus.data.text.template import Template
+from larvatus.data.text.tokenizer import SpecialTokens
+from larvatus.data.text.vocabularies.kind import (
+    PLAIN_CLASS,
+    ROBERTA,
+    SpecialLayout,
+    VocabularyKind,
+    Words,
+    tokens_left,
+)
+from larvatus.data.text.vocabularies.lattice import Lattice, build_lattice, inner_lattice, weighted_counts
 from larvatus.data.text.words import EXTENDS, PUNCTUATION, UNSPACED
 
 LONGEST_PIECE = 16
@@ -34,6 +51,78 @@ MOST_SEGMENTS = 300_000
 
 # A piece stays within one of these: punctuation, unspaced script, or anything else, each with the space before it.
 _SEGMENT = regex.compile(rf"▁?(?:[{PUNCTUATION}]{EXTENDS}*|[{UNSPACED}]+|[^▁{PUNCTUATION}{UNSPACED}]+)|▁")
+
+
+class UnigramConfig(Settings, path="tokenizer.", error=RecipeError, tag="unigram"):
+    size: Size = 250_002
+    """Number of tokens, special ones included."""
+    lowercase: bool = False
+    """Lowercase and strip accents (ALBERT does, XLM-R does not)."""
+    coverage: PositiveShare = 0.9999
+    """Share of the text's characters that get a token; rarer ones become <unk>."""
+    min_count: Count = 2
+    """Least number of times that a candidate subword occurs in the text."""
+    separators: Literal[1, 2] = 2
+    """Separators between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
+    frame: Literal["xlnet", "t5"] | msgspec.UnsetType = msgspec.UNSET
+    """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … for
+    hidden spans. Default: `<s> text </s>`."""
+
+
+SENTINELS = 100
+XLNET = SpecialLayout(
+    SpecialTokens(cls="<cls>", sep="<sep>", mask="<mask>", pad="<pad>", unk="<unk>"),
+    first=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
+    spaced_mask=True,
+)
+T5 = SpecialLayout(
+    SpecialTokens(cls="", sep="</s>", mask="", pad="<pad>", unk="<unk>"),
+    first=("<pad>", "</s>", "<unk>"),
+    last=tuple(sentinel_name(number) for number in reversed(range(SENTINELS))),
+)
+
+
+class Unigram(VocabularyKind[UnigramConfig]):
+    def special(self, config: UnigramConfig) -> SpecialLayout:
+        if config.frame == "t5":
+            return T5
+        return XLNET if config.frame == "xlnet" else ROBERTA
+
+    def set_pipeline(self, library: tokenizers.Tokenizer, config: UnigramConfig) -> None:
+        folding = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()] if config.lowercase else []
+        spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+        library.normalizer = normalizers.Sequence([normalizers.Nmt(), *folding, normalizers.NFKC(), spaces])
+        library.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
+        )
+
+    def learn(self, words: Words, config: UnigramConfig) -> tuple[Any, list[str]]:
+        special = self.special(config)
+        size = tokens_left(config.size, special.count)
+        scored = learn_unigram(words, size=size, coverage=config.coverage, min_count=config.min_count)
+        entries = [(name, 0.0) for name in special.first] + scored + [(name, 0.0) for name in special.last]
+        unknown = special.first.index(special.tokens.unk)
+        return models.Unigram(entries, unk_id=unknown, byte_fallback=False), [token for token, _ in entries]
+
+    def template(self, config: UnigramConfig, cls_id: int, sep_id: int) -> Template:
+        if config.frame == "t5":
+            return Template.bert(None, sep_id).without_segments()
+        if config.frame == "xlnet":
+            return Template.xlnet(cls_id, sep_id)
+        return (Template.bert if config.separators == 1 else Template.roberta)(cls_id, sep_id)
+
+    def decoder(self) -> decoders.Decoder:
+        return decoders.Metaspace(replacement="▁", prepend_scheme="always")
+
+    def transformers_config(self, config: UnigramConfig) -> dict[str, Any]:
+        if config.frame == "t5":
+            return {"tokenizer_class": PLAIN_CLASS, "eos_token": T5.tokens.sep}
+        plain = super().transformers_config(config)
+        if config.frame == "xlnet":  # padded before the text, so that <cls> is the last token of a padded batch too
+            plain |= {"cls_token": XLNET.tokens.cls, "sep_token": XLNET.tokens.sep, "padding_side": "left"}
+        if config.frame == "xlnet" or config.separators == 1:  # else the class gives the model no segments
+            plain["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        return plain
 
 
 @dataclass(frozen=True)

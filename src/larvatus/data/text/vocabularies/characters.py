@@ -23,20 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.batch import TokenBatch, edges
 from larvatus.core.errors import RecipeError
-from larvatus.core.pretraining_targets import PlacedTokens
+from larvatus.core.pretraining_targets import TokenTargets
 from larvatus.core.ranges import Count, Size
 from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
+from larvatus.data.text.template import Template
+from larvatus.data.text.tokenizer import SpecialTokens
+from larvatus.data.text.vocabularies.kind import SpecialLayout, VocabularyKind, Words, bert_normalizer
 
 BEGIN, PAD, END, UNKNOWN = range(4)
 BYTES = 4
@@ -65,55 +67,57 @@ class CharactersConfig(Settings, path="tokenizer.", error=RecipeError, tag="char
             )
 
 
-def character_pipeline(library: tokenizers.Tokenizer, *, lowercase: bool) -> None:
+ELMO = SpecialLayout(
+    SpecialTokens(cls="<s>", sep="</s>", mask="", pad="<pad>", unk="<unk>"), first=("<s>", "<pad>", "</s>", "<unk>")
+)
+
+
+class Characters(VocabularyKind[CharactersConfig]):
     """Words as BERT cuts them (Devlin et al. 2019), then their bytes."""
-    library.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
-    )
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.BertPreTokenizer(),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
-        ]
-    )
 
+    may_be_smaller = True
 
-def character_decoder() -> decoders.Decoder:
-    """Bytes to text, with a space before each word."""
-    return decoders.Sequence(
-        [decoders.WordPiece(prefix="##", cleanup=False), decoders.Replace(" ", "\u0120"), decoders.ByteLevel()]
-    )
+    def special(self, config: CharactersConfig) -> SpecialLayout:
+        return ELMO
 
+    def set_pipeline(self, library: tokenizers.Tokenizer, config: CharactersConfig) -> None:
+        library.normalizer = bert_normalizer(lowercase=config.lowercase)
+        library.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.BertPreTokenizer(),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
+            ]
+        )
 
-def learn_words(
-    words: Sequence[tuple[str, int]], config: CharactersConfig, special: Sequence[str]
-) -> tuple[models.BPE, list[str]]:
-    """The model and all its pieces: words are those that the pipeline counted, spelt in the alphabet of bytes."""
-    alphabet = sorted(byte_alphabet(), key=byte_alphabet().__getitem__)
-    ordered = sorted(words, key=lambda item: (-item[1], item[0]))
-    common = [word for word, count in ordered if count >= config.min_count and 1 < len(word) <= LONGEST]
-    pieces = [*special, *alphabet, *(f"##{byte}" for byte in alphabet), *common][: config.size]
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    return models.BPE(ids, [], continuing_subword_prefix="##", unk_token=special[UNKNOWN]), pieces
+    def learn(self, words: Words, config: CharactersConfig) -> tuple[Any, list[str]]:
+        """The words are those that the pipeline counted, in the alphabet of bytes."""
+        alphabet = sorted(byte_alphabet(), key=byte_alphabet().__getitem__)
+        ordered = sorted(words, key=lambda item: (-item[1], item[0]))
+        common = [word for word, count in ordered if count >= config.min_count and 1 < len(word) <= LONGEST]
+        tokens = [*ELMO.first, *alphabet, *(f"##{byte}" for byte in alphabet), *common][: config.size]
+        ids = {token: index for index, token in enumerate(tokens)}
+        return models.BPE(ids, [], continuing_subword_prefix="##", unk_token=ELMO.tokens.unk), tokens
 
+    def template(self, config: CharactersConfig, cls_id: int, sep_id: int) -> Template:
+        return Template.roberta(cls_id, sep_id)
 
-def word_counts(words: Sequence[tuple[str, int]], pieces: Sequence[str]) -> npt.NDArray[np.int64]:
-    """[V] how often each word occurs; as many ends of sentences as full stops, question and exclamation marks.
+    def decoder(self) -> decoders.Decoder:
+        """Bytes to text, with a space before each word."""
+        return decoders.Sequence(
+            [decoders.WordPiece(prefix="##", cleanup=False), decoders.Replace(" ", "\u0120"), decoders.ByteLevel()]
+        )
 
-    Of bytes, those that are words by themselves.
-    """
-    ids = {piece: index for index, piece in enumerate(pieces) if not INSIDE <= index < WORDS}
-    counts = np.zeros(len(pieces), np.int64)
-    for word, times in words:
-        counts[ids.get(word, UNKNOWN)] += times
-    counts[END] = max(1, sum(int(counts[ids[mark]]) for mark in ".!?"))
-    return counts
+    def counts(self, words: Words, library: tokenizers.Tokenizer, tokens: Sequence[str]) -> Ints:
+        """[V] how often each word occurs; </s> as often as full stops, question and exclamation marks.
 
-
-def is_of_characters(model: dict[str, object], parts: set[str]) -> bool:
-    """Whether the settings of a tokenizer are those of this kind: bytes that say where words go on, never merged."""
-    whole = model["type"] == "BPE" and model.get("continuing_subword_prefix") == "##" and not model.get("merges")
-    return bool(whole and {"ByteLevel", "BertPreTokenizer"} <= parts)
+        Only bytes that are words by themselves are counted.
+        """
+        ids = {token: index for index, token in enumerate(tokens) if not INSIDE <= index < WORDS}
+        counts = np.zeros(len(tokens), np.int64)
+        for word, times in words:
+            counts[ids.get(word, UNKNOWN)] += times
+        counts[END] = max(1, sum(int(counts[ids[mark]]) for mark in ".!?"))
+        return counts
 
 
 def word_starts(ids: Ints, lengths: Ints) -> Bools:
@@ -129,7 +133,7 @@ def word_starts(ids: Ints, lengths: Ints) -> Bools:
 
 
 @dataclass(frozen=True, eq=False)
-class SpeltWords:
+class BatchWords:
     """The W words of a batch."""
 
     first: Ints  # [W] its first token in the flat batch
@@ -148,7 +152,7 @@ class Lexicon:
             for index in (*range(BYTES, INSIDE), *range(WORDS, len(pieces)))
         }
 
-    def read(self, tokens: TokenBatch[Ints]) -> SpeltWords:
+    def read(self, tokens: TokenBatch[Ints]) -> BatchWords:
         """The words of a batch, each with its piece."""
         ids = tokens.ids
         starts = word_starts(ids, tokens.lengths)
@@ -161,13 +165,13 @@ class Lexicon:
         bounds = zip(first[words].tolist(), (last[words] + 1).tolist(), strict=True)
         known[words] = np.fromiter((get(spelt[a:b], UNKNOWN) for a, b in bounds), np.int64, len(words))
         sequences = np.repeat(np.arange(tokens.count), tokens.lengths)[first]
-        return SpeltWords(first, last, sequences, known)
+        return BatchWords(first, last, sequences, known)
 
 
 A = TypeVar("A")
 
 
-class NextWords(PlacedTokens[A]):
+class NextWords(TokenTargets[A]):
     """For each word but the last of its sequence: the one that follows."""
 
     what: ClassVar[str] = "the words that follow"
@@ -180,7 +184,7 @@ class NextWords(PlacedTokens[A]):
         return NextWords(places=words.last[inside], ids=words.ids[inside + 1])
 
 
-class PreviousWords(PlacedTokens[A]):
+class PreviousWords(TokenTargets[A]):
     """For each word but the first of its sequence: the one before it."""
 
     what: ClassVar[str] = "the words before"
