@@ -148,7 +148,7 @@ import json, resource, sys
 from larvatus.inference.maps import instances
 from larvatus.inference.senses import semcor
 from larvatus.core.errors import ArtefactError
-from larvatus.evaluation import word_similarity
+from larvatus.evaluation.compare import word_similarity
 from larvatus.data.labelled import conllu
 from larvatus.data.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
