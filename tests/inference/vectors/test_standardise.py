@@ -19,7 +19,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import load
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.passages import PassageOptions, TextPiece, passages, sample
+from larvatus.inference.vectors.passages import LocatedText, PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise import RunningMoments, Standardiser, find_standardiser
 from larvatus.inference.vectors.standardise_fit import FitOptions, fit_standardiser
 from larvatus.interfaces.cli.main import run
@@ -184,7 +184,7 @@ def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus,
 
 
 def test_a_sample_is_drawn_from_all_of_the_corpus_and_reaches_its_size():
-    pieces = [TextPiece(f"a b {number}", number, "x", 1) for number in range(2_000)]
+    pieces = [LocatedText(f"a b {number}", number, "x", 1) for number in range(2_000)]
     drawn = sample(iter(pieces), 900)
     assert len(drawn) == 300
     numbers = [piece.document for piece in drawn]

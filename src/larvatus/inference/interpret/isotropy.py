@@ -33,7 +33,7 @@ from larvatus.inference.interpret.cosines import RunningCosines, RunningCovarian
 from larvatus.inference.interpret.frequency import FrequencyEffect, RunningWords, choose_words, word_key
 from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import Pool
-from larvatus.inference.vectors.passages import PassageOptions, TextPiece, passages, sample
+from larvatus.inference.vectors.passages import LocatedText, PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.standardise_fit import counted, every_layer
 from larvatus.metrics.isotropy import isoscore_star
@@ -146,14 +146,14 @@ def measure_isotropy(
     )
 
 
-def _counted(pieces: Iterable[TextPiece], frequency: Counter[str]) -> Iterator[TextPiece]:
+def _counted(pieces: Iterable[LocatedText], frequency: Counter[str]) -> Iterator[LocatedText]:
     """The same passages; their words are counted on the way."""
     for piece in pieces:
         frequency.update(_keys(piece))
         yield piece
 
 
-def _keys(piece: TextPiece) -> list[str]:
+def _keys(piece: LocatedText) -> list[str]:
     words = (piece.text[start:end] for start, end in segment_words(piece.text).tolist())
     return [key for word in words if (key := word_key(word)) is not None]
 

@@ -27,7 +27,7 @@ from larvatus.core.tabular import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.passages import TextPiece, blocks
+from larvatus.inference.vectors.passages import LocatedText, blocks
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 
@@ -213,7 +213,7 @@ class InstanceBlock:
 def find_instances(
     encoder: Encoder,
     tokenizer: Tokenizer,
-    pieces: Iterable[TextPiece],
+    pieces: Iterable[LocatedText],
     wanted: WordFilter,
     options: EmbedOptions,
 ) -> Iterator[InstanceBlock]:
@@ -234,7 +234,7 @@ def find_instances(
 def instances_in_text(
     encoder: Encoder,
     tokenizer: Tokenizer,
-    pieces: Iterable[TextPiece],
+    pieces: Iterable[LocatedText],
     wanted: WordFilter,
     options: EmbedOptions,
     *,
@@ -258,7 +258,7 @@ def _spans(text: str, wanted: WordFilter) -> list[tuple[int, int]]:
     return [(start, end) for start, end in segment_words(text).tolist() if text[start:end] in wanted]
 
 
-def _row(piece: TextPiece, start: int, end: int) -> ConcordanceRow:
+def _row(piece: LocatedText, start: int, end: int) -> ConcordanceRow:
     text = piece.text
     return ConcordanceRow(
         word=text[start:end],

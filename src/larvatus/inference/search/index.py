@@ -36,7 +36,7 @@ from larvatus.inference.search.concordance import ConcordanceRow, DocumentFilter
 from larvatus.inference.vectors.layers import Layers, LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.parts import BulkProgress, VectorParts
-from larvatus.inference.vectors.passages import TextPiece
+from larvatus.inference.vectors.passages import LocatedText
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.models.loaded import LoadedModel
 
@@ -76,7 +76,7 @@ class IndexDescription(Settings):
 
 def build_index(
     model: LoadedModel,
-    pieces: Iterable[TextPiece],
+    pieces: Iterable[LocatedText],
     chosen: DocumentFilter,
     out: Path,
     options: EmbedOptions,

@@ -34,7 +34,7 @@ from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.marks import read_marks
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
-from larvatus.inference.vectors.passages import TextPiece, breaks_lines
+from larvatus.inference.vectors.passages import LocatedText, breaks_lines
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.loaded import LoadedModel, settings_hash
@@ -112,7 +112,7 @@ def embed_files(
 
 
 def _write_parts(
-    parts: VectorParts, model: LoadedModel, blocks: Iterator[list[TextPiece]], options: BulkOptions, run: BulkRun
+    parts: VectorParts, model: LoadedModel, blocks: Iterator[list[LocatedText]], options: BulkOptions, run: BulkRun
 ) -> BulkProgress:
     """Embed the blocks and write each as a part; returns the totals."""
     counts = parts.stand()
@@ -146,11 +146,11 @@ class EmbeddedBlock:
     faults: list[str]
 
 
-def embed_block(work: _Embedding, block: list[TextPiece]) -> EmbeddedBlock:
+def embed_block(work: _Embedding, block: list[LocatedText]) -> EmbeddedBlock:
     """Embed a block; runs in a worker."""
     encoder, tokenizer = work.model.encoder, work.model.tokenizer
 
-    def embed(pieces: list[TextPiece]) -> list[Vectors]:
+    def embed(pieces: list[LocatedText]) -> list[Vectors]:
         with explain_out_of_memory("use a smaller --model or one layer; --resume continues from here"):
             return list(embed_texts(encoder, tokenizer, [piece.text for piece in pieces], work.options))
 
@@ -184,7 +184,7 @@ def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str,
     return {**embed, **asked.pop("reading"), **asked, "model": model, "inputs": inputs, "characters": CHARACTERS}
 
 
-def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Iterator[TextPiece]:
+def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Iterator[LocatedText]:
     """Documents, or their sentences."""
     for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
         text, source, line = document.text, document.source, document.line
@@ -193,7 +193,7 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
             language = document.language or options.language
             for unit, (start, end) in enumerate(sentence_spans(text, language=language, mode=options.sentences)):
                 first = line + text.count("\n", 0, start) if lines else line
-                yield TextPiece(text[start:end], number, source, first, unit, start, lines)
+                yield LocatedText(text[start:end], number, source, first, unit, start, lines)
             continue
         if options.embed.unit == "span":
             try:
@@ -202,11 +202,11 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
                 if skip_row(f"{source}:{line}: {fault}"):
                     continue
                 raise DataError(f"{source}:{line}: {fault}") from fault
-        yield TextPiece(text, number, source, line, lines=lines)
+        yield LocatedText(text, number, source, line, lines=lines)
 
 
-def _blocks(pieces: Iterator[TextPiece]) -> Iterator[list[TextPiece]]:
-    block: list[TextPiece] = []
+def _blocks(pieces: Iterator[LocatedText]) -> Iterator[list[LocatedText]]:
+    block: list[LocatedText] = []
     size = 0
     for piece in pieces:
         block.append(piece)
@@ -218,7 +218,7 @@ def _blocks(pieces: Iterator[TextPiece]) -> Iterator[list[TextPiece]]:
         yield block
 
 
-def _warned(blocks: Iterator[list[TextPiece]], tokenizer: Tokenizer) -> Iterator[list[TextPiece]]:
+def _warned(blocks: Iterator[list[LocatedText]], tokenizer: Tokenizer) -> Iterator[list[LocatedText]]:
     """The same blocks, with a warning if the first is in another language than the model's."""
     for number, block in enumerate(blocks):
         if not number:

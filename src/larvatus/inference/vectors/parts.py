@@ -32,7 +32,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.outputs import new_output
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
-from larvatus.inference.vectors.passages import TextPiece
+from larvatus.inference.vectors.passages import LocatedText
 from larvatus.inference.vectors.results import Vectors
 
 Number = Literal["float32", "float16"]
@@ -67,7 +67,7 @@ def schema(size: int, number: Number) -> Any:
     )
 
 
-def unit_lines(piece: TextPiece, vectors: Vectors) -> list[int]:
+def unit_lines(piece: LocatedText, vectors: Vectors) -> list[int]:
     """The line of the file in which each unit begins."""
     if not piece.lines:
         return [piece.line] * len(vectors)
@@ -77,7 +77,7 @@ def unit_lines(piece: TextPiece, vectors: Vectors) -> list[int]:
     return (piece.line + before).tolist()  # type: ignore[no-any-return]
 
 
-def rows(pieces: Sequence[TextPiece], embedded: Sequence[Vectors], kind: Any) -> Any:
+def rows(pieces: Sequence[LocatedText], embedded: Sequence[Vectors], kind: Any) -> Any:
     """The record batch of a part; a missing vector is null."""
     counts = [len(vectors) for vectors in embedded]
     size = kind.field("vector").type.list_size

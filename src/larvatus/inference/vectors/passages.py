@@ -34,7 +34,7 @@ class PassageOptions(Settings):
 
 
 @dataclass(frozen=True)
-class TextPiece:
+class LocatedText:
     """A text for the model, and its place in the corpus."""
 
     text: str
@@ -58,7 +58,7 @@ def passages(
     options: PassageOptions,
     skipped: Skipped,
     keep: Callable[[str], bool] = lambda _: True,
-) -> Iterator[TextPiece]:
+) -> Iterator[LocatedText]:
     """All passages of all files in order, each with its place: `start` is its first character in the document.
 
     `keep` selects documents by their text: splitting sentences is slow, searching for a word is not.
@@ -69,7 +69,7 @@ def passages(
         for start, end in _sentence_runs(document, options):
             lines = breaks_lines(document)
             line = document.line + (document.text.count("\n", 0, start) if lines else 0)
-            yield TextPiece(document.text[start:end], number, document.source, line, 0, start, lines)
+            yield LocatedText(document.text[start:end], number, document.source, line, 0, start, lines)
 
 
 def breaks_lines(document: Document) -> bool:
@@ -92,13 +92,13 @@ def _sentence_runs(document: Document, options: PassageOptions) -> Iterator[tupl
         yield first, last
 
 
-def sample(pieces: Iterable[TextPiece], most: int, *, seed: int = 0) -> list[TextPiece]:
+def sample(pieces: Iterable[LocatedText], most: int, *, seed: int = 0) -> list[LocatedText]:
     """A random sample of passages with `most` words in total (or a few more), in the order of the corpus.
 
     Neighbouring passages share a topic: the first thousand words of a corpus would represent only its first document.
     Only the sample is held in memory.
     """
-    kept: list[tuple[float, int, TextPiece, int]] = []  # the largest random number first
+    kept: list[tuple[float, int, LocatedText, int]] = []  # the largest random number first
     total = 0
     for number, piece in enumerate(pieces):
         size = len(segment_words(piece.text))
@@ -110,9 +110,9 @@ def sample(pieces: Iterable[TextPiece], most: int, *, seed: int = 0) -> list[Tex
     return [piece for _, _, piece, _ in sorted(kept, key=lambda entry: entry[1])]
 
 
-def blocks(pieces: Iterable[TextPiece], characters: int) -> Iterator[list[TextPiece]]:
+def blocks(pieces: Iterable[LocatedText], characters: int) -> Iterator[list[LocatedText]]:
     """Runs of pieces with at least this many characters in total."""
-    block: list[TextPiece] = []
+    block: list[LocatedText] = []
     size = 0
     for piece in pieces:
         block.append(piece)

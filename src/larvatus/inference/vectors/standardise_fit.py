@@ -21,7 +21,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Unit
-from larvatus.inference.vectors.passages import PassageOptions, TextPiece, blocks, passages, sample
+from larvatus.inference.vectors.passages import LocatedText, PassageOptions, blocks, passages, sample
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.standardise import RunningMoments, Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
@@ -64,7 +64,7 @@ def fit_standardiser(
 ) -> Standardiser:
     """μ and σ over all units of the files. `model` is the model's fingerprint."""
     moments = RunningMoments()
-    pieces: Iterable[TextPiece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
+    pieces: Iterable[LocatedText] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
@@ -77,7 +77,7 @@ def fit_standardiser(
 
 
 def every_layer(
-    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[TextPiece], unit: Unit, pool: Pool
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[LocatedText], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
     """Units of passages with their vectors of every layer, one block of passages at a time."""
     asked = EmbedOptions(unit=unit, layers="all", pool=pool)
