@@ -15,9 +15,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, models
 
-<<<<<<< HEAD
 from larvatus.core.errors import DataError
-from larvatus.data.bulk.executor import Executor, Here
+from larvatus.data.bulk.executor import Executor, LocalExecutor
 from larvatus.data.text.counting import count_words
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
@@ -26,86 +25,6 @@ from larvatus.data.text.vocabularies.characters import Characters, CharactersCon
 from larvatus.data.text.vocabularies.kind import VocabularyKind, Words, size_hint
 from larvatus.data.text.vocabularies.unigram import Unigram, UnigramConfig
 from larvatus.data.text.vocabularies.wordpiece import WordPiece, WordPieceConfig
-=======
-from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.ranges import Count, PositiveShare, Size
-from larvatus.core.settings import Settings
-from larvatus.data.bulk.executor import Executor, LocalExecutor
-from larvatus.data.text.boundaries import byte_alphabet
-from larvatus.data.text.vocabularies.bpe import Merges, learn_merges
-from larvatus.data.text.vocabularies.characters import (
-    CharactersConfig,
-    character_decoder,
-    character_pipeline,
-    learn_words,
-    word_counts,
-)
-from larvatus.data.text.counting import count_words, covered_characters
-from larvatus.data.text.special_tokens import sentinel_name
-from larvatus.data.text.template import Frame
-from larvatus.data.text.tokenizer import SpecialTokens, Tokenizer
-from larvatus.data.text.vocabularies.unigram import learn_unigram
-
-BERT = SpecialTokens()
-ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
-XLNET = SpecialTokens(cls="<cls>", sep="<sep>", mask="<mask>", pad="<pad>", unk="<unk>")
-T5 = SpecialTokens(cls="", sep="</s>", mask="", pad="<pad>", unk="<unk>")
-SENTINELS = 100
-ELMO = SpecialTokens(cls="<s>", sep="</s>", mask="", pad="<pad>", unk="<unk>")
-
-Words = Sequence[tuple[str, int]]
-
-_LINE_BREAKS = "\u010a\u010d"  # as byte-level pieces write \n and \r
-
-
-class WordPieceConfig(Settings, path="tokenizer.", error=RecipeError, tag="wordpiece"):
-    size: Size = 30_522
-    """Pieces in all, special tokens included."""
-    lowercase: bool = True
-    """Fold case and drop accents, as BERT uncased does."""
-    coverage: PositiveShare = 0.9999
-    """Share of the text's characters that get a piece; words with rarer ones become [UNK]."""
-    min_count: Count = 2
-    """A piece must occur this often."""
-
-
-class ByteBPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="byte-bpe"):
-    size: Size = 50_265
-    """Pieces in all, special tokens and the 256 bytes included."""
-    min_count: Count = 2
-    """A piece must occur this often."""
-    frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
-    """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
-
-
-class BPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="bpe"):
-    size: Size = 40_478
-    """Pieces in all, special tokens included (GPT: 40,000 merges and 478 symbols)."""
-    lowercase: bool = True
-    """Fold case and drop accents."""
-    coverage: PositiveShare = 0.9999
-    """Share of the text's characters that get a piece; rarer ones become <unk>."""
-    min_count: Count = 2
-    """A piece must occur this often."""
-    frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
-    """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
-
-
-class UnigramConfig(Settings, path="tokenizer.", error=RecipeError, tag="unigram"):
-    size: Size = 250_002
-    """Pieces in all, special tokens included."""
-    lowercase: bool = False
-    """Fold case and drop accents (ALBERT does, XLM-R does not)."""
-    coverage: PositiveShare = 0.9999
-    """Share of the text's characters that get a piece; rarer ones become <unk>."""
-    min_count: Count = 2
-    """A piece must occur this often in the text to be a candidate."""
-    separators: Literal[1, 2] = 2
-    """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
-    frame: Literal["xlnet", "t5"] | msgspec.UnsetType = msgspec.UNSET
-    """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … for
-    hidden spans. Where nothing is said: `<s> text </s>`."""
->>>>>>> main
 
 __all__ = [
     "BPEConfig",

@@ -55,9 +55,9 @@ __all__ = [
     "SentencesConfig",
     "SingleSegmentConfig",
     "check",
-    "sequence_template",
     "pack",
     "planned",
+    "sequence_template",
 ]
 
 
