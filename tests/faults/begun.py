@@ -19,7 +19,7 @@ import pytest
 
 from larvatus.data.corpus import build as corpus_build
 from larvatus.evaluation.compare import minimal_pairs
-from larvatus.inference.vectors.bulk import bulk
+from larvatus.inference.vectors import bulk
 from larvatus.tasks.trainer import checkpoint as task_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
