@@ -29,7 +29,7 @@ from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet
 from larvatus.data.corpus.hygiene.first_pass import FilterVerdicts, MeasuringPass, PassProgress, judge_documents
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
 from larvatus.data.text.readers import Document, ReadOptions, read_documents
 
@@ -169,7 +169,7 @@ def exact_jaccard(
     grams = {}
     for number, document in enumerate(planted(folder)):
         if number in wanted:
-            grams[number] = set(n_grams(hashed_words(Characters.of([document.text])), settings.shingle)[0].tolist())
+            grams[number] = set(n_grams(hashed_words(ShingleCharacters.of([document.text])), settings.shingle)[0].tolist())
     for number in numbers.tolist():
         a, b = grams[number], grams[int(judged.first[number])]
         yield len(a & b) / max(1, len(a | b)) >= settings.near

@@ -94,7 +94,7 @@ SMALL_SEED = whole(0, 2**32 - 1)
 STEPS = whole(1, 10**12)
 
 Share = Annotated[float, SHARE]
-"""Of a whole: 0 none of it, 1 all of it."""
+"""Fraction of a whole, from 0 to 1."""
 PositiveShare = Annotated[float, POSITIVE_SHARE]
 DropoutRate = Annotated[float, DROPOUT]
 """0: none. At 1 nothing would be left."""
@@ -103,41 +103,41 @@ Beta = Annotated[float, Range(0, 1, below=True)]
 """How much of a running mean stays at each step."""
 LearningRate = Annotated[float, RATE]
 Factor = Annotated[float, FACTOR]
-"""Of a rate or a scale."""
+"""Multiplier of a rate or a scale."""
 Decay = Annotated[float, DECAY]
 """0: none."""
 Clip = Annotated[float, Range(0, 1e6)]
 """Largest norm of a gradient; 0: not clipped."""
 Weight = Annotated[float, WEIGHT]
-"""Of a part in a sum; 0: it counts for nothing."""
+"""Weight of a term in a sum; 0 removes it."""
 PositiveWeight = Annotated[float, Range(0, 1e6, above=True)]
 Focal = Annotated[float, FOCAL]
 Epsilon = Annotated[float, Range(0, 1)]
 """Added to a variance."""
 PositiveEpsilon = Annotated[float, Range(0, 1, above=True)]
 Deviation = Annotated[float, Range(0, 100)]
-"""Of drawn weights."""
+"""Standard deviation of random initial weights."""
 Temperature = Annotated[float, Range(1e-6, 1e6)]
 RotaryBase = Annotated[float, Range(1, 1e15, above=True)]
 Score = Annotated[float, Range(-1e15, 1e15)]
 """A difference of logits, such as a threshold: any finite one."""
 
 Size = Annotated[int, SIZE]
-"""Of vectors, vocabularies, sequences."""
+"""Size of vectors, vocabularies, sequences."""
 SizeOrNone = Annotated[int, SIZE_OR_NONE]
 """0 has a meaning of its own, which the setting says."""
 Length = Annotated[int, whole(8, LARGEST_SIZE)]
-"""Of a training sequence, special tokens included."""
+"""Length of a training sequence, special tokens included."""
 Run = Annotated[int, whole(1, 1000)]
-"""Of words that are hidden together."""
+"""Number of words masked together."""
 Neighbours = Annotated[int, whole(2, 1000)]
 Layers = Annotated[int, whole(1, 10_000)]
 LayersOrNone = Annotated[int, whole(0, 10_000)]
 Count = Annotated[int, COUNT]
-"""Of examples, passes, candidates."""
+"""Number of examples, passes, candidates."""
 CountOrNone = Annotated[int, COUNT_OR_NONE]
 Instances = Annotated[int, whole(2, 10**9)]
-"""Of a word: one has no spread."""
+"""Number of instances of a word; one instance has no spread."""
 Steps = Annotated[int, STEPS]
 Seed = Annotated[int, SEED]
 SmallSeed = Annotated[int, SMALL_SEED]

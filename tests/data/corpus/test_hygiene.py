@@ -25,7 +25,7 @@ from larvatus.data.corpus.hygiene import first_pass
 from larvatus.data.corpus.hygiene.duplicates import MinHashScheme, exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def text(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
 @given(st.lists(st.text("abAB é1,._語言\n", max_size=30), max_size=6), st.integers(1, 4))
 def test_hashed_words_and_n_grams_equal_those_of_a_loop(texts: list[str], n: int) -> None:
     naive = [re.findall(r"[語言]|[^\W_語言]+", text.lower()) for text in texts]
-    words = hashed_words(Characters.of(texts))
+    words = hashed_words(ShingleCharacters.of(texts))
     assert words.counts.tolist() == [len(each) for each in naive]
     flat = [word for each in naive for word in each]
     assert len(set(zip(flat, words.hashes.tolist(), strict=True))) == len(set(flat)) == len(set(words.hashes.tolist()))
@@ -103,7 +103,7 @@ def test_hashed_words_and_n_grams_equal_those_of_a_loop(texts: list[str], n: int
 
 def test_signatures_and_near_duplicates_are_those_of_datasketch(documents: list[str]) -> None:
     scheme = MinHashScheme.of(threshold=0.25, permutations=128)
-    grams, counts = n_grams(hashed_words(Characters.of(documents)), 3)
+    grams, counts = n_grams(hashed_words(ShingleCharacters.of(documents)), 3)
     signatures = scheme.signatures(grams, counts)
     index = MinHashLSH(num_perm=128, params=(scheme.bands, scheme.rows))
     theirs: dict[int, Any] = {}
@@ -292,13 +292,13 @@ def test_canaries_are_planted_as_often_as_they_say(text: Path, tokenizer: Tokeni
 
 def test_a_sketch_forgets_nothing_and_seldom_errs(tmp_path: Path) -> None:
     texts = [" ".join(words_of(seed, 300)) for seed in range(20)]
-    grams, _ = n_grams(hashed_words(Characters.of(texts)), WORDS)
+    grams, _ = n_grams(hashed_words(ShingleCharacters.of(texts)), WORDS)
     sketch = Sketch.begin(tmp_path / "sketch", len(grams))
     sketch.add(texts)
     sketch.finish()
     opened = Sketch.open(tmp_path / "sketch")
     assert opened.holds(grams).all()
-    other, counts = n_grams(hashed_words(Characters.of([" ".join(words_of(99, 20_000))])), WORDS)
+    other, counts = n_grams(hashed_words(ShingleCharacters.of([" ".join(words_of(99, 20_000))])), WORDS)
     assert abs(opened.holds(other).mean() - CHANCE) < 0.005
     assert opened.holds_runs(other, counts, 13)[0].sum() == 0
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.evaluation.compare.plot import COLOURS, draw, spread_heights
-from larvatus.evaluation.compare.results import ComparisonResults, LossPoint, ObjectiveScore, RunResult
+from larvatus.evaluation.compare.results import ComparedObjective, ComparisonResults, LossPoint, RunResult
 from larvatus.evaluation.compare.values import SeedMean
 from larvatus.evaluation.compare.word_nll import WordNLL
 from larvatus.metrics.student_t import mean_interval
@@ -34,7 +34,7 @@ def run(label, seed, loss, *, tokenizer="one", objective="masked-lm"):
         seconds=60.0,
         epochs=0.5,
         length=64,
-        objectives={objective: ObjectiveScore(loss=loss, accuracy=0.2, count=50)},
+        objectives={objective: ComparedObjective(loss=loss, accuracy=0.2, count=50)},
         guess_loss=7.0,
         word_nll=word,
         curve=tuple(curve),

@@ -24,7 +24,7 @@ class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
     longest: Run = 3
     """No n-gram has more words."""
     decision: Literal["tokens", "n-grams"] = "tokens"
-    """What is hidden, replaced or kept by one draw: each token for itself, or an n-gram as a whole."""
+    """Unit of one random decision (mask, replace or keep): a token, or a whole n-gram."""
 
     @property
     def law(self) -> npt.NDArray[np.float64]:

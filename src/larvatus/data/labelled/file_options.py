@@ -28,7 +28,7 @@ class FileOptions(Settings):
     things: ClassVar[str] = "other tasks"
     """What these files hold."""
     refusal: ClassVar[str] = "{flags} are for {things}; leave them out"
-    """What is said where flags of other files are given, which hold `things`."""
+    """Error message for flags that belong to files of other `things`."""
 
     @property
     def table(self) -> TableOptions:
@@ -104,6 +104,6 @@ def as_file_options(given: FileOptions, kind: type[Files]) -> Files:
 
 
 def refusal(kind: type[FileOptions], names: list[str], other: type[FileOptions]) -> str:
-    """What is said where something is named that is none of these files', but of others."""
+    """Error message for options that do not apply to these files."""
     flags = " and ".join(f"--{name}" for name in names)
     return kind.refusal.format(flags=flags, things=other.things)

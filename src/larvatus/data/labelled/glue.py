@@ -192,7 +192,7 @@ def _split(train: Dataset[TextExample]) -> tuple[Dataset[TextExample], Dataset[T
 LARGEST = 5.0
 """Largest of STS-B's scores, which begin at 0."""
 EMPTY = "."
-"""What is read for an empty text: the row needs a prediction all the same."""
+"""Text used for an empty row, which still needs a prediction."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from larvatus.data.bulk.skipped import skip_row
 from larvatus.data.labelled.records import Place
 
 Errors = Literal["refuse", "skip"]
-"""What is done about rows that cannot be read, such as those without text or label."""
+"""How to handle rows that cannot be read, such as those without text or label."""
 KEPT = 20
 """Faults of one kind whose places are kept; more are counted."""
 SHOWN = 10

@@ -83,7 +83,7 @@ class LabelledExample:
     noun: ClassVar[str] = "examples"
     """Several of them, for people."""
     unit: ClassVar[str] = ""
-    """What is held out whole, for people: ``passages``; nothing where that is an example, and those like it."""
+    """Readable name of the unit held out whole, such as ``passages``; empty for an example with its duplicates."""
     stratified: ClassVar[str] = ""
     """What they are stratified by where some are held out, for people: ``label``."""
     checked: ClassVar[bool] = False

@@ -36,11 +36,11 @@ from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_ta
 
 SHARE = 0.1
 MOST = 2_000
-"""Of the examples that are held out."""
+"""Largest number of held-out examples."""
 FEWEST_DOCUMENTS = 10
 """Below which sentences are held out one by one: a tenth of fewer documents is none."""
 BINS = 10
-"""Of numbers, each with as many examples."""
+"""Number of equally large bins of a numeric target."""
 
 
 class HeldOutSplit(NamedTuple, Generic[Example]):
@@ -75,7 +75,7 @@ def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) 
 
 
 def unit_word(data: Dataset[Any]) -> str:
-    """What is held out whole: groups, passages; nothing to be said of texts that are the same."""
+    """Readable name of the unit held out whole: groups, passages; empty for identical texts."""
     if data.groups:
         return "groups"
     if has_documents(data):
@@ -93,7 +93,7 @@ def _said(data: Dataset[Any], count: int) -> str:
 
 
 def units_of(data: Dataset[Any]) -> list[int]:
-    """Of each example the number of what it is held out with: its group, its passage, or the examples like it."""
+    """For each example, the number of its unit: its group, its passage, or its duplicates."""
     numbers: dict[Hashable, int] = {}
     documents = has_documents(data)
     keys = (_document(example) if documents else _key(example, data) for example in data.examples)
@@ -154,9 +154,9 @@ class _Draw(NamedTuple):
 
     sizes: list[int]
     labels: list[Counter[str]]
-    """Of each unit: how many of its examples have each label."""
+    """For each unit, the number of examples with each label."""
     counts: Counter[str]
-    """Of all examples."""
+    """Count over all examples."""
     shares: dict[str, float]
     """How many of them are to be held out, of each label."""
     wanted: int

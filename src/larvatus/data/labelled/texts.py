@@ -223,7 +223,7 @@ def _labelled(
 
 
 def _said(examples: list[TextExample], kind: Kind | None) -> str:
-    """What is said of labels: ``2 classes: bad, good``."""
+    """Readable description of the labels: ``2 classes: bad, good``."""
     if kind is None:
         return ""
     if kind == "regression":

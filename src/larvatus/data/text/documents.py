@@ -40,7 +40,7 @@ class ReadOptions(Settings):
     format: Literal["auto", "text", "csv", "tsv", "jsonl", "parquet"] = "auto"
     """How to read; `auto` goes by the name, and takes an unknown name for plain text."""
     encoding: str | msgspec.UnsetType = msgspec.UNSET
-    """Of plain text and JSON; UTF-8 where it is not given, and then not named among the settings of a corpus."""
+    """Encoding of plain text and JSON; UTF-8 if not given, and then absent from the settings of a corpus."""
     label_field: str | None = None
     """Field of a record that holds a label of its text: a string or a number."""
     exact: bool | msgspec.UnsetType = msgspec.UNSET

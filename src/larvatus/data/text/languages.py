@@ -222,7 +222,7 @@ _THREE = "arz ast bar bho ceb ckb fil fur grc gsw hsb kmr lij mzn nap nds pcm pm
 TWO_LETTERS = frozenset(_TWO.split())
 """ISO 639-1."""
 THREE_LETTERS = frozenset(_THREE.split())
-"""Of languages in multilingual sets without a code of two letters; not all of ISO 639-3, in which dev is a language."""
+"""Languages of multilingual sets without a two-letter code. Not all of ISO 639-3, where `dev` is a language."""
 _MORE = re.compile(r"[A-Z][a-z]{3}|[A-Z]{2}")
 """A script or a region."""
 

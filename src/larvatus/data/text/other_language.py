@@ -31,13 +31,13 @@ from larvatus.data.text.tokenizer_files import WELL_KNOWN
 DEAR, SHARE, MORE = 1.3, 0.55, 1.3
 """Calibrated on English sentences against eleven other languages."""
 FEWEST_WORDS = 4
-"""Of a text, to say anything about it."""
+"""Fewest words of a text that is judged."""
 FEWEST_TOKENS = 1_000_000
-"""That the counts must be of."""
+"""Fewest tokens that the counts must cover."""
 MOST_TEXTS, MOST_CHARACTERS = 64, 1_000
-"""Of a call are looked at: it costs milliseconds, however much is read."""
+"""Most texts of a call that are inspected, which costs milliseconds."""
 WARNED_SHARE = 0.1
-"""Of the texts of a call that look foreign: a warning."""
+"""Share of foreign-looking texts from which a call warns."""
 MARKS = re.compile("|".join(map(re.escape, (*WELL_KNOWN["mask"], "*"))))
 """Blanks, and stars around words: no text."""
 SHOWN = 40  # characters of a text

@@ -192,7 +192,7 @@ def _links(skipped: Skipped) -> bool:
 
 
 def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[Source]:
-    """Of a directory, the files whose name says what they are; the others are counted, hidden ones are not."""
+    """Files of a directory that are recognised by their names. Others are counted, except hidden ones."""
     kept = []
     for file in files:
         name = os.fspath(file)

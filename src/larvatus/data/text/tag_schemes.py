@@ -48,7 +48,7 @@ class EntitySpan(NamedTuple):
 @dataclass(frozen=True)
 class IllegalTag:
     index: int
-    """Of the word in its sequence."""
+    """Index of the word in its sequence."""
     message: str
     legal: tuple[str, ...]
     """Tags of the same types that could stand there."""

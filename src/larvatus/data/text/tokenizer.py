@@ -222,7 +222,7 @@ class Tokenizer:
 
     @property
     def padding_id(self) -> int | None:
-        """Of the token that others pad with, which some vocabularies (GPT's) do not have."""
+        """Id of the padding token; some vocabularies, such as GPT's, have none."""
         return self.id(self.special.pad)
 
     @property

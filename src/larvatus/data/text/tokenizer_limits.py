@@ -57,7 +57,7 @@ def check_limits(settings: Settings, name: str) -> None:
 
 
 def _replace(step: Settings) -> float:
-    """What is put in for what; for nothing at all, after each character."""
+    """Replacement and its pattern; an empty pattern inserts after each character."""
     pattern = step.get("pattern")
     content = _bytes(step.get("content"))
     if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):

@@ -35,7 +35,7 @@ EVERY = 50
 MANY = 2 * EVERY
 """Documents from which on whole ones are held out."""
 CHARACTERS = 8
-"""Of a token and the space before it, generously: words of English have 6, of German 7."""
+"""Generous estimate of the characters of a word and the space before it: English has 6, German 7."""
 MOST = 0.25
 """Share of a text that passages and their gaps may take."""
 FEWEST = 2
@@ -108,10 +108,10 @@ class ValidationSplit(Settings):
 
     languages: dict[str, LanguageSplit]
     language: str
-    """Of documents for which none is given."""
+    """Language of documents that name none."""
     sentences: Mode
     text_sha256: str
-    """Of all documents: a split belongs to one text."""
+    """Checksum of all documents: a split belongs to one text."""
 
     @classmethod
     def of(

@@ -215,16 +215,16 @@ def fine_tune_all(
 
 def _order(
     downstream: Downstream, model: PretrainedModel, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
-) -> FineTuneRun | FineTuneRefusal:
+) -> DownstreamRun | FineTuneRefusal:
     try:
         job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
     except UsageError as fault:  # settings of a variant need not suit every task; the user's were checked before
         return FineTuneRefusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
-    return FineTuneRun(model=model, contents=contents, data=data, job=job)
+    return DownstreamRun(model=model, contents=contents, data=data, job=job)
 
 
 def _seeds(
-    downstream: Downstream, order: FineTuneRun, reporter: Reporter, *, resume: bool
+    downstream: Downstream, order: DownstreamRun, reporter: Reporter, *, resume: bool
 ) -> list[FineTuneScore | FineTuneRefusal]:
     outcomes: list[FineTuneScore | FineTuneRefusal] = []
     for seed in downstream.seeds:
@@ -245,7 +245,7 @@ def _line(model: PretrainedModel, data: LabelledSet, outcomes: Sequence[FineTune
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FineTuneRun:
+class DownstreamRun:
     """One model on one set with one seed, the first of the job's."""
 
     model: PretrainedModel
@@ -281,7 +281,7 @@ class FineTuneRun:
         return plain
 
 
-def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTuneScore | FineTuneRefusal:
+def fine_tune(order: DownstreamRun, reporter: Reporter, *, resume: bool) -> FineTuneScore | FineTuneRefusal:
     """Return stored scores, or fine-tune and score. Errors of the model or its head are returned as a refusal."""
     if resume and order.record.exists():
         return _finished(order)
@@ -312,7 +312,7 @@ def fine_tune(order: FineTuneRun, reporter: Reporter, *, resume: bool) -> FineTu
     return result
 
 
-def _finished(order: FineTuneRun) -> FineTuneScore:
+def _finished(order: DownstreamRun) -> FineTuneScore:
     """The stored scores, if their inputs are the same."""
     path = order.record
     kept = read_checksummed(path, way="delete it to fine-tune again")
@@ -333,7 +333,7 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _scored(order: FineTuneRun, tuned: FineTuneResult, began: float) -> FineTuneScore:
+def _scored(order: DownstreamRun, tuned: FineTuneResult, began: float) -> FineTuneScore:
     data, config, options = order.data, tuned.config, order.job.options
     same = {name: getattr(options, name) for name in ("merge", "repair") if hasattr(options, name)}
     exact = dataclasses.replace(order.job.runtime, precision="fp32")

@@ -23,7 +23,7 @@ from larvatus.evaluation.compare.word_nll import WordNLL
 from larvatus.metrics.figures import Figure
 
 
-class ObjectiveScore(Settings):
+class ComparedObjective(Settings):
     """Scores of one objective on validation text, with the recipe's own masks."""
 
     loss: float
@@ -72,14 +72,14 @@ class RunResult(Settings):
     """Number of training words."""
     length: int
     """Longest sequence of the last phase, used for evaluation."""
-    objectives: dict[str, ObjectiveScore]
+    objectives: dict[str, ComparedObjective]
     """Scores by objective; empty without validation text."""
     predicts: str = "masked-lm"
     """The objective that predicts words, which the unigram baseline is compared with."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
     word_nll: WordNLL | None = msgspec.field(default=None, name="yardstick")
-    languages: dict[str, ObjectiveScore] = {}
+    languages: dict[str, ComparedObjective] = {}
     """Masked-lm scores by language; those of word-level masked NLL are in `word_nll.languages`."""
     curve: tuple[LossPoint, ...] = ()
 

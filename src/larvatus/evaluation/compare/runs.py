@@ -18,7 +18,7 @@ from larvatus.core.files import sha256
 from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.evaluation.compare.passages import MaskedPassages
-from larvatus.evaluation.compare.results import LossPoint, ObjectiveScore, RunResult
+from larvatus.evaluation.compare.results import ComparedObjective, LossPoint, RunResult
 from larvatus.evaluation.compare.word_nll import measure_word_nll
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
@@ -142,7 +142,7 @@ def _measured(
         epochs=tokens / corpus.tokens,
         words=tokens / corpus.tokens * corpus.manifest.counts.words,
         length=length,
-        objectives={n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
+        objectives={n: ComparedObjective(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
         predicts=last.words if last else "masked-lm",
         guess_loss=last.guess_loss if last else None,
         guess_accuracy=last.guess_accuracy if last else None,
@@ -152,8 +152,8 @@ def _measured(
     )
 
 
-def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
+def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, ComparedObjective]:
     """Masked-lm scores by language."""
     alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
     scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}
-    return {n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}
+    return {n: ComparedObjective(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}

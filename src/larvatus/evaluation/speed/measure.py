@@ -25,7 +25,7 @@ from larvatus.evaluation.speed.ceiling import Ceiling, matrix_ceiling
 from larvatus.evaluation.speed.embedding import larvatus_embedding, sentence_transformers_embedding
 from larvatus.evaluation.speed.loading import loading_rates
 from larvatus.evaluation.speed.model import BenchmarkModel, mean_length
-from larvatus.evaluation.speed.results import Benchmark, Machine, SpeedResult, Throughput
+from larvatus.evaluation.speed.results import Benchmark, Machine, MeasuredThroughput, SpeedResult
 from larvatus.evaluation.speed.timing import Timing, peak_bytes, time_in_turns
 from larvatus.evaluation.speed.training import (
     LarvatusTraining,
@@ -215,10 +215,10 @@ def reset_compiler(runtime: Runtime) -> None:
 
 def throughput(
     timed: Timing, tokens: float, *, flops: float, ceiling: Ceiling, peak_bytes: int | None = None
-) -> Throughput:
+) -> MeasuredThroughput:
     """Tokens per second and utilisation, from the time of `tokens` tokens with `flops` operations each."""
     rate = tokens / timed.median
-    return Throughput(
+    return MeasuredThroughput(
         tokens_per_second=rate,
         low=tokens / timed.high,
         high=tokens / timed.low,

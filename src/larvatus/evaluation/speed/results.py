@@ -29,7 +29,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     larvatus: str
 
 
-class Throughput(Struct, frozen=True, kw_only=True):
+class MeasuredThroughput(Struct, frozen=True, kw_only=True):
     """Tokens of text per second, without padding."""
 
     tokens_per_second: float
@@ -51,9 +51,9 @@ class SpeedResult(Struct, frozen=True, kw_only=True):
     """Tokens of a step, or of all texts."""
     longest: int
     mean_length: float
-    larvatus: Throughput
+    larvatus: MeasuredThroughput
     peer: str | None = None
-    theirs: Throughput | None = None
+    theirs: MeasuredThroughput | None = None
 
     @property
     def ratio(self) -> float | None:

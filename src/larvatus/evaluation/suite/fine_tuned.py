@@ -19,7 +19,7 @@ from larvatus.data.labelled.glue import glue_task, read_glue
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.evaluation.compare.baselines import baseline_scores
-from larvatus.evaluation.compare.downstream import FineTuneRun, PretrainedModel, fine_tune
+from larvatus.evaluation.compare.downstream import DownstreamRun, PretrainedModel, fine_tune
 from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.labelled_sets import LabelledSet
 from larvatus.evaluation.compare.values import SeedMean
@@ -98,7 +98,7 @@ class FineTunedPart(SuitePart):
 
     def _tuned(self, work: PartRun, data: LabelledSet, job: FineTuneArguments, seed: int) -> FineTuneScore:
         subject = work.subject
-        order = FineTuneRun(
+        order = DownstreamRun(
             model=PretrainedModel(label=subject.label, seed=0, path=subject.path, out=work.folder),
             contents=subject.contents,
             data=data,

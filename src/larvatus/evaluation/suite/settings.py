@@ -33,16 +33,16 @@ class SuiteSettings(Settings):
     quick: bool = False
     """The first 100 pairs of each set of BLiMP, and 131,072 tokens of held-out text."""
     examples: Annotated[Count, Flag(metavar="N")] | None = None
-    """Fine-tune on so many examples at most, drawn at random, a tenth of them held out to choose by."""
+    """Fine-tune on so many examples at most, sampled at random, with a tenth as validation set."""
     epochs: Count | None = None
-    """Of fine-tuning; default: by task and number of examples, as finetune has it."""
+    """Epochs of fine-tuning; default: by task and number of examples, as in finetune."""
     rate: LearningRate | None = None
     """Peak learning rate of fine-tuning; default: by task."""
     seeds: Annotated[int, SEEDS] | None = None
     """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 8,000 examples, else 1."""
     layers: str = "last"
-    """Of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
+    """Layers of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
     precision: str = "auto"
-    """Of fine-tuning: fp32, bf16 (mixed), or auto; all else is measured in fp32."""
+    """Precision of fine-tuning: fp32, bf16 (mixed), or auto. Other measurements use fp32."""
     microbatch: Annotated[int, MICROBATCH] | None = None
     """Tokens of one pass of fine-tuning."""

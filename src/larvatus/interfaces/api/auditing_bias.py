@@ -50,17 +50,17 @@ class BiasSettings(Settings):
     """How figures and their intervals are found, and where they go."""
 
     samples: Annotated[int, SAMPLES] = 1000
-    """Of the bootstrap."""
+    """Samples of the bootstrap."""
     permutations: Annotated[int, PERMUTATIONS] = 10_000
-    """Of the test of --associations, where there are too many to try all."""
+    """Permutations of the test of --associations, if there are too many to try all."""
     seed: Seed = 0
-    """Of both, and of what --most-pairs draws."""
+    """Seed of bootstrap, permutations and --most-pairs."""
     most_pairs: Annotated[int, MOST_PAIRS] | None = None
-    """Of --pairs: score so many, drawn at random; default: all."""
+    """Pairs of --pairs to score, sampled at random; default: all."""
     layers: str = "last"
-    """Of --associations: last, last4 (mean), a number (0: embeddings)."""
+    """Layers of --associations: last, last4 (mean), a number (0: embeddings)."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
-    """Of --associations, beside plain vectors: the name that isotropy fit saved with the model, or its file."""
+    """Standardiser of --associations, next to plain vectors: a name that isotropy fit saved with the model, or a file."""
     out: Annotated[Path | None, Flag(metavar="DIR")] = None
     """A directory for JSON: bias.json, and a file for each set."""
     overwrite: bool = False
@@ -233,7 +233,7 @@ def _name(given: Any) -> str:
 
 
 def _hashes(sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of every file that was named, by its part; of several, and of those in a directory, with its name."""
+    """Reports of every named file by part; with its file name if there are several or it is in a directory."""
     for name, source in sources.items():
         paths = [Path(path) for path in ([source] if isinstance(source, str | Path) else _files(source))]
         for path in paths:

@@ -71,7 +71,7 @@ class LeakSettings(Settings):
     samples: Annotated[int, whole(100, 10**7)] = 1_000
     """Secrets that are drawn for each canary from a larger space."""
     seed: Seed = 0
-    """Of all draws and masks."""
+    """Seed of all samples and masks."""
     device: Annotated[str, Flag(offered=False)] = "auto"
     """Where models are loaded: auto, cpu or cuda."""
 
@@ -213,7 +213,7 @@ class _Texts:
 
 @dataclass(frozen=True, eq=False)
 class _Audit:
-    """What is measured on documents."""
+    """Measurements on documents."""
 
     model: Model
     reference: Model | None
@@ -323,7 +323,7 @@ class SplitSettings(Settings):
     share: ShareBetween = 0.5
     """Share of the documents that are to be trained on."""
     seed: Seed = 0
-    """Of the draw."""
+    """Seed of the sample."""
 
 
 def split_members(

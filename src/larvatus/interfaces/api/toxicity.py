@@ -59,7 +59,7 @@ class ToxicitySettings(Settings):
     length: Annotated[Words, Flag("--document-words")] = 100
     """Words of a document that are read, from its beginning."""
     seed: Seed = 0
-    """Of all draws and masks."""
+    """Seed of all samples and masks."""
     device: Annotated[str, Flag(offered=False)] = "auto"
     """Where models are loaded: auto, cpu or cuda."""
 

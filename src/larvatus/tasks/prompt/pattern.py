@@ -35,7 +35,7 @@ class PatternPart:
     slot: Slot | None
     literal: str = ""
     spaced: bool = False
-    """Of a slot: a space stands before it, and belongs to it: in byte-level vocabularies it is part of the word."""
+    """Whether a space precedes the slot and belongs to it; in byte-level vocabularies it is part of the word."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def expected_bytes(recipe: Recipe, runtime: Runtime, vocabulary: int, *, shards:
 
 
 def _attention_bytes(model: ModelConfig, runtime: Runtime, length: int) -> int:
-    """Of a token's attention weights, which are kept where they are dropped out and no flash kernel runs."""
+    """Bytes of a token's attention weights, which are stored if dropout applies and no flash kernel runs."""
     flash = runtime.cuda and runtime.precision == "bf16"
     dropped = getattr(model, "attention_dropout", 1.0) > 0
     return 0 if flash or not dropped else 3 * 4 * model.layers * getattr(model, "heads", 0) * length

@@ -18,7 +18,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.errors import DataError
-from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
 from larvatus.data.labelled.tables import ENDINGS, ending, open_table
 from larvatus.data.text.streams import numbered_lines
 
@@ -49,7 +49,7 @@ class EvaluationSet:
         waiting: list[str] = []
 
         def take() -> None:
-            of_texts, count = n_grams(hashed_words(Characters.of(waiting)), n)
+            of_texts, count = n_grams(hashed_words(ShingleCharacters.of(waiting)), n)
             grams.append(of_texts)
             counts.append(count)
             waiting.clear()

@@ -178,12 +178,12 @@ class MeasuringPass:
 
 class FilterVerdicts(NamedTuple):
     flags: dict[str, Bools]
-    """Of each reason, the documents that it holds for: duplicates among those that no other reason of the filter
+    """Documents that match each reason: duplicates among those that no other reason of the filter
     leaves out."""
     verdicts: Bytes
     """0: stays; n: left out for reason n − 1."""
     first: Ints
-    """Of a duplicate, exact or near, the document that it repeats; −1 of others."""
+    """Document that an exact or near duplicate repeats; −1 for documents that are not duplicates."""
 
 
 def judge_documents(

@@ -30,7 +30,7 @@ from larvatus.data.corpus.hygiene.duplicates import MinHashScheme
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSets
 from larvatus.data.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.data.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import Characters, HashedWords, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import HashedWords, ShingleCharacters, hashed_words, n_grams
 from larvatus.data.corpus.hygiene.sketch import WORDS
 from larvatus.data.text.documents import Document
 
@@ -129,7 +129,7 @@ class DocumentMeasures:
         personal = everything or settings.personal is not None
         if personal:
             check_can_find()
-        listed = hashed_words(Characters.of(settings.listed_words()))
+        listed = hashed_words(ShingleCharacters.of(settings.listed_words()))
         return cls(
             scheme=MinHashScheme.of(threshold=settings.near, permutations=PERMUTATIONS) if near else None,
             shingle=settings.shingle,
@@ -153,7 +153,7 @@ def measure_block(measures: DocumentMeasures, documents: Sequence[Document]) -> 
     records = np.zeros(len(texts), record_type(measures.permutations))
     if not texts:
         return records, np.empty(0, np.int64)
-    characters = Characters.of(texts)
+    characters = ShingleCharacters.of(texts)
     words = hashed_words(characters)
     lengths = np.array([len(text) for text in texts])
     records["digest"] = [_digest(text) for text in texts]

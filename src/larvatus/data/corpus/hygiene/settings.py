@@ -32,7 +32,7 @@ Words = Annotated[int, whole(1, 1_000)]
 
 
 class HygieneSettings(Settings):
-    """What is checked, and which documents are skipped."""
+    """Checks to run, and which documents to skip."""
 
     filter: Annotated[tuple[str, ...], Flag("--filter", metavar="REASON")] = ()
     """Leave documents out: exact, near, overlap, language, words, length, characters, encoding, or all; repeatable."""

@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-class Characters(NamedTuple):
+class ShingleCharacters(NamedTuple):
     """The characters of D documents, folded, a space after each document."""
 
     codes: Bits32  # [C]
@@ -40,7 +40,7 @@ class Characters(NamedTuple):
     ends: Ints  # [D] where each document ends, its space included
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Characters:
+    def of(cls, texts: Sequence[str]) -> ShingleCharacters:
         folded = [text.lower() for text in texts]
         codes = np.frombuffer(" ".join([*folded, ""]).encode("utf-32-le", "surrogatepass"), np.uint32)
         ends = np.cumsum([len(text) + 1 for text in folded], dtype=np.int64)
@@ -69,7 +69,7 @@ class HashedWords(NamedTuple):
     counts: Ints  # [D] words of each document
 
 
-def hashed_words(characters: Characters) -> HashedWords:
+def hashed_words(characters: ShingleCharacters) -> HashedWords:
     """The words of each document, in their order."""
     codes, kinds, document_ends = characters
     if not len(codes):

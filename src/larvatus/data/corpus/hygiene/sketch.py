@@ -23,7 +23,7 @@ from larvatus.core.arrays import Bits, Bools, Bytes, Ints
 from larvatus.core.batch import ranges
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import is_there, size_of
-from larvatus.data.corpus.hygiene.shingles import Characters, hashed_words, mix_bits, n_grams
+from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, mix_bits, n_grams
 
 SKETCH = "sketch.bloom"
 WORDS = 8
@@ -65,7 +65,7 @@ class Sketch:
         return cls(path, np.memmap(path, np.uint8, "r", offset=len(_MAGIC)))
 
     def add(self, texts: Sequence[str]) -> None:
-        grams, _ = n_grams(hashed_words(Characters.of(texts)), WORDS)
+        grams, _ = n_grams(hashed_words(ShingleCharacters.of(texts)), WORDS)
         for bits in self._bits(grams):
             np.bitwise_or.at(self.bytes_, bits >> 3, (1 << (bits & 7)).astype(np.uint8))
 
