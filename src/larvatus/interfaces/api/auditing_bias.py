@@ -60,7 +60,7 @@ class BiasSettings(Settings):
     layers: str = "last"
     """Layers of --associations: last, last4 (mean), a number (0: embeddings)."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
-    """Standardiser of --associations, next to plain vectors: a name that isotropy fit saved with the model, or a file."""
+    """Standardiser of --associations, next to plain vectors: name that isotropy fit saved, or a file."""
     out: Annotated[Path | None, Flag(metavar="DIR")] = None
     """A directory for JSON: bias.json, and a file for each set."""
     overwrite: bool = False
