@@ -58,7 +58,7 @@ def test_a_server_calls_it_english_and_others_by_their_folder(installed, tmp_pat
 def test_a_stripped_installation_says_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, PACKAGE, None)
     assert packaged_model() is None
-    with pytest.raises(UsageError, match=r"name yours .* pip install"):
+    with pytest.raises(UsageError, match=r"give yours .* pip install"):
         lv.load()
     code, _, said = command(capsys, "fill", "the [MASK] was wide")
     assert code == 2

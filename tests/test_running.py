@@ -96,7 +96,7 @@ def test_int8_is_for_cpus(directory, monkeypatch):
         lv.load(directory, quantise="int4")
     with pytest.raises(UsageError, match="torch or onnx"):
         lv.load(directory, runtime="tensorrt")
-    with pytest.raises(UsageError, match="int8 is for the runtime torch"):
+    with pytest.raises(UsageError, match="int8 needs the runtime torch"):
         lv.load(directory, runtime="onnx", quantise="int8")
 
 
@@ -132,7 +132,7 @@ def test_onnx_gives_the_same_in_any_batch_and_length(directory, tmp_path, monkey
     for texts in (TEXTS, TEXTS[:1], [" ".join(TEXTS[:3])]):
         assert np.abs(plain.embed(texts) - onnx.embed(texts)).max() < 1e-4
     assert onnx.fill("the [MASK] was wide")[0].token == plain.fill("the [MASK] was wide")[0].token
-    with pytest.raises(UsageError, match="the last layer alone"):
+    with pytest.raises(UsageError, match="gives only the last layer"):
         onnx.embed(TEXTS, layers=1)
     with pytest.raises(UsageError, match="no weights to save"):
         onnx.save(tmp_path / "again")

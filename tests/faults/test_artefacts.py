@@ -177,7 +177,7 @@ def test_5_a_flipped_byte_is_refused_with_both_checksums(directory: Path, place:
     raw = bytearray(path.read_bytes())
     raw[place] ^= 0x10
     path.write_bytes(raw)
-    line = refused(directory, f"{path} does not match its checksum (wanted ", "…, got ", "save or fetch")
+    line = refused(directory, f"{path} does not match its checksum (expected ", "…, got ", "save or fetch")
     wanted = json.loads((directory / "larvatus.json").read_text())["files"]["model.safetensors"]["sha256"]
     assert wanted[:8] in line
 

@@ -61,10 +61,10 @@ def test_a_crf_that_is_missing_or_does_not_fit_is_named(tmp_path: Path, theirs: 
     with pytest.raises(ArtefactError, match=r"crf\.safetensors does not match its checksum"):
         load_bundle(directory)
     path.unlink()
-    with pytest.raises(ArtefactError, match=r"crf\.safetensors is missing, though larvatus\.json lists it"):
+    with pytest.raises(ArtefactError, match=r"crf\.safetensors is missing, but larvatus\.json lists it"):
         load_bundle(directory)
     (directory / "larvatus.json").unlink()
-    with pytest.raises(ArtefactError, match=r"crf\.safetensors is missing, though config\.json says"):
+    with pytest.raises(ArtefactError, match=r"crf\.safetensors is missing, but config\.json states"):
         load_bundle(directory)
     save_file({"transitions": torch.zeros(3, 3), "start": torch.zeros(4)}, path)
     with pytest.raises(

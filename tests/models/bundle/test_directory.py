@@ -150,7 +150,7 @@ def test_an_unknown_setting_of_our_own_layout_is_refused(tmp_path: Path, tiny_mo
 @pytest.mark.parametrize("name", ["bert-base-uncased", "nowhere/at/all", ""])
 def test_a_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_cache: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ArtefactError, match=r"fetches nothing by name|config\.json is missing"):
+    with pytest.raises(ArtefactError, match=r"downloads nothing by name|config\.json is missing"):
         load_bundle(name)
 
 

@@ -105,7 +105,7 @@ def test_a_file_with_a_buffer_and_a_copy_of_the_tied_matrix_loads(tmp_path: Path
     ("fields", "word"),
     [
         ({"activation": "silu"}, "activation"),
-        ({"n_heads": 3}, "cannot be shared"),
+        ({"n_heads": 3}, "is not divisible by model.heads"),
         ({"dim": 10**12}, "= 1000000000000 must lie between 1"),
         ({"hidden_dim": 24}, "misshapen"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),

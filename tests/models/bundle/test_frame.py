@@ -118,8 +118,8 @@ def test_the_pairs_of_albert_are_told_apart_by_segments_as_in_its_pretraining() 
         ).template.pair
         for number in (1, 2)
     )
-    assert (one.specials, one.segments(1, 2).tolist()) == (3, [0, 0, 0, 1, 1, 1])
-    assert (two.specials, two.segments(1, 2).tolist()) == (4, [0] * 7)
+    assert (one.special_count, one.segments(1, 2).tolist()) == (3, [0, 0, 0, 1, 1, 1])
+    assert (two.special_count, two.segments(1, 2).tolist()) == (4, [0] * 7)
 
 
 @pytest.mark.parametrize("truncate", [False, True])

@@ -217,7 +217,7 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer)
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"hidden_act": "silu"}, "hidden_act"),
         ({"hidden_size": "16"}, "hidden_size"),
-        ({"num_attention_heads": 3}, "cannot be shared"),
+        ({"num_attention_heads": 3}, "is not divisible by model.heads"),
         ({"num_hidden_layers": 0}, "layers"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000 must lie"),
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),

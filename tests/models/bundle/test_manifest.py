@@ -59,7 +59,7 @@ def test_a_changed_file_is_refused_with_both_checksums(directory: Path) -> None:
     raw[100] ^= 1
     (directory / "b.bin").write_bytes(raw)
     with pytest.raises(
-        ArtefactError, match=r"b\.bin does not match its checksum \(wanted 40aff2e9…, got [0-9a-f]{8}…\)"
+        ArtefactError, match=r"b\.bin does not match its checksum \(expected 40aff2e9…, got [0-9a-f]{8}…\)"
     ):
         check(directory)
 
@@ -76,7 +76,7 @@ def test_a_longer_file_and_a_missing_file_are_refused(directory: Path) -> None:
 @pytest.mark.parametrize("name", ["../a.json", "/etc/hostname", "sub/a.json", "..", "", "a\0b", "..\\a"])
 def test_a_name_may_not_leave_the_directory(directory: Path, name: str) -> None:
     edit(directory, files={name: {"sha256": "0" * 64, "bytes": 2}})
-    with pytest.raises(ArtefactError, match="only plain names"):
+    with pytest.raises(ArtefactError, match="only plain file names"):
         check(directory)
 
 

@@ -201,7 +201,8 @@ def test_nothing_is_fetched_unless_asked(asked: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "said"), [(None, "no revision is given"), ("main", "'main' is none"), ("a" * 39, "is none")]
+    ("revision", "said"),
+    [(None, "no revision is given"), ("main", "'main' is not a commit"), ("a" * 39, "a' is not a commit")],
 )
 def test_a_branch_is_not_fetched_but_its_commit_is_named(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, revision: str | None, said: str

@@ -224,7 +224,7 @@ def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenize
         ({"mlp_dropout": 0.1}, "mlp_dropout is not 0"),
         ({"decoder_bias": False}, "decoder_bias"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-        ({"num_attention_heads": 5}, "cannot be shared"),
+        ({"num_attention_heads": 5}, "is not divisible by model.heads"),
         ({"num_hidden_layers": 4}, "layer_types has 5 entries for 4 layers"),
         ({"layer_types": ["sliding_attention"] * 5}, "layer_types must be"),
         ({"layer_types": ["chunked_attention"] * 5}, "layer_types"),

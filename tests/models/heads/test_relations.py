@@ -142,7 +142,7 @@ def test_a_batch_without_gold_spans_or_with_one_has_the_loss_of_its_spans() -> N
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"labels": ()}, "one label or more"),
+        ({"labels": ()}, "at least one label"),
         ({"labels": ("A", "A")}, "named once"),
         ({"reach": -1}, "reach = -1 must lie between 0"),
         ({"weight": 0.0}, "weight = 0.0 must be above 0"),

@@ -118,7 +118,7 @@ def test_spans_are_counted_without_being_listed(counts, longest) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"labels": ()}, "one type or more"),
+        ({"labels": ()}, "at least one type"),
         ({"labels": ("A", "A")}, "named once"),
         ({"longest": 0}, "longest = 0 must lie between 1"),
         ({"negatives": 0.0}, "negatives = 0.0 must be above 0"),

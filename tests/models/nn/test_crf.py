@@ -241,5 +241,5 @@ def test_tables_that_forbid_everything_and_emissions_that_do_not_fit_are_refused
         AllowedTransitions.of(dead)
     with pytest.raises(UsageError, match="do not agree"):
         AllowedTransitions.of(Allowed(BIO.starts, BIO.transitions[:2], BIO.ends))
-    with pytest.raises(UsageError, match=r"wants emissions \[N, 3\], not \[4, 2\]"):
+    with pytest.raises(UsageError, match=r"needs emissions \[N, 3\], not \[4, 2\]"):
         CRF(3).viterbi(torch.zeros(4, 2), torch.tensor([4]))

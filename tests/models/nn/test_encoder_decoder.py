@@ -201,7 +201,7 @@ def test_initial_weights_have_the_published_deviations() -> None:
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
     with pytest.raises(RecipeError, match=r"model.heads = 4, or model.head_size"):
         EncoderDecoderConfig(hidden=16, heads=5)
-    with pytest.raises(RecipeError, match=r"model.start = 50 is no id"):
+    with pytest.raises(RecipeError, match=r"model.start = 50 is not an id"):
         EncoderDecoderConfig(hidden=16, heads=2, start=50).build(V)
     with pytest.raises(UsageError, match=r"9 tokens is longer than the model's 8 positions"):
         EncoderDecoderConfig(layers=1, hidden=16, heads=2, max_positions=8).build(V)(flat([list(range(9))]))

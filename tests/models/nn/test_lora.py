@@ -169,7 +169,7 @@ def test_the_draw_is_decided_by_the_seed() -> None:
         ({"alpha": float("nan")}, "alpha = nan must be above 0"),
         ({"dropout": 1.0}, "dropout = 1.0 must be at least 0 and below 1"),
         ({"targets": ("query", "valeu")}, "did you mean value"),
-        ({"targets": ()}, "one target or more"),
+        ({"targets": ()}, "at least one target"),
         ({"targets": ("up", "up")}, "each named once"),
     ],
 )

@@ -129,7 +129,7 @@ def test_what_it_cannot_do_is_said_in_one_line(trained, capsys):
     model = lv.load(trained[0], device="cpu")
     with pytest.raises(ArtefactError, match=r"reads left to right and has no masked-lm head.*larvatus generate"):
         model.fill("the <mask> of the list")
-    with pytest.raises(UsageError, match="word-l2r is for models that fill blanks"):
+    with pytest.raises(UsageError, match="word-l2r is for masked language models"):
         model.score("the list", method="word-l2r")
     with pytest.raises(SystemExit) as ended:
         command(["fill", "the <mask> of the list", "--model", str(trained[0])])
