@@ -76,8 +76,8 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: FineTuneR
     assert found.scores is not None
     assert found.scores.values["f1"] > 0.8  # a guess: 0.1
     assert found.scores.values["exact-match"] > 0.6
-    assert isinstance(found.held_out, QuestionValidation)
-    texts = found.held_out.predictions(found.bundle.network, ScoringOptions())
+    assert isinstance(found.validation, QuestionValidation)
+    texts = found.validation.predictions(found.bundle.network, ScoringOptions())
     golds = {one.id: one.golds for one in found.dev}
     own = squad_scores(golds, dict(zip(golds, texts, strict=True)))
     assert (own.f1, own.exact) == pytest.approx((found.scores.values["f1"], found.scores.values["exact-match"]))
@@ -98,7 +98,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: FineTuneR
     )
     again = load_bundle(tmp_path / "saved")
     assert again.objectives == found.bundle.objectives
-    assert found.held_out.predictions(again.network, ScoringOptions()) == texts
+    assert found.validation.predictions(again.network, ScoringOptions()) == texts
     pairs = [(one.question, one.passage) for one in found.dev]
     assert [given.text for given in answer_questions(again, pairs, scoring=ScoringOptions())] == texts
     with pytest.raises(DataError, match="question 2: its passage is empty"):
@@ -136,14 +136,14 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
 
 def test_the_temperature_gives_right_spans_their_share(learnt: FineTuneResult, monkeypatch: pytest.MonkeyPatch) -> None:
     found = learnt
-    assert isinstance(found.held_out, QuestionValidation)
+    assert isinstance(found.validation, QuestionValidation)
     model = found.bundle.network
     head = head_of(model)
     best = found.calibration.fitted  # used or not: that is for the other half of the questions to say
 
     def surprise(temperature: float) -> float:
         monkeypatch.setattr(head, "config", QuestionAnsweringConfig(temperature=temperature))
-        asked = found.held_out.asked  # type: ignore[union-attr]
+        asked = found.validation.asked  # type: ignore[union-attr]
         given = answer(
             model, [one.question for one in found.dev], asked, scoring=ScoringOptions(), decoding=Decoding(top=400)
         )

@@ -250,7 +250,7 @@ def test_bad_input_is_one_line(bundle) -> None:
         finetune_spans(bundle, TRAIN, unknown, dataclasses.replace(job(), strict=True))
     with pytest.raises(DataError, match="no span is labelled"):
         finetune_spans(bundle, Dataset((OTHERS[2],) * 3, "x"), TRAIN, job())
-    with pytest.raises(UsageError, match="takes SpanOptions, not TagOptions"):
+    with pytest.raises(UsageError, match="takes SpansOptions, not TagOptions"):
         finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), options=TagOptions(crf=True)))
     with pytest.raises(UsageError, match="does not score spans"):
         finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), metric="accuracy"))

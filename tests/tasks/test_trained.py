@@ -201,7 +201,7 @@ def test_a_word_is_read_and_said_again(word: str) -> None:
 
 def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_scale() -> None:
     assert (
-        TrainableConfig.read("lora") == TrainableConfig.read("lora8") == TrainableConfig(what="lora", lora=LoRAConfig())
+        TrainableConfig.read("lora") == TrainableConfig.read("lora8") == TrainableConfig(part="lora", lora=LoRAConfig())
     )
     lora = TrainableConfig.read("lora64").lora
     assert lora.alpha / lora.rank == LoRAConfig().alpha / LoRAConfig().rank
@@ -243,9 +243,9 @@ def test_more_layers_than_there_are() -> None:
         {"head_rate": 0.0},
         {"head_rate": float("inf")},
         {"last": 2},
-        {"what": "last"},
-        {"what": "last", "last": -1},
-        {"what": "lsat"},
+        {"part": "last"},
+        {"part": "last", "last": -1},
+        {"part": "lsat"},
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, object]) -> None:

@@ -101,7 +101,7 @@ def test_every_frame_dresses_the_stretches_that_berts_does(
 ) -> None:
     """With the same room for text; only the special tokens and segments around it are others."""
     sequence = template.for_texts(config.texts)
-    longer = length + sequence.special_count - FRAME.of(config.texts).specials
+    longer = length + sequence.special_count - FRAME.for_texts(config.texts).special_count
     batch = pack(block, config, length=longer, template=template, random=rng.stream(0, "test"))
     assert batch.tokens.lengths.max(initial=0) <= longer
     if isinstance(config, FullSentencesConfig):

@@ -55,7 +55,7 @@ def test_a_comparison_prints_json_for_programs_and_draws_a_plot(larvatus, given,
 
 
 def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch):
-    monkeypatch.setattr(compare, "can_draw", lambda: False)
+    monkeypatch.setattr(compare, "has_matplotlib", lambda: False)
     code, out, _ = larvatus(
         "compare", "modern", *settings("model.global_every=1", "model.local_attention=0"), *given, "--steps", 1
     )

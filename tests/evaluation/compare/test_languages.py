@@ -123,7 +123,7 @@ def test_a_corpus_is_built_and_shown_by_language(model: Path, texts: Path, tmp_p
     command(*build)  # again: nothing to do, and the table
     said = capsys.readouterr().out
     assert "unchanged" in said
-    assert "drawn at α = 0.3" in said
+    assert "sampling with α = 0.3" in said
     command("corpus", "show", tmp_path / "c", "--alpha", 0)
     said = capsys.readouterr().out
     assert said.count("0.5000") == 2

@@ -168,6 +168,6 @@ def test_files_that_cannot_be_judged_are_refused(larvatus, directory, tmp_path, 
     code, _, complaint = larvatus("wic", wic, "--model", directory, "--train", "1")
     assert (code, "must be above 0 and below 1" in complaint) == (2, True)
     code, _, complaint = larvatus("scws", scws, "--model", directory, "--layers", "all")
-    assert (code, "leave out --layers all" in complaint) == (2, True)
+    assert (code, "evaluated by default; omit --layers all" in complaint) == (2, True)
     with pytest.raises(DataError):
         list(read_wic(tmp_path))

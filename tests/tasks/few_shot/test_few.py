@@ -203,7 +203,7 @@ def test_pet_saves_a_classifier_and_goes_on_to_the_same_bits(
 
     with monkeypatch.context() as patched:
         if when == "in the ensemble":
-            patched.setattr(pet_run, "write_vouched", stop_after)
+            patched.setattr(pet_run, "write_checksummed", stop_after)
         else:
             signal_at(patched, 1)
         code, _, err = command(capsys, *flags, "--out", tmp_path / "parts")
