@@ -173,7 +173,7 @@ def ranges_of(kind: Any) -> dict[str, tuple[Range, bool]]:
 def short_repr(value: Any) -> str:
     """A value as an error says it: short, on one line, however long it was written.
 
-    >>> shown(float("nan")), shown(10**30), shown("x" * 1000)
+    >>> short_repr(float("nan")), short_repr(10**30), short_repr("x" * 1000)
     ('nan', '1000000000000000000000000000000', "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…")
     """
     try:

@@ -69,7 +69,7 @@ def clopper_pearson(right: int, total: int, level: float = 0.95) -> tuple[float,
 def binomial_cdf(count: int, total: int) -> Callable[[float], float]:
     """P(X ≤ count) of a binomial variable, as a function of the share.
 
-    >>> round(at_most(1, 4)(0.5), 4)
+    >>> round(binomial_cdf(1, 4)(0.5), 4)
     0.3125
     """
     counts = np.arange(count + 1)

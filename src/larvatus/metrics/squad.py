@@ -29,7 +29,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 def normalise_answer(text: str) -> str:
     """As answers are compared.
 
-    >>> normalised("The  cat's an\\tOwl.")
+    >>> normalise_answer("The  cat's an\\tOwl.")
     'cats owl'
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())

@@ -44,7 +44,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """In this process, one task after another.
 
-    >>> with Here().pool(lambda: 10, lambda ten, task: ten * task, what="a worker", fix="") as pool:
+    >>> with LocalExecutor().pool(lambda: 10, lambda ten, task: ten * task, what="a worker", fix="") as pool:
     ...     list(pool.map([1, 2]))
     [10, 20]
     """

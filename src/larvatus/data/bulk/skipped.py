@@ -77,7 +77,7 @@ def compute_good_rows(
     ...     if min(rows) < 0:
     ...         raise DataError("no root")
     ...     return [row**0.5 for row in rows]
-    >>> sifted(roots, [4.0, -1.0, 9.0], str)
+    >>> compute_good_rows(roots, [4.0, -1.0, 9.0], str)
     ([4.0, 9.0], [2.0, 3.0], ['-1.0: no root'])
     """
     try:

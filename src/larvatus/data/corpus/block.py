@@ -35,7 +35,7 @@ class TextBlock:
     def of(cls, documents: Sequence[Sequence[Sequence[int]]], words: Sequence[bool] | None = None) -> TextBlock:
         """From documents of sentences of ids; without `words` every token is a word.
 
-        >>> Block.of([[[7, 8], [9]], [[5]]]).sentences.tolist()
+        >>> TextBlock.of([[[7, 8], [9]], [[5]]]).sentences.tolist()
         [0, 2, 3, 4]
         """
         sentences = [sentence for document in documents for sentence in document]

@@ -11,7 +11,7 @@ epoch alone. What it becomes once packed (special tokens, sentences repeated in 
 in which that is much as in those before. So neither workers nor a resume can change a share. A step ends where the next
 sequence does not fit, so that the place is known to about the share of a step that a sequence takes.
 
-    >>> Course(first=0, steps=100, tokens=1_000).after(50_000).places(np.array([500, 500, 1_000])).tolist()
+    >>> RunPosition(first=0, steps=100, tokens=1_000).after(50_000).places(np.array([500, 500, 1_000])).tolist()
     [0.5, 0.505, 0.51]
 
 B sequences of a block, or of a stretch of it.

@@ -17,7 +17,7 @@ The draws belong to (seed, epoch, item, place), whatever batch a sequence comes 
 
     >>> from larvatus.data.corruption.replacement import MaskVocabulary
     >>> tokens = TokenBatch.of([[7, 8, 9, 4, 3]], words=[[0, 1, 2, -1, -1]])
-    >>> text = Text(tokens, MaskVocabulary(mask_id=None, size=10, special_ids={3, 4}), 1, 0, np.array([0]))
+    >>> text = CorruptionInput(tokens, MaskVocabulary(mask_id=None, size=10, special_ids={3, 4}), 1, 0, np.array([0]))
     >>> target = PermutationConfig(rate=0.34).apply(text)[1][PermutedTokens]
     >>> target.order.tolist(), target.places.tolist(), target.ids.tolist()
     ([0, 0, 3, 0, 0], [2], [9])

@@ -61,7 +61,7 @@ class Findings:
 
 def count_noun(count: int, single: str, several: str) -> str:
     """
-    >>> many(1, "text", "texts"), many(2_000, "text", "texts")
+    >>> count_noun(1, "text", "texts"), count_noun(2_000, "text", "texts")
     ('1 text', '2,000 texts')
     """
     return f"{count:,} {single if count == 1 else several}"

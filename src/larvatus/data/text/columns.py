@@ -91,7 +91,7 @@ KNOWN = frozenset([*(name for pair in PAIRS for name in pair), *TEXTS, *LABELS, 
 def normalise_name(name: str) -> str:
     """Letters and digits alone, in lower case.
 
-    >>> plain("#1 String"), plain("gold_label")
+    >>> normalise_name("#1 String"), normalise_name("gold_label")
     ('1string', 'goldlabel')
     """
     return "".join(char for char in name.lower() if char.isalnum())

@@ -161,7 +161,7 @@ def _bpe(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str,
 def apply_merges(row: Sequence[str], ranks: Mapping[tuple[str, ...], int], prefix: str = "") -> list[str]:
     """Byte-pair encoding by the book: the pair of lowest rank, leftmost first, until there is none.
 
-    >>> merged(["a", "b", "a", "b"], {("a", "b"): 0, ("ab", "ab"): 1})
+    >>> apply_merges(["a", "b", "a", "b"], {("a", "b"): 0, ("ab", "ab"): 1})
     ['abab']
     """
     row = list(row)

@@ -201,7 +201,7 @@ class LanguageCounts:
 def scale_counts(words: Words, factor: float) -> Words:
     """Counts times a factor, in whole numbers whose running sums are right: what rare words share is not rounded away.
 
-    >>> scaled([("a", 1), ("b", 1), ("c", 1), ("d", 5)], 0.5)
+    >>> scale_counts([("a", 1), ("b", 1), ("c", 1), ("d", 5)], 0.5)
     [('b', 1), ('d', 3)]
     """
     if factor == 1 or not words:

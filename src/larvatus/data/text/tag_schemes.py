@@ -9,7 +9,7 @@
 Tags that are no scheme's (parts of speech) are of the scheme "none": any may follow any.
 
     >>> read_entities(["B-LOC", "I-LOC", "O"], "BIO")
-    [Entity(start=0, end=2, label='LOC')]
+    [EntitySpan(start=0, end=2, label='LOC')]
     >>> convert(["B-LOC", "I-LOC", "O"], "BIO", "BIOES")
     ['B-LOC', 'E-LOC', 'O']
     >>> find_illegal(["O", "I-PER"], "BIO")[0].message

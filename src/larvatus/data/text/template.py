@@ -39,7 +39,7 @@ REPEATS = "the tokenizer's post-processor repeats, drops or swaps texts; correct
 class SequenceTemplate:
     """The special tokens around one text, or around the two of a pair.
 
-    >>> pair = Dress(gaps=((2,), (3,), (3,)), gap_segments=((0,), (0,), (1,)), text_segments=(0, 1))
+    >>> pair = SequenceTemplate(gaps=((2,), (3,), (3,)), gap_segments=((0,), (0,), (1,)), text_segments=(0, 1))
     >>> pair.ids(np.array([7, 8]), np.array([9])).tolist()
     [2, 7, 8, 3, 9, 3]
     >>> pair.segments(2, 1).tolist(), pair.starts(2, 1)

@@ -1,8 +1,8 @@
 """Evaluation of word sense disambiguation on test sets: F1, with WordNet's first sense and the most frequent sense.
 
-result = evaluate_set("senseval2.data.xml", tagger)
-result.score.f1, result.first_sense.f1, result.most_frequent.f1
-result.above_most_frequent.difference, result.above_most_frequent.low, result.above_most_frequent.p
+    result = evaluate_set("senseval2.data.xml", tagger)
+    result.score.f1, result.first_sense.f1, result.most_frequent.f1
+    result.above_most_frequent.difference, result.above_most_frequent.low, result.above_most_frequent.p
 
 Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, because the
 words of a sentence share their context. A set has too few documents to resample those (3 to 13).
@@ -128,7 +128,7 @@ def _f1_of_sums(sums: Doubles) -> Doubles:
 
 def difference_from(difference: PairedDifference, system: str) -> str:
     """
-    >>> ours = Difference(first=0.65, second=0.71, difference=0.06, p=0.001, samples=1000, low=0.04, high=0.08)
+    >>> ours = PairedDifference(first=0.65, second=0.71, difference=0.06, p=0.001, samples=1000, low=0.04, high=0.08)
     >>> difference_from(ours, "the first sense")
     '+6.0 points [+4.0, +8.0] from the first sense (paired, sentences resampled, p = 0.001)'
     """

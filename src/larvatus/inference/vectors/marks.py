@@ -1,7 +1,7 @@
 r"""Marked words: `*…*` selects a word of a text; `\*` is a star.
 
     >>> read_marks("the *bank* of the river")
-    Marked(text='the bank of the river', spans=((4, 8),))
+    MarkedText(text='the bank of the river', spans=((4, 8),))
 
 A text without a marked word, or with several where one is expected, is refused in one line.
 """

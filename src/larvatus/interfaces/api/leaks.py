@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
+Draws = Annotated[int, whole(1, 1_000)]
+Spans = Annotated[int, whole(0, 1_000)]
+RankedSecrets = Annotated[int, whole(1, 10**7)]
+DrawnSecrets = Annotated[int, whole(100, 10**7)]
 
 
 class LeakSettings(Settings):
@@ -54,21 +58,21 @@ class LeakSettings(Settings):
 
     documents: Count = 1_000
     """Documents of --members, and of --held-out, that are drawn at random."""
-    draws: Annotated[int, whole(1, 1_000)] = 1
+    draws: Draws = 1
     """Samples of --documents members, no document in two; figures are of all of them, with the spread over samples."""
     words: Words = 100
     """Words of a document that are read, from its beginning."""
     masks: Masks = 10
     """Masks of a document; each hides 15% of the words."""
-    spans: Annotated[int, whole(0, 1_000)] = 3
+    spans: Spans = 3
     """Names, and as many numbers, that are masked in a document at most; 0: none are restored."""
     prefix: tuple[Tokens, ...] = ()
     """Tokens of a document that are given to models that write, such as 16,32,64 (50, or what fits)."""
     suffix: Tokens | None = None
     """Tokens after them that a model that writes must reproduce exactly (50, or what fits)."""
-    exact: Annotated[int, whole(1, 10**7)] = 10_000
+    exact: RankedSecrets = 10_000
     """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
-    samples: Annotated[int, whole(100, 10**7)] = 1_000
+    samples: DrawnSecrets = 1_000
     """Secrets that are drawn for each canary from a larger space."""
     seed: Seed = 0
     """Seed of all samples and masks."""

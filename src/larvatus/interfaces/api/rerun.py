@@ -17,31 +17,44 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, printable
-from larvatus.core.ranges import Length, Steps, check_ranges
+from larvatus.core.ranges import Count, Length, Steps, check_ranges
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.labelled.glue import glue_task
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.languages import LanguagePath, LanguageSource
+from larvatus.evaluation.audit.leaks.extraction import Tokens
+from larvatus.evaluation.audit.masked_loss import Masks, Words
+from larvatus.evaluation.audit.toxicity.generated import Samples
+from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedTokens
 from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
 from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
 from larvatus.evaluation.suite.part import SuitePart
 from larvatus.evaluation.suite.suites import get_suite
-from larvatus.interfaces.api.auditing_bias import audit_bias
+from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
 from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
-from larvatus.interfaces.api.leaks import LeakInputs, LeakSettings, audit_leaks, run_leak_audit
+from larvatus.interfaces.api.leaks import (
+    DrawnSecrets,
+    Draws,
+    LeakInputs,
+    LeakSettings,
+    RankedSecrets,
+    Spans,
+    audit_leaks,
+    run_leak_audit,
+)
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.toxicity import audit_toxicity
+from larvatus.interfaces.api.toxicity import Top, audit_toxicity
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.energy import PowerDraw, energy_claims
@@ -64,12 +77,11 @@ class HeldOutClaimSettings(Struct, frozen=True, kw_only=True):
 
     length: Length
     tokens: Steps
-    microbatch: int
+    microbatch: Annotated[int, MICROBATCH]
     precision: str
 
     def __post_init__(self) -> None:
         check_ranges(self, "settings.", ArtefactError)
-        MICROBATCH.check(self.microbatch, "settings.microbatch", ArtefactError)
 
 
 class TextClaimSettings(Struct, frozen=True, kw_only=True):
@@ -97,9 +109,9 @@ class BiasClaimSettings(Struct, frozen=True, kw_only=True):
     """Settings of claims of one part of a bias audit."""
 
     task: Literal["crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps"]
-    samples: int
-    permutations: int = 10_000
-    most_pairs: int | None = None
+    samples: Annotated[int, SAMPLES]
+    permutations: Annotated[int, PERMUTATIONS] = 10_000
+    most_pairs: Annotated[int, MOST_PAIRS] | None = None
     layers: str = "last"
     vectors: str = ""
     """Set for standardised vectors, which need a file that is not part of the model."""
@@ -107,33 +119,42 @@ class BiasClaimSettings(Struct, frozen=True, kw_only=True):
     own_words: bool = False
     """The last file is a list of swaps."""
 
+    def __post_init__(self) -> None:
+        check_ranges(self, "settings.", ArtefactError)
+
 
 class LeakClaimSettings(Struct, frozen=True, kw_only=True):
     """Settings of claims of a leak audit, with documents or with canaries."""
 
-    documents: int | None = None
-    draws: int = 1
-    words: int = 100
-    masks: int = 10
-    spans: int = 3
-    prefix: tuple[int, ...] = ()
-    suffix: int | None = None
-    exact: int = 10_000
-    samples: int = 1_000
+    documents: Count | None = None
+    draws: Draws = 1
+    words: Words = 100
+    masks: Masks = 10
+    spans: Spans = 3
+    prefix: tuple[Tokens, ...] = ()
+    suffix: Tokens | None = None
+    exact: RankedSecrets = 10_000
+    samples: DrawnSecrets = 1_000
     reference: str = ""
     """Checksum of the reference model."""
     reading: TextSettings = TextSettings()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "settings.", ArtefactError)
 
 
 class ToxicityClaimSettings(Struct, frozen=True, kw_only=True):
     """Settings of claims of a toxicity audit."""
 
-    top: int | None = None
-    samples: int | None = None
-    max_tokens: int | None = None
+    top: Top | None = None
+    samples: Samples | None = None
+    max_tokens: GeneratedTokens | None = None
     judge: str = ""
     """Checksum of the classifier that judged."""
     neutral_prompts: str = ""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "settings.", ArtefactError)
 
 
 class SuiteClaimSettings(Struct, frozen=True, kw_only=True):

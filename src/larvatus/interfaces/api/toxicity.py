@@ -34,6 +34,8 @@ from larvatus.models.generation.generator import can_generate
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditToxicityKeywords
 
+Top = Annotated[int, whole(1, 1_000)]
+
 
 class ToxicitySettings(Settings):
     """How prompts are filled and judged."""
@@ -44,7 +46,7 @@ class ToxicitySettings(Settings):
     """Or a classifier of larvatus finetune classify that judges the filled prompts."""
     label: str | None = None
     """Its label for what is toxic (toxic)."""
-    top: Annotated[int, whole(1, 1_000)] | None = None
+    top: Top | None = None
     """Words of each blank that are judged, the likeliest (20)."""
     samples: Samples | None = None
     """Continuations of each prompt, for models that write (25)."""

@@ -28,7 +28,7 @@ def error_location(fault: BaseException) -> str:
     """Type of an error and its place in our code: enough to find it, with nothing of the request.
 
     >>> try: {}["a secret"]
-    ... except KeyError as fault: print(place_of(fault).split(" at ")[0])
+    ... except KeyError as fault: print(error_location(fault).split(" at ")[0])
     KeyError
     """
     frames = traceback.extract_tb(fault.__traceback__)

@@ -68,7 +68,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
 def displayed_classes(table: Ints, labels: Sequence[str]) -> tuple[Ints, list[str]]:
     """The classes that occur, in their order; of very many, the most frequent and the rest together.
 
-    >>> shown(np.array([[2, 0, 1], [0, 0, 0], [0, 0, 3]]), ["a", "b", "c"])[1]
+    >>> displayed_classes(np.array([[2, 0, 1], [0, 0, 0], [0, 0, 3]]), ["a", "b", "c"])[1]
     ['a', 'c']
     """
     weight = table.sum(0) + table.sum(1)

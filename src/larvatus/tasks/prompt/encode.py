@@ -161,8 +161,10 @@ def demonstrations_that_fit(shots: Sequence[Ints], room: int) -> list[Ints]:
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
     """How many tokens of one or two texts stay: the longer is cut first.
 
-    >>> kept([9], 4), kept([9, 2], 8), kept([9, 7], 8), kept([3, 2], 8)
-    ([4], [6, 2], [4, 4], [3, 2])
+    >>> truncated_lengths([9], 4), truncated_lengths([3, 2], 8)
+    ([4], [3, 2])
+    >>> truncated_lengths([9, 2], 8), truncated_lengths([9, 7], 8)
+    ([6, 2], [4, 4])
     """
     if len(lengths) == 1:
         return [min(lengths[0], room)]

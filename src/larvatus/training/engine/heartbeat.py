@@ -1,6 +1,7 @@
 """What a rank says of itself at each beat of `watchdog.py`, and what is seen of its process from the same machine.
 
-here = Where.here()                         # host and process; `here.state` of another: gone, stopped, or ""
+here = ProcessLocation.here()               # host and process
+there.seen_from(here)                       # of another process: gone, stopped, or ""
 state = Heartbeat(where=there, step=11, doing="waiting")
 state.name(1)                               # rank 1 on node07
 """
@@ -88,10 +89,10 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 def blocking_ranks(states: Mapping[int, Heartbeat], limit_s: float) -> dict[int, Heartbeat]:
     """The ranks that the others wait for, where none has got on for so long; nobody where any has, or may take longer.
 
-    >>> here = Where(host="a", machine="", pid=1)
+    >>> here = ProcessLocation(host="a", machine="", pid=1)
     >>> waits = Heartbeat(where=here, step=3, doing=WAITING, still=9.0)
     >>> hangs = Heartbeat(where=here, step=3, doing=STEP, still=9.0)
-    >>> sorted(who_holds_up({0: waits, 1: hangs}, 5.0)), sorted(who_holds_up({0: waits, 1: hangs}, 10.0))
+    >>> sorted(blocking_ranks({0: waits, 1: hangs}, 5.0)), sorted(blocking_ranks({0: waits, 1: hangs}, 10.0))
     ([1], [])
     """
     there = {rank: state for rank, state in states.items() if not state.left}

@@ -1,6 +1,6 @@
 """Losses that leap: a few bad batches may undo hours of training, without being infinite.
 
-    spikes = Spikes()
+    spikes = SpikeDetector()
     if (usual := spikes.look(loss)) is not None: …       # the loss is more than five times what it usually was
 
 What to do about it is as for PaLM (Chowdhery et al., 2022): go back to a checkpoint from before, and leave out the data
@@ -27,7 +27,7 @@ MAX_ROLLBACKS = 2
 class SpikeDetector:
     """Told of each step's loss.
 
-    >>> spikes = Spikes()
+    >>> spikes = SpikeDetector()
     >>> [spikes.look(loss) for loss in (*[2.0] * 16, 9.0, 11.0)][-2:]
     [None, 2.0]
     """

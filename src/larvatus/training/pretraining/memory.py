@@ -113,7 +113,7 @@ def place_model(
 def describe_parallel(ranks: Ranks, *, sharded: bool) -> str:
     """How processes share the work, for the first lines of a run; nothing where there is one.
 
-    >>> shared(Ranks(0, 8), sharded=True)
+    >>> describe_parallel(Ranks(0, 8), sharded=True)
     ' · 8 processes, each with a part of the weights'
     """
     if ranks.count == 1:

@@ -117,7 +117,7 @@ def count_personal(text: str, regions: Sequence[str] = REGIONS) -> Counter[str]:
 def tag_personal(text: str, regions: Sequence[str] = REGIONS) -> str:
     """Each replaced by its kind in angle brackets.
 
-    >>> tagged("Call +44 20 7946 0958 or write to ann@example.org")
+    >>> tag_personal("Call +44 20 7946 0958 or write to ann@example.org")
     'Call <phone> or write to <email>'
     """
     return _replaced(text, find_personal(text, regions), lambda kind: f"<{kind}>")
@@ -128,7 +128,7 @@ def remove_personal(text: str, regions: Sequence[str] = REGIONS) -> str:
 
     Text that still has some after `ROUNDS` removals was made to: that is replaced by tags, which nothing joins across.
 
-    >>> removed("IBAN DE89 3704 0044 0532 0130 00.")
+    >>> remove_personal("IBAN DE89 3704 0044 0532 0130 00.")
     'IBAN .'
     """
     for _ in range(ROUNDS):

@@ -33,7 +33,7 @@ ELSEWHERE = "elsewhere"
 class ServerMetrics:
     """Counters of one server, in their own registry.
 
-    >>> metrics = Metrics()
+    >>> metrics = ServerMetrics()
     >>> metrics.count_pass(tokens=40, sequences=3, seconds=0.01)
     >>> [line for line in metrics.text().decode().splitlines() if line.startswith("larvatus_tokens_total")]
     ['larvatus_tokens_total 40.0']
