@@ -1,7 +1,7 @@
 """Files that vouch for themselves: what a resume reads was not edited and is not damaged, or it is refused by name.
 
-    write_vouched(run / "text.json", {"corpus": ["judgments/"]})      # JSON with a checksum over its own text
-    read_vouched(run / "text.json", way="choose another --out")       # one byte changed: refused
+    write_checksummed(run / "text.json", {"corpus": ["judgments/"]})  # JSON with a checksum over its own text
+    read_checksummed(run / "text.json", way="choose another --out")   # one byte changed: refused
 
     ledger = Ledger(parts / "parts.jsonl", way="begin anew")          # lines that are added one by one
     ledger.begin(ledger.records)                                      # what stands is kept, a torn last line is not

@@ -258,7 +258,7 @@ def test_a_word_that_is_not_marked_or_marked_twice_is_refused(larvatus, director
         (["the river", "the bank", "--word", "bank"], "'bank' is not in 'the river'"),
         (["bank and bank", "the bank", "--word", "bank"], "'bank' occurs 2 times in"),
         ([*TEXTS[:2], "--in", corpus], "and 2 texts are given; give one"),
-        ([*TEXTS[:2], "--any-word"], "name it with --in"),
+        ([*TEXTS[:2], "--any-word"], "name one with --in"),
     ]:
         code, _, complaint = larvatus(*texts, *asked)
         assert (code, said in complaint, complaint.count("\n")) == (2, True, 0), complaint

@@ -117,7 +117,7 @@ def test_text_of_another_wordnet_gives_too_few_senses(model, wordnet):
     reading.unknown.update({"bank%1:99:00::": 5})
     sentence = SenseSentence("d", "the bank", (SenseInstance(4, 8, (("bank", "n"),), keys=("bank%1:17:01::",)),))
     with pytest.raises(
-        DataError, match=r"too few senses: 5 of its tags are not in .*bank%1:99:00::.*; take the WordNet"
+        DataError, match=r"too few senses: 5 of its tags are not in .*bank%1:99:00::.*; use the WordNet"
     ):
         built(model, wordnet, [sentence], reading)
     with pytest.raises(DataError, match="too few senses: no word of it is tagged"):

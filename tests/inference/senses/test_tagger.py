@@ -135,7 +135,7 @@ def test_one_sense_and_no_vector(tagger, inventory, wordnet):
 
 def _cosines(tagger, one):
     """Of the sentence's word with each of its senses."""
-    candidates = tagger.ladder.candidates(one.instances[0].lemmas)
+    candidates = tagger.backoff.candidates(one.instances[0].lemmas)
     return [cosine(tagger.embed([one])[0][0], vector) for vector in candidates.vectors]
 
 
@@ -221,7 +221,7 @@ def test_gold_of_other_words_or_another_wordnet_is_refused(tagger, made_set, tmp
         evaluate_set(made_set, tagger(), gold)
     gold.write_text("d000.s000.t000 bank%1:99:01::\n")
     with pytest.raises(
-        DataError, match=r"gold.txt: 1 of its sense keys are not in .* \(bank%1:99:01::\); take the WordNet"
+        DataError, match=r"gold.txt: 1 of its sense keys are not in .* \(bank%1:99:01::\); use the WordNet"
     ):
         evaluate_set(made_set, tagger(), gold)
 

@@ -138,7 +138,7 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     assert complaint.endswith("holds an unfinished run; go on with --resume, or remove it to begin anew")
     code, _, complaint = larvatus(*common, "--out", killed, "--resume", "--layers", "1")
     assert code == 5
-    assert "begun with other settings (layers was 'last', now '1')" in complaint
+    assert "begun with other settings (layers: 'last' → '1')" in complaint
     code, said, _ = larvatus(*common, "--out", killed, "--resume")
     assert code == 0
     assert "stood before the interruption" in said

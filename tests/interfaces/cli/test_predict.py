@@ -227,7 +227,7 @@ def test_a_broken_pipe_is_quiet(
         ("classify", ["-"], 4, "standard input has no text"),
         ("classify", ["a", "--length", "99"], 2, "99 tokens is more than the model's 32 positions"),
         ("classify", ["a", "--merge", "sum"], 2, "--merge"),
-        ("classify", ["a", "--device", "tpu0"], 2, "is no device"),
+        ("classify", ["a", "--device", "tpu0"], 2, "is not a device; use auto, cpu or cuda"),
         ("tag", ["a", "--pair", "b"], 2, "tags words; --pair is for classifiers and models that answer"),
         ("tag", ["a", "--top", "2"], 2, "--top is for classifiers"),
     ],

@@ -55,7 +55,7 @@ def test_threads_of_a_server_share_one_arena(tmp_path):
 @pytest.mark.parametrize("command", ["serve", "studio"])
 def test_both_commands_ask_for_it_before_they_load_a_model(command, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(f"larvatus.interfaces.cli.serve.{command}.keep_little_memory", lambda: asked.append(command))
+    monkeypatch.setattr("larvatus.interfaces.cli.commands.serve.keep_little_memory", lambda: asked.append(command))
     with pytest.raises(SystemExit, match="5"):  # no such directory
         run([command, str(tmp_path / "none"), "--port", "0"])
     assert asked == [command]

@@ -3,7 +3,7 @@ of fine-tuned models on each labelled set.
 
     draw(results, Path("runs/compare/compare.png"))
 
-Wants matplotlib, the extra `plots`; `plots.can_draw` says whether it is there.
+Wants matplotlib, the extra `plots`; `outputs.has_matplotlib` says whether it is there.
 """
 
 from __future__ import annotations
