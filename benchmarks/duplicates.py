@@ -169,7 +169,9 @@ def exact_jaccard(
     grams = {}
     for number, document in enumerate(planted(folder)):
         if number in wanted:
-            grams[number] = set(n_grams(hashed_words(ShingleCharacters.of([document.text])), settings.shingle)[0].tolist())
+            grams[number] = set(
+                n_grams(hashed_words(ShingleCharacters.of([document.text])), settings.shingle)[0].tolist()
+            )
     for number in numbers.tolist():
         a, b = grams[number], grams[int(judged.first[number])]
         yield len(a & b) / max(1, len(a | b)) >= settings.near
