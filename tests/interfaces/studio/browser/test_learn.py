@@ -92,7 +92,7 @@ def test_rows_without_text_or_label_are_skipped_by_a_box(studio: Guarded) -> Non
         ("latin.csv", "text,label\ncafé,wet\n".encode("latin-1"), "is not UTF-8"),
         ("empty.csv", b"", "nothing in it"),
         ("picture.png", b"\x89PNG", "not UTF-8"),
-        ("program.exe", b"MZ", "cannot be learnt from here"),
+        ("program.exe", b"MZ", "cannot be used here"),
         ("ragged.csv", b"text,label\nonly one cell\n", "ragged.csv:2"),
         ("big.csv", b"x" * 5_000_001, "5,000,001 bytes"),
     ],
