@@ -45,7 +45,7 @@ class HygieneSettings(Settings):
     overlap_words: Annotated[int, whole(2, 1_000)] = 13
     """A run of so many words in common with an evaluation set is an overlap."""
     confidence: Share = 0.8
-    """Of the language identifier, from which on a document counts as in another language than stated."""
+    """Score of the language identifier from which a document counts as being in another language than stated."""
     word_list: Annotated[Path | None, Flag(metavar="FILE")] = None
     """Words to look for, one a line."""
     most_listed: Share = 0.01
