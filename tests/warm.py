@@ -48,9 +48,10 @@ LONGEST = 1_000_000
 
 
 class Server:
-    """The other side of `serve`: starts the server when it is first needed, and asks it for processes."""
+    """The caller's side of `serve`: starts the server when it is first needed, and requests processes from it.
 
-    """With `preload` "larvatus" it imports all commands, with "tests" what tests import but nothing of larvatus."""
+    With `preload` "larvatus" the server imports all commands, with "tests" what tests import but nothing of larvatus.
+    """
 
     def __init__(self, preload: str = "larvatus") -> None:
         self._preload = preload
@@ -159,8 +160,8 @@ def _how(words: list[str]) -> dict[str, Any] | None:
 
 
 def _larvatus_on(path: str) -> str | None:
-    """The first folder of a PYTHONPATH that holds the package; None: that of the environment is taken."""
-    folders = (os.path.realpath(folder) for folder in path.split(os.pathsep) if folder)
+    """The folder from which a process with that PYTHONPATH imports the package; None: it has none to import."""
+    folders = (os.path.realpath(folder) for folder in [*path.split(os.pathsep), *sys.path] if folder)
     return next((folder for folder in folders if os.path.isdir(os.path.join(folder, "larvatus"))), None)
 
 

@@ -7,6 +7,7 @@ What decides the result is in the recipe, the corpus and the seed; what changes 
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
@@ -35,6 +36,8 @@ from larvatus.training.pretraining.step import PreparedStep, Step, Stepper, Step
 
 T = TypeVar("T")
 JOIN_S = 2.0
+END_S = 600.0
+"""How long the end of Python waits for a thread that is still making a block."""
 
 
 @dataclass(kw_only=True)
@@ -243,7 +246,7 @@ class Pretraining:
         self.save()
         return Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
-            f"{self.progress.steps:,}; the same command with --resume goes on from there"
+            f"{self.progress.steps:,}; the same command with --resume continues from there"
         )
 
 
@@ -323,4 +326,6 @@ def prefetch(
     finally:
         closed.set()
         close()
-        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process is not waited for
+        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process may take longer
+        if thread.is_alive():
+            atexit.register(thread.join, END_S)  # torch aborts a process that ends while a thread runs its code
