@@ -169,7 +169,7 @@ def rounded_from(run: Path, out: Path) -> str:
 
 
 def place(rounded: Path, out: Path, card: str) -> None:
-    """The directory as it is shipped: card and claims anew, all else as it is."""
+    """The directory as it is shipped: card and claims again, all else as it is."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(rounded, out)
     (out / "README.md").write_text(card, encoding="utf-8")

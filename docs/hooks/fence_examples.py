@@ -9,7 +9,7 @@ import griffe
 
 
 def fenced(text: str) -> str:
-    """Paragraphs that begin with `>>>`, and the example that a docstring shows in its first paragraphs, between fences."""
+    """Paragraphs that begin with `>>>`, and the example in the first paragraphs of a docstring, between fences."""
     parts = []
     for empty, lines in groupby(text.split("\n"), key=lambda line: not line.strip()):
         paragraph = "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Runs of every kind, each interrupted where it has much on the disk: what rows 73 and 74 edit before it goes on.
+"""Runs of every kind, each interrupted where it has much on the disk: what rows 73 and 74 edit before it continues.
 
 begun = RUNS["pretrain"](place, call, monkeypatch)
 begun.again                         # the same command, with --resume
@@ -46,7 +46,7 @@ class Begun:
 
     @property
     def again(self) -> list[Any]:
-        """The command that goes on."""
+        """The command that continues."""
         return [*self.command, *self.flags]
 
 

@@ -4,7 +4,7 @@
 
 Each command runs as the shell would start it, in a fork of a process that has imported torch already. The broken run
 is killed inside its 5th step, between backward and update (the newest checkpoint is of step 3), asked to stop in its
-7th, killed again in its 8th, and goes on to step 10; weights, moments of the optimizer and losses have to be those of
+7th, killed again in its 8th, and continues to step 10; weights, moments of the optimizer and losses have to be those of
 the unbroken one.
 """
 

@@ -1,6 +1,6 @@
 """A program for `test_hangs.py`: commands that get a SIGTERM in the middle of a stage, one after the other.
 
-Each stage is made to wait after the signal, and then goes on, so that a signal which is only noted is noticed.
+Each stage is made to wait after the signal, and then continues, so that a signal which is only noted is noticed.
 It prints a line of JSON for each: the stage, the exit code, whether the stage went on before the command ended, what
 was said.
 """
@@ -85,7 +85,7 @@ def main(train: str, valid: str, model: str) -> None:
     stage("examples", "larvatus.tasks.classify.task:labelled_texts", tune)
     shutil.rmtree("tuned")
     stage("scoring", "larvatus.tasks.classify.validation:TextValidation.scores", tune, calls=2)
-    stage("going on", "larvatus.tasks.trainer.finetune:train_seeds", [*tune, "--resume"])
+    stage("continuing", "larvatus.tasks.trainer.finetune:train_seeds", [*tune, "--resume"])
     finished("finetuned", tune, "tuned", [*tune, "--resume"])
     finished("pretrained", shards, "run", [*shards, "--resume"])
     own = ["--model", model, "--out"]

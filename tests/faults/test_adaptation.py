@@ -1,4 +1,4 @@
-"""Faults of going on from a model: what cannot be gone on from, words that are no words, flags that make no sense."""
+"""Faults of continuing from a model: models that cannot be, words that are no words, flags that make no sense."""
 
 import json
 import shutil

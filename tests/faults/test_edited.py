@@ -1,7 +1,7 @@
 """Row 73: text edited between a kill and the next command is noticed by its hash, at every stage.
 
-The edits keep size and time of the file. Where nothing was built from the text yet, all begins anew, aloud; else the
-run is refused by the name of what was edited, and goes on once that is put back.
+The edits keep size and time of the file. Where nothing was built from the text yet, all starts again, aloud; else the
+run is refused by the name of what was edited, and continues once that is put back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_73_a_vocabulary_of_edited_text_is_learnt_anew_aloud(call: Call, begin: 
     edit(begun.inputs[0])
     code, said, _ = call(*begun.again)
     assert code == 0
-    assert "text.txt was edited since: nothing was built from it yet, so this begins anew" in said.replace("\n", "")
+    assert "text.txt was edited since: nothing was built from it yet, so this starts again" in said.replace("\n", "")
     assert "learning the vocabulary" in said
     fresh = [word if word != begun.kept else tmp_path / "fresh" for word in begun.command]
     assert call(*fresh)[0] == 0
@@ -66,7 +66,7 @@ def test_73_each_input_of_each_kind_of_run_is_noticed_when_it_was_edited(call: C
         assert code in (4, 5), (path, code, complaint)
         assert "--out" in complaint or "remove" in complaint or "--fork" in complaint, complaint
         path.write_bytes(held)
-    assert call(*begun.again)[0] == 0  # with all put back it goes on
+    assert call(*begun.again)[0] == 0  # with all put back it continues
 
 
 def test_73_other_text_on_standard_input_is_refused(call: Call, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_43_names_in_a_corpus_stay_in_the_directory(tiny_tokenizer: Tokenizer, t
         Corpus.open(tmp_path / "c")
     path.unlink()  # as a build that was killed leaves it: the journal names the shard
     journal = tmp_path / "c" / "journal.jsonl"
-    ledger = Ledger(journal, way="begin anew")  # whoever forges it can forge its checksums
+    ledger = Ledger(journal, way="start again")  # whoever forges it can forge its checksums
     entry = json.loads(ledger.records[1])
     entry["shard"]["file"] = name
     ledger.begin([ledger.records[0], json.dumps(entry).encode()])

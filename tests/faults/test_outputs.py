@@ -177,7 +177,7 @@ def test_71_devices_and_pipes_are_written_to(tmp_path: Path, capfd: pytest.Captu
 
 
 def test_71_standard_output_in_a_file_keeps_what_was_printed(tmp_path: Path, classifier: Path) -> None:
-    """`--out /dev/stdout > file` would begin at the first byte, were it opened anew."""
+    """`--out /dev/stdout > file` would begin at the first byte, were it opened again."""
     code = "import sys; from larvatus.core.outputs import write_output; from pathlib import Path\n"
     code += "print('before'); write_output(Path('/dev/stdout'), 'out\\n'); print('after')"
     with (tmp_path / "all").open("wb") as file:
@@ -229,7 +229,7 @@ def test_71_a_model_directory_keeps_what_is_not_the_models(
     assert larvatus("convert", tiny_directory, out)[0] == 5
     train = classes(tmp_path / "train.jsonl")
     tune = ("classify", "--train", train, "--out", out, *QUICK)
-    assert "begin anew with --overwrite" in finetune(*tune)[2]
+    assert "start again with --overwrite" in finetune(*tune)[2]
     code, said = larvatus("finetune", *tune, "--model", out, "--overwrite")
     assert (code, "is what is read" in said) == (2, True)
     assert finetune(*tune, "--overwrite")[0] == 0
@@ -252,7 +252,7 @@ def test_71_pretraining_begins_anew_only_when_told(larvatus: Larvatus, tmp_path:
     assert larvatus(*pretrain)[0] == 0
     (out / "notes.txt").write_text("mine")
     code, said = larvatus(*pretrain)
-    assert (code, "begin anew with --overwrite" in said) == (5, True)
+    assert (code, "start again with --overwrite" in said) == (5, True)
     assert larvatus(*pretrain, "--overwrite", "--resume")[0] == 2
     assert larvatus(*pretrain, "--overwrite")[0] == 0
     assert (out / "metrics.jsonl").read_text().count('"train"') == 1

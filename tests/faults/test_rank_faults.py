@@ -108,7 +108,7 @@ def assert_killed(result: Ended, rank: int) -> None:
     assert result.codes[rank] == -9
     assert result.codes[1 - rank] == 75, result.said
     assert result.line.startswith(f"larvatus: rank {rank} on {HOST} died (process ")
-    assert "in step 4; the run ends for all ranks; the same command with --resume goes on" in result.line
+    assert "in step 4; the run ends for all ranks; the same command with --resume continues" in result.line
     assert (result.folder / "run" / "checkpoints" / "step-00000002").is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Row 35: torchrun starts all ranks anew when one was killed, and they go on from the last checkpoint by themselves."""
+"""Row 35: torchrun starts all ranks again when one was killed, and they continue from the last checkpoint."""
 
 from __future__ import annotations
 

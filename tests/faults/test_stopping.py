@@ -282,7 +282,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
         console = recording()
         run_small(out, steps=8, save_every=1, resume=True, fork=True, console=console)
         said = console.export_text()
-        assert "step-00000002 is no longer needed, but cannot be deleted; training goes on" in said
+        assert "step-00000002 is no longer needed, but cannot be deleted; training continues" in said
         left = sorted(path.name for path in (out / "checkpoints").iterdir())
         assert left == ["step-00000002", "step-00000007", "step-00000008"]
 

@@ -1,4 +1,4 @@
-"""Standard streams that fail (row 68): work that saves goes on and is saved; only printing ends."""
+"""Standard streams that fail (row 68): work that saves continues and is saved; only printing ends."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def commands():
 
 
 def test_68_every_command_is_known_to_save_or_to_print():
-    """A new command must be put in one of the two lists, and goes on without a reader if it saves."""
+    """A new command must be put in one of the two lists, and continues without a reader if it saves."""
     found = commands()
     assert sorted(found) == sorted([*OUTPUTS, *PRINTING])
     for path, parameters in found.items():

@@ -1,4 +1,4 @@
-"""A fine-tuning that was stopped or killed goes on to the same bits; what is not the same run is refused by name."""
+"""A fine-tuning that was stopped or killed continues to the same bits; what is not the same run is refused by name."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
         code, _, err = finetune(*command, "--out", tmp_path / "parts")
     assert code == 75
     assert "SIGTERM stopped it at step" in err
-    assert "--resume goes on" in err
+    assert "--resume continues" in err
     assert len(list((tmp_path / "parts" / "checkpoints").iterdir())) == 1
     assert not (tmp_path / "parts" / "config.json").exists()
     code, _, err = finetune(*command, "--out", tmp_path / "parts")
@@ -200,7 +200,7 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     with monkeypatch.context() as patched:
         signal_at(patched, 1, "point")
         code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
-    assert (code, "the same command with --resume goes on from what was saved" in err) == (75, True), err
+    assert (code, "the same command with --resume continues from what was saved" in err) == (75, True), err
     code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
     assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
     held = (tmp_path / "parts" / "checkpoints" / "curve.json").read_text()

@@ -1,5 +1,5 @@
 """Text to text with a tiny encoder–decoder: the loss and the texts of `transformers` from strings on both sides, labels
-that are learnt as words, a run that is stopped and goes on, and what is refused."""
+that are learnt as words, a run that is stopped and continues, and what is refused."""
 
 from __future__ import annotations
 

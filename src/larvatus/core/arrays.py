@@ -1,4 +1,4 @@
-"""Names for the kinds of NumPy arrays that the house passes around, and records of arrays.
+"""Names for the kinds of NumPy arrays that the package uses, and records of arrays.
 
     def edges(lengths: Ints) -> Ints: ...
 

@@ -3,7 +3,7 @@
     write_checksummed(run / "text.json", {"corpus": ["judgments/"]})  # JSON with a checksum over its own text
     read_checksummed(run / "text.json", way="choose another --out")   # one byte changed: refused
 
-    ledger = Ledger(parts / "parts.jsonl", way="begin anew")          # lines that are added one by one
+    ledger = Ledger(parts / "parts.jsonl", way="start again")          # lines that are added one by one
     ledger.begin(ledger.records)                                      # what stands is kept, a torn last line is not
     ledger.append({"file": "00000.arrow", "sha256": "5f2c…"})         # its checksum is over it and all lines before it
 
@@ -97,7 +97,7 @@ class Ledger:
             self._add(bytes(entry.record))
 
     def begin(self, records: Iterable[bytes]) -> None:
-        """Write it anew with these records; what was torn goes."""
+        """Write it again with these records; what was torn goes."""
         kept, self.records, self._last = list(records), [], ""
         lines = []
         for record in kept:

@@ -6,8 +6,8 @@
     ├── DataError        exit 4    text, records or shards that cannot be used
     ├── ArtefactError    exit 5    a model, checkpoint or output directory that cannot be used
     ├── NumericsError    exit 6    a loss or gradient that is not finite
-    └── Preempted        exit 75   asked to stop; saved; `--resume` goes on from there
-        └── RankLost     exit 75   another process of the run died or hangs; `--resume` goes on from the last checkpoint
+    └── Preempted        exit 75   asked to stop; saved; `--resume` continues from there
+        └── RankLost     exit 75   another process of the run died or hangs; `--resume` continues from a checkpoint
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
 What is none of these is unforeseen: one line, a report file and exit 70 (`interfaces/cli/crash_report.py`).

@@ -79,7 +79,7 @@ def check_directory(
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what a run keeps beside its model, to begin anew; links are removed, not what they lead to."""
+    """Remove what a run keeps beside its model, to start again; links are removed, not what they lead to."""
     for name in RUN:
         remove(directory / name)
 

@@ -3,7 +3,7 @@
     with listening() as stop:                    # a run: `Stopped` is raised wherever it is …
         with stop.noting():                      # … but not here: the loop looks at `stop.asked` after each step
             with stop.at_once(): evaluate()      # … except for what may be left in the middle
-    with resumable("the same command goes on"):  # exit code 75 instead of 130 or 143
+    with resumable("the same command continues"):  # exit code 75 instead of 130 or 143
         …
     with terminable(): …                         # the command line: SIGTERM and Ctrl-C are raised as `Stopped`
 
@@ -110,7 +110,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def resumable(way: str | Callable[[], str]) -> Iterator[None]:
-    """Work that another command goes on with: a signal ends it as `Preempted`, which says how."""
+    """Work that another command continues with: a signal ends it as `Preempted`, which says how."""
     try:
         yield
     except Stopped as fault:

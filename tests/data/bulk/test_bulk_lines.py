@@ -1,4 +1,4 @@
-"""Answers and scores in files that can be gone on with; bad rows set aside; addresses that can be read again."""
+"""Answers and scores in files that can be resumed; bad rows set aside; addresses that can be read again."""
 
 from __future__ import annotations
 

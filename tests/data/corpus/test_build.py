@@ -117,7 +117,7 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(
     said: list[str] = []
     summary = build_corpus([text_file], tokenizer, out, with_(workers=3, notice=said.append))
     assert summary.resumed == stood[1]
-    assert said == [f"{out}: going on after {stood[1]} finished shards"]
+    assert said == [f"{out}: continuing after {stood[1]} finished shards"]
     assert contents(out) == contents(corpus.path)
 
 

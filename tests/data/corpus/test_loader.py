@@ -213,7 +213,7 @@ def test_workers_end_with_the_iterator_and_ignore_signals_meant_for_the_run(
     steps = loader(corpus, workers=1).steps()
     next(steps)
     os.kill(started[0], signal.SIGTERM)
-    list(islice(steps, 40))  # goes on: the trainer decides what SIGTERM means
+    list(islice(steps, 40))  # continues: the trainer decides what SIGTERM means
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)

@@ -35,7 +35,7 @@ Pair = tuple[Sequence[int], Sequence[int], int]
 
 @cache
 def pieces() -> list[str]:
-    """The vocabulary, which grows as text is read; a piece that goes on with a word starts with ##."""
+    """The vocabulary, which grows as text is read; a piece that continues a word starts with ##."""
     return ["[CLS]", "[SEP]"]
 
 

@@ -68,7 +68,7 @@ def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | No
 
 @pytest.mark.parametrize("name", KINDS)
 def test_shares_are_what_the_whole_step_has_there(corpus: Corpus, name: str) -> None:
-    """Over blocks and an epoch, with any microbatch: as it was read, and cut anew."""
+    """Over blocks and an epoch, with any microbatch: as it was read, and cut again."""
     whole = list(islice(loader(corpus, *KINDS[name]).steps(), 60))
     assert whole[-1][1].epoch >= 1
     for rank in range(COUNT):

@@ -1,4 +1,4 @@
-"""Comparisons: each run is what pretraining alone would give, text is shared, and a stopped one goes on."""
+"""Comparisons: each run is what pretraining alone would give, text is shared, and a stopped one continues."""
 
 import io
 import json
@@ -136,7 +136,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_results(compared, plan, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(Monitor, "step", stopping)
-        with pytest.raises(Preempted, match=r"roberta, seed 0: SIGTERM stopped it; .*--resume goes on"):
+        with pytest.raises(Preempted, match=r"roberta, seed 0: SIGTERM stopped it; .*--resume continues"):
             compare(plan(out), QUIET)
     first = (out / "bert" / "model.safetensors").stat().st_mtime_ns
     assert not (out / "roberta" / "result.json").exists()

@@ -1,4 +1,4 @@
-"""Models of a comparison after fine-tuning: the scores are those of `finetune` alone, and a stopped one goes on."""
+"""Models of a comparison after fine-tuning: the scores are those of `finetune` alone, and a stopped one continues."""
 
 import dataclasses
 import io
@@ -247,7 +247,7 @@ def test_a_finished_comparison_is_taken_as_it_is_and_sets_may_be_added(compared,
 
 
 def test_a_fine_tuning_that_is_stopped_goes_on_to_the_same_scores(compared, plan, asked, tmp_path, monkeypatch):
-    """Stopped in the second of three steps of a tagger: what is done is taken as it is, the tagger goes on."""
+    """Stopped in the second of three steps of a tagger: what is done is taken as it is, the tagger continues."""
     given = plan(tmp_path / "out", asked)
     given = dataclasses.replace(given, candidates=given.candidates[:1])
     steps, step = [], Trainer.step

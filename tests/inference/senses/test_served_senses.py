@@ -50,4 +50,4 @@ def test_sense_vectors_of_another_model_are_refused(
     before = threading.active_count()
     with pytest.raises(UsageError, match="none of these models"):
         Server.of([other], ServeSettings(senses=str(directory), threads=2))
-    assert threading.active_count() == before  # nothing of it goes on
+    assert threading.active_count() == before  # nothing of it continues

@@ -42,7 +42,7 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) 
 
 
 def scramble(network: Network) -> Network:
-    """The same model with every parameter drawn anew."""
+    """The same model with every parameter drawn again."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in network.parameters():

@@ -28,7 +28,7 @@ class Table:
 
 
 class Theirs(Table):
-    """A left-to-right model of `transformers`, every sequence read anew at every step."""
+    """A left-to-right model of `transformers`, every sequence read again at every step."""
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]]) -> None:
         super().__init__(torch.empty(0), prompts)

@@ -1,4 +1,4 @@
-"""Going on with a text without reading it again: logits with kept keys and values are those of reading all anew."""
+"""Continuing with a text without reading it again: logits with kept keys and values are those of reading all again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def head(stack: CausalTransformer) -> Any:
     return lambda z: z @ stack.word_vectors.T
 
 
-def anew(stack: CausalTransformer, sequences: list[list[int]]) -> Tensor:
+def again(stack: CausalTransformer, sequences: list[list[int]]) -> Tensor:
     """The logits after the last token of each sequence, each read by itself."""
     return torch.stack([head(stack)(stack(batch([ids])))[-1] for ids in sequences])
 
@@ -45,11 +45,11 @@ def test_logits_with_the_cache_are_those_of_a_full_pass(stack: CausalTransformer
     sequences = [list(prompt) for prompt in PROMPTS]
     draw = torch.Generator().manual_seed(1)
     for rows in (None, [4, 0, 1, 2, 3, 0], None, [5, 5, 0, 3], [0, 1, 2, 3], None, [2], None):
-        torch.testing.assert_close(under_way.logits(), anew(stack, sequences), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(under_way.logits(), again(stack, sequences), atol=1e-5, rtol=1e-5)
         if rows is not None:
             under_way.take(torch.tensor(rows))
             sequences = [list(sequences[row]) for row in rows]
-            torch.testing.assert_close(under_way.logits(), anew(stack, sequences), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(under_way.logits(), again(stack, sequences), atol=1e-5, rtol=1e-5)
         ids = torch.randint(24, (len(sequences),), generator=draw)
         under_way.extend(ids)
         for sequence, token in zip(sequences, ids.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Going on from a model: the same weights and losses at step 0, new words from their old pieces, forgetting seen."""
+"""Continuing from a model: the same weights and losses at step 0, new words from their old pieces, forgetting seen."""
 
 import functools
 import importlib.resources

@@ -4,7 +4,7 @@
     counts = job.write(blocks, answered, progress)      # `answered` has the blocks computed, by whatever executor
 
 Blocks that a killed run had written are passed over, not read again by the model; they are cut by the text alone, so a
-run that goes on ends with the bytes of one that was never stopped.
+run that continues ends with the bytes of one that was never stopped.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class BlockLines:
 class LineJob:
     out: Path
     settings: dict[str, Any]
-    """All that a line depends on: a run goes on only with the same."""
+    """All that a line depends on: a run continues only with the same."""
     resume: bool = False
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         if is_stream(self.out):
-            raise UsageError(f"{self.out} cannot be gone on with; name a file, such as answers.jsonl")
+            raise UsageError(f"{self.out} cannot be resumed; name a file, such as answers.jsonl")
 
     @property
     def format(self) -> RowFormat:

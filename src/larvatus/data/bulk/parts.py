@@ -1,10 +1,10 @@
-"""A file that grows part by part: a folder beside it, each part whole or absent, so that a killed run goes on.
+"""A file that grows part by part: a folder beside it, each part whole or absent, so that a killed run continues.
 
 OUT.parts/run.json        what is being computed; a run with other settings may not go on with it
 OUT.parts/parts.jsonl     a line for each part: its checksum, how far the run had come, the rows that were set aside
 OUT.parts/00000.arrow     the first part (`.jsonl` where the result is lines)
 
-All of it is vouched for (`core/checksummed.py`): a part that is missing or changed is refused by name before
+Everything is checksummed (`core/checksummed.py`): a part that is missing or changed is refused by name before
 anything is added.
 """
 
@@ -43,7 +43,7 @@ class PartsFolder(Generic[Progress]):
     def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Progress], suffix: str) -> None:
         self.directory, self.settings = directory, settings
         self._kind, self._suffix = kind, suffix
-        self._way = f"remove {directory} to begin anew"
+        self._way = f"remove {directory} to start again"
         self._ledger: Ledger | None = None
         self._parts: list[_Part] = []
 
@@ -60,7 +60,7 @@ class PartsFolder(Generic[Progress]):
             return self._kind()
         if not resume:
             raise ArtefactError(
-                f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
+                f"{self.directory} holds an unfinished run; go on with --resume, or remove it to start again"
             )
         before = read_checksummed(self.directory / RUN, way=self._way)
         RunIdentity(self.settings).check(

@@ -21,7 +21,7 @@ class BulkSettings(Settings):
     ray: Annotated[str | None, Flag("--ray", metavar="[ADDRESS]")] = None
     """On a Ray cluster: host:port; without an address, one that runs here, or a new one (extra larvatus[scale])."""
     errors: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Bad rows go here, one line of JSON each, and the job goes on."""
+    """Bad rows go here, one line of JSON each, and the job continues."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Bad rows of a long job: set aside in a file of errors, one line each, while the job goes on.
+"""Bad rows of a long job: set aside in a file of errors, one line each, while the job continues.
 
     with errors_to(Path("errors.jsonl")):
         …                                     # whoever meets a bad row asks `skip_row` before it raises

@@ -52,7 +52,7 @@ class PartialCorruption(CorruptionFunction, Protocol):
 
 @runtime_checkable
 class ScheduledCorruption(Protocol):
-    """A corruption that changes as a run goes on."""
+    """A corruption that changes as a run continues."""
 
     def after(self, tokens: int) -> Self:
         """The same for sequences that come after about so many tokens of this loader's steps."""

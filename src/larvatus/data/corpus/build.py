@@ -3,7 +3,7 @@
     build_corpus(["judgments/"], tokenizer, Path("corpus"))   # larvatus corpus build judgments/ --tokenizer …
 
 The parent reads documents, cuts them into units of work (`units`), has workers encode them (`encode`) and writes the
-answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it goes on after its
+answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it continues after its
 last finished shard; finished, it says so and does nothing. A directory that holds anything else is refused, never
 overwritten.
 
@@ -121,7 +121,7 @@ def resume_shards(out: Path, journal: Journal, settings: CorpusSettings, notice:
             notice(f"{fault.split(';')[0]}; it and what follows are built again")
             break
     if journal.entries:
-        notice(f"{out}: going on after {len(journal.entries)} finished shards")
+        notice(f"{out}: continuing after {len(journal.entries)} finished shards")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class _Build:
         def prepared() -> UnitEncoder:
             return UnitEncoder.of(tokenizer, self._options.sentences)
 
-        what, fix = "a corpus worker", "run the same command again: it goes on after the last finished shard"
+        what, fix = "a corpus worker", "run the same command again: it continues after the last finished shard"
         try:
             with executor.pool(prepared, encode_unit, what=what, fix=fix) as pool:
                 for encoded in pool.map(self._tasks(chain(head, stream))):

@@ -1,8 +1,8 @@
-"""What a corpus looks like on the disk: Arrow IPC shards of token ids, and a manifest that vouches for them.
+"""What a corpus looks like on the disk: Arrow IPC shards of token ids, and a manifest with their checksums.
 
     corpus/
       manifest.json     counts, sources, settings; SHA-256 of every shard, of the tokenizer, of itself; written last
-      journal.jsonl     what a build has finished so far, so that a killed one goes on
+      journal.jsonl     what a build has finished so far, so that a killed one continues
       tokenizer/        the tokenizer the ids belong to
       filter.json …     what was left out of the text, where that was asked for (`hygiene/filtering.py`)
       00000.arrow …     shards of about 64 MB; their record batches are the chunks that the loader shuffles, each of one

@@ -1,7 +1,7 @@
 """The loader: batches whose order and content are a function of (seed, epoch, position) alone.
 
     loader = Loader(corpus, packing=SentencePairsConfig(), length=128, corruption=mask, tokens=65_536, seed=1)
-    for batch, cursor in loader.steps():     # the cursor says where the next step begins: steps(cursor) goes on there
+    for batch, cursor in loader.steps():     # the cursor says where the next step begins: steps(cursor) continues there
         …
 
 Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens (where languages are
@@ -39,7 +39,7 @@ from larvatus.data.corpus.store import Corpus
 __all__ = ["CorruptionFunction", "Cursor", "Loader", "LoaderOptions", "RankAssignment", "RankShare", "plan_blocks"]
 
 BLOCK_TOKENS = 1 << 21
-_WHAT, _FIX = "a loader worker", "the run goes on from its last checkpoint with --resume"
+_WHAT, _FIX = "a loader worker", "the run continues from its last checkpoint with --resume"
 BlockTask = tuple[int, int, list[ChunkPart], int]
 """A block to make: epoch, number, text, and how much text comes before it."""
 

@@ -68,7 +68,7 @@ class ShardCache:
         return cls(Path(where).expanduser(), int(size * 1e9))
 
     def fetched(self, path: Path, shard: ShardInfo, fetch: Callable[[], IO[bytes]]) -> Path:
-        """A shard on this machine, fetched if need be; its bytes are those that the manifest vouches for."""
+        """A shard on this machine, fetched if need be; verified by the checksum in the manifest."""
         with locked_file(path.with_name(f".{path.name}.lock"), self.root):
             if path.exists():
                 if path.stat().st_size == shard.bytes and sha256(path) == shard.sha256:
@@ -225,7 +225,7 @@ def mirror_corpus(address: str) -> Path | None:
     folder = cache.root / hashlib.sha256(address.encode()).hexdigest()[:24]
     with locked_file(cache.root / f".{folder.name}.lock", cache.root):
         if not _stands(folder, manifest):
-            if folder.exists():  # the corpus was built anew there
+            if folder.exists():  # the corpus was built again there
                 shutil.rmtree(folder)
             _mirror(address, manifest, folder)
     return folder

@@ -2,7 +2,7 @@
 
 A shard is written aside, fsynced, summed, renamed; a name without the dot is a finished shard.
 
-The journal of a build: one line for each finished shard, so that a killed build goes on where it stood.
+The journal of a build: one line for each finished shard, so that a killed build continues where it stood.
 
 The first line says what is being built; each further line was written, and fsynced, after its shard was whole on the
 disk. A last line that a kill tore in two is ignored, and so is a shard without a line. Each line has a checksum over it
@@ -159,7 +159,7 @@ class Journal:
             raise ArtefactError(f"{directory / JOURNAL} is no journal of this version ({fault}); {way}") from fault
 
     def begin(self, settings: CorpusSettings) -> None:
-        """Write the journal anew: the header, and the entries that still hold."""
+        """Write the journal again: the header, and the entries that still hold."""
         self.header = JournalHeader(format=FORMAT, settings=settings)
         self._ledger.begin(msgspec.json.encode(record) for record in (self.header, *self.entries))
 

@@ -20,7 +20,7 @@ from larvatus.data.text.streams import storage_errors
 
 @dataclass(frozen=True)
 class SourceText:
-    """The documents to build from: read anew on each call, the skipped ones counted."""
+    """The documents to build from: read again on each call, the skipped ones counted."""
 
     read: Callable[[], Iterable[Document]]
     sources: tuple[CorpusSource, ...]

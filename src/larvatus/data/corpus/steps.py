@@ -129,7 +129,7 @@ class RankShare:
     batches: Sequence[TrainingBatch[Ints]]
     """Microbatches of this rank."""
     read: Callable[[Task], Sequence[TrainingBatch[Ints]]]
-    """Reads others, where memory ran out and the step is cut anew."""
+    """Reads others, where memory ran out and the step is cut again."""
 
     @property
     def size(self) -> int:

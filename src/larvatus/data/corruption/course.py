@@ -1,4 +1,4 @@
-"""How much of the text is hidden as a run goes on: from `first_rate` at its first step to `rate` at its last.
+"""How much of the text is hidden as a run continues: from `first_rate` at its first step to `rate` at its last.
 
     [corruption]
     rate = 0.15              # at the last step, and of held-out text at any time

@@ -25,7 +25,7 @@ et al. 2018, §2.3); so is reordering, by which no word moves far: windows of a 
 - An inserted unit stands after another, has as many tokens as that one, and is a word of its own. A sequence never
   grows beyond the limit: where not all insertions fit, they are taken in random order while they do. Recipes pack
   their text a little shorter (`text_length`), so that nearly all of them fit.
-- Words of the noisy text are runs of tokens of one original word, counted anew; segments are those of the origins.
+- Words of the noisy text are runs of tokens of one original word, counted again; segments are those of the origins.
 
 All choices hang on (seed, epoch, item, place), whatever batch a sequence comes in. N tokens before, Z after; U units.
 """

@@ -1,6 +1,6 @@
 """A factorisation order for each sequence (XLNet, Yang et al. 2019, §2.2 and 2.3): nothing is hidden or changed.
 
-    p(x) = Π_t p(x_{z_t} | x_{z_1}, …, x_{z_{t−1}})        z a permutation of the places, drawn anew in every epoch
+    p(x) = Π_t p(x_{z_t} | x_{z_1}, …, x_{z_{t−1}})        z a permutation of the places, drawn again in every epoch
 
     text      the  cat   sat   on   the  mat  <sep> <cls>
     z           3    1     6    5     2    4     0     0      when each is predicted; what is 0 is seen by all

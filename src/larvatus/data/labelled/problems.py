@@ -1,7 +1,7 @@
 """Faults of labelled data: raised at once with their place, or collected and reported.
 
 Every reader takes ``problems``. Without it the first fault is a `DataError`, ``train.conll:1042: 3 words but 2 tags``.
-With it, what cannot be used is set aside and noted under its kind, and reading goes on: nothing is dropped silently.
+With it, what cannot be used is set aside and noted under its kind, and reading continues: nothing is dropped silently.
 
     problems = Problems()
     dataset = read_texts("train.csv", problems=problems)
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass
 class Problems:
-    """What reading found wrong, by kind. It grows while reading goes on."""
+    """What reading found wrong, by kind. It grows while reading continues."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Problem]] = field(default_factory=dict)

@@ -319,7 +319,7 @@ class Dataset(Generic[Example]):
     notes: tuple[str, ...] = ()
     """What else a reader has to say: a prefix stripped, rows set aside."""
     groups: Mapping[Place, str] = field(default_factory=dict)
-    """The group of examples, by their place, where they are not to be parted (`split.py`)."""
+    """The group of examples, by their place, if they must stay together (`split.py`)."""
     symmetric: bool = False
     """Whether pairs are known to mean the same in either order (paraphrases, similarity)."""
 

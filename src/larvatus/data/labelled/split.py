@@ -9,7 +9,7 @@ have groups (`split.py`). Such units are drawn at random, rarest labels first, s
 tag or type has its share of both parts (iterative stratification, Sechidis et al. 2011); numbers are stratified by
 tenths of their range. One that few examples have stays in training: a third of them is held out at most.
 
-Groups of examples that must not be parted: authors, documents, patients, named by a column of the data.
+Groups of examples that stay together: authors, documents, patients, named by a column of the data.
 
     data = with_groups(read_texts("train.csv"), ["train.csv"], "author")
     data.groups[data.examples[0].place]           # "jane"

@@ -66,7 +66,7 @@ class ReadOptions(Settings):
 
 @dataclass
 class Skipped:
-    """What reading left out, by reason. It grows while reading goes on."""
+    """What reading left out, by reason. It grows while reading continues."""
 
     bad: Counter[str] = field(default_factory=Counter)
     """Lines or records that could not be text."""

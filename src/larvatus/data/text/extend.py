@@ -103,7 +103,7 @@ def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
 
 
 def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
-    """Give added tokens beyond the model's vocabulary a place in it: else the library numbers them anew."""
+    """Give added tokens beyond the model's vocabulary a place in it: else the library numbers them again."""
     vocabulary = settings["model"]["vocab"]
     known = vocabulary if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     beyond = sorted((t["id"], t["content"]) for t in settings["added_tokens"] if t["content"] not in known)

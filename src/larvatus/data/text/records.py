@@ -34,7 +34,7 @@ from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, reencoded
 
 LONGEST_DOCUMENT = 16 * 2**20
-"""Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
+"""Characters after which a plain-text document continues as another one, at the next line: memory stays bounded."""
 
 ROWS = 1_024
 """Rows of a Parquet file held at a time."""
@@ -121,7 +121,7 @@ def decode_line(line: bytes) -> str:
 
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
-    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
+    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document continues."""
     faults, source = RecordFaults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0

@@ -4,7 +4,7 @@
     BIO      B-LOC  I-LOC    O   O   B-LOC     I-LOC   O        B begins every entity (also called IOB2)
     IOB1     I-LOC  I-LOC    O   O   I-LOC     I-LOC   O        B only between neighbours of one type
     BIOES    B-LOC  E-LOC    O   O   B-LOC     E-LOC   O        the last word is E, the only one S (also called IOBES)
-    BILOU    B-LOC  L-LOC    O   O   B-LOC     L-LOC   O        BIOES spelt with L and U
+    BILOU    B-LOC  L-LOC    O   O   B-LOC     L-LOC   O        BIOES written with L and U
 
 Tags that are no scheme's (parts of speech) are of the scheme "none": any may follow any.
 

@@ -231,7 +231,7 @@ class Tokenizer:
 
     @cached_property
     def template(self) -> Template:
-        """How texts and pairs are dressed with special tokens, as `transformers` does it for this tokenizer."""
+        """Special tokens around texts and pairs, as `transformers` adds them for this tokenizer."""
         cls_id, sep_id = self.id(self.special.cls), self.id(self.special.sep)
         return tokenizer_template(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
 
@@ -343,17 +343,17 @@ class Tokenizer:
         if not suspect.any():
             return False
         unknown = self.id(self.special.unk)
-        spelt = bool(self.special.unk) and self.special.unk in text
-        return spelt or bool((np.asarray(ids)[suspect] != unknown).any())
+        written_out = bool(self.special.unk) and self.special.unk in text
+        return written_out or bool((np.asarray(ids)[suspect] != unknown).any())
 
     @cached_property
     def _suspect(self) -> npt.NDArray[np.bool_]:
-        """[V] ids that may come of a special token spelt out in plain text."""
+        """[V] ids that may come of a special token written in plain text."""
         table = np.zeros(self.size, dtype=np.bool_)
         table[sorted(self.special_ids)] = True
         unknown = self.id(self.special.unk)
         if unknown is not None and self.kind != "unigram" and self.style is not None:
-            table[unknown] = False  # these cut words at punctuation, so an unknown is never a name spelt out
+            table[unknown] = False  # these cut words at punctuation, so an unknown is never a name
         return table
 
     @cached_property

@@ -206,15 +206,15 @@ def _run_of(claim: Claim) -> tuple[Any, ...]:
 
 
 def _compared(claim: Claim, again: dict[tuple[str, ...], Claim]) -> Outcome:
-    anew = again.get(claim.key)
-    if anew is None:
+    recomputed = again.get(claim.key)
+    if recomputed is None:
         known = sorted({other.metric for other in again.values()})
         why = f"unknown metric: {claim.command} gives none of this name{did_you_mean(claim.metric, known)}"
         return Outcome(claim=claim, verdict="failed", why=why)
-    tolerance = tolerance_of(claim, anew)
-    why = next(_differences(claim, anew, tolerance), "")
+    tolerance = tolerance_of(claim, recomputed)
+    why = next(_differences(claim, recomputed, tolerance), "")
     verdict: Verdict = "differs" if why else "same"
-    return Outcome(claim=claim, verdict=verdict, again=anew.value, tolerance=tolerance, why=why)
+    return Outcome(claim=claim, verdict=verdict, again=recomputed.value, tolerance=tolerance, why=why)
 
 
 def _differences(claim: Claim, again: Claim, tolerance: float) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""An evaluation suite: many measurements of one model, each through the house's own functions, in one table."""
+"""An evaluation suite: many measurements of one model, each by a public function, in one table."""

@@ -132,7 +132,7 @@ def _recipe(
     named = None if name is None else str(name)
     if origin is not None:
         adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=list(chosen.settings))
-        reporter.say(f"going on from {origin.path}, {adapted.why}")
+        reporter.say(f"continuing from {origin.path}, {adapted.why}")
         return adapted
     if named is None:
         raise UsageError("name a recipe (larvatus recipes lists them), or a model to adapt with --from DIR")

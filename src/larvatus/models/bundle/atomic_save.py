@@ -69,9 +69,9 @@ def _manifest(folder: Path) -> Manifest:
 
 
 def _refuse_more(folder: Path, manifest: Manifest) -> None:
-    vouched = {manifests.NAME, *manifest.files, *manifest.parts}
+    listed = {manifests.NAME, *manifest.files, *manifest.parts}
     for path in sorted(folder.iterdir()):
-        if path.name not in vouched:
+        if path.name not in listed:
             raise ArtefactError(
                 f"{path} is not listed in its {manifests.NAME}, so no save of Larvatus left it; remove {folder}"
             )

@@ -38,9 +38,9 @@ def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "t
     """The tokens that the model reads; an empty prompt is its start token."""
     ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
     template = tokenizer.template.single
-    dressed = template.ids(ids) if closed else np.concatenate([np.array(template.gaps[0], np.int64), ids])
-    if len(dressed):
-        return dressed
+    wrapped = template.ids(ids) if closed else np.concatenate([np.array(template.gaps[0], np.int64), ids])
+    if len(wrapped):
+        return wrapped
     start = start_id(tokenizer)
     if start is None:
         raise UsageError(f"{label} is empty, and the vocabulary has no start or end token to begin at; give some words")

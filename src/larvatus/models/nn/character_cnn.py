@@ -112,10 +112,10 @@ def _unique_words(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -
     >>> [each.tolist() for each in _unique_words(symbols, np.array([0, 2, 3]), np.array([2, 1, 2]))]
     [[0, 1, 0], [0, 1]]
     """
-    spelt, size = symbols.tobytes(), symbols.itemsize
+    symbol_bytes, size = symbols.tobytes(), symbols.itemsize
     known: dict[bytes, int] = {}
     bounds = zip((first * size).tolist(), ((first + letters) * size).tolist(), strict=True)
-    kinds = np.fromiter((known.setdefault(spelt[a:b], len(known)) for a, b in bounds), np.int64, len(first))
+    kinds = np.fromiter((known.setdefault(symbol_bytes[a:b], len(known)) for a, b in bounds), np.int64, len(first))
     return kinds, np.unique(kinds, return_index=True)[1]
 
 

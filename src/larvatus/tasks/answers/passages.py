@@ -3,12 +3,10 @@
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
     data = label_questions(asked, examples, EmptyWindows())
 
-A sequence is a question and its passage, dressed as a pair (`data/text/template.py`). A passage that does not fit is
-read in
-windows that overlap, with the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the
-window where they see most (`data/text/windows.py`). A window that does not hold the answer learns to point at [CLS].
-E questions, S sequences, N tokens.
-"""
+A sequence is a question and its passage, wrapped in special tokens as a pair (`data/text/template.py`). A passage that
+does not fit is read in windows that overlap, with the whole question in each (Devlin et al. 2019, `run_squad.py`); its
+tokens belong to the window where they see most (`data/text/windows.py`). A window that does not hold the answer learns
+to point at [CLS]. E questions, S sequences, N tokens."""
 
 from __future__ import annotations
 

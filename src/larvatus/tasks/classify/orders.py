@@ -28,7 +28,7 @@ def reads_both_orders(
     present: ClassificationConfig | None,
     asked: bool | None,
 ) -> bool:
-    """`present` is the model's own head, which is gone on with where it is for the same labels."""
+    """`present` is the model's own head, which is kept if it is for the same labels."""
     pairs = all(example.pair is not None for example in train.examples)
     if asked is not None:
         if asked and not pairs:

@@ -3,13 +3,11 @@
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
-A text or pair that fits is one sequence, dressed as its tokenizer says (`data/text/template.py`). A longer one is
-several that
-overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how
-much that
-is. Of a pair the longer text is cut, and the shorter stands in every window, unless both are long: then windows of the
-one are laid beside windows of the other. With `both_orders` each window of a pair is two sequences, in the order that
-was given and in the other.
+A text or pair that fits is one sequence with the special tokens of its tokenizer (`data/text/template.py`). A longer
+one is several that overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads the first alone, and
+`read` says how much that is. The longer text of a pair is cut, and the shorter stands in every window, unless both are
+long: then windows of the one are laid beside windows of the other. With `both_orders` each window of a pair is two
+sequences, in the given order and in the other.
 E examples, S sequences, N tokens, W words.
 """
 

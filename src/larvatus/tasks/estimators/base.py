@@ -54,10 +54,7 @@ else:
         from sklearn.base import BaseEstimator as _Estimator
         from sklearn.base import ClassifierMixin as Classifier
     except ImportError:
-        _Estimator = _Parameters
-
-        class Classifier:
-            pass
+        _Estimator, Classifier = _Parameters, type("Classifier", (), {})
 
 
 class FineTunedEstimator(_Estimator):

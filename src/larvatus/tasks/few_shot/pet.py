@@ -189,7 +189,7 @@ class PetRun(FineTuneRun):
         try:
             return train_ensemble(few_shot, train, self.unlabelled, seed=self.seed, done=tuple(done), keep=keep)
         except Preempted as fault:
-            again = "the same command with --resume trains this pattern anew, and what comes after"
+            again = "the same command with --resume trains this pattern again, and what comes after"
             raise Preempted(f"{fault}; {again}") from fault
 
 
@@ -211,4 +211,4 @@ def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[PatternSco
             for record in held["members"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
-        raise ArtefactError(f"{path} is not what patterns said: {fault}; start anew in another --out") from fault
+        raise ArtefactError(f"{path} is not what patterns said: {fault}; start again in another --out") from fault

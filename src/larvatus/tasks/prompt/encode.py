@@ -138,12 +138,12 @@ def encode_prompts(
 
 def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: PatternTokens) -> list[Ints]:
     """Labelled texts in the pattern, the first word of their label in the blank."""
-    words, spelt = config.owners, config.tokens()
+    words, word_tokens = config.owners, config.tokens()
     place = Place("demonstrations", 1)
     examples = [TextExample(text, pair, label, place) for text, pair, label in config.demonstrations]
     rows = zip(template.text_ids(tokenizer, examples), examples, strict=True) if examples else ()
     return [
-        template.ids(texts, np.array(spelt[words.index(config.labels.index(str(example.label)))], np.int64))
+        template.ids(texts, np.array(word_tokens[words.index(config.labels.index(str(example.label)))], np.int64))
         for texts, example in rows
     ]
 

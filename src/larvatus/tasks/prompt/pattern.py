@@ -144,13 +144,13 @@ def verbaliser(
     chosen = words_by_label(words)
     _check_labels(labels, chosen)
     spaced = next(piece.spaced for piece in pattern.pieces if piece.slot == "blank")
-    spelt = [
+    word_ids = [
         (word, label, word_tokens(tokenizer, word, spaced=spaced))
         for label, name in enumerate(labels)
         for word in chosen[name]
     ]
     seen: dict[tuple[int, ...], tuple[str, int]] = {}
-    for word, label, ids in spelt:
+    for word, label, ids in word_ids:
         if ids in seen:
             other, owner = seen[ids]
             same = "twice" if owner == label else f"the same as {other!r} of {labels[owner]}"
@@ -159,10 +159,10 @@ def verbaliser(
     return VerbaliserConfig(
         labels=tuple(labels),
         pattern=pattern.source,
-        words=tuple(word for word, _, _ in spelt),
-        owners=tuple(label for _, label, _ in spelt),
-        sizes=tuple(len(ids) for _, _, ids in spelt),
-        ids=tuple(id for _, _, ids in spelt for id in ids),
+        words=tuple(word for word, _, _ in word_ids),
+        owners=tuple(label for _, label, _ in word_ids),
+        sizes=tuple(len(ids) for _, _, ids in word_ids),
+        ids=tuple(id for _, _, ids in word_ids for id in ids),
         mask=tokenizer.mask_id if mask is None else mask,
         dense="none",
         dropout=0.0,

@@ -144,8 +144,8 @@ def evaluate_tags(
     head = tagger_of(bundle.network, str(bundle.path))
     config = head.config
     scheme = model_scheme(config, data)
-    spelt = gold_in_scheme(data, scheme, repair=options.repair)
-    encoded = tagged_words(bundle, spelt.examples, config, options.windows(bundle))
+    converted = gold_in_scheme(data, scheme, repair=options.repair)
+    encoded = tagged_words(bundle, converted.examples, config, options.windows(bundle))
     unknown = encoded.unknown
     unknown.check(strict=options.strict)
     names = (*config.labels, *unknown.names)
@@ -155,8 +155,8 @@ def evaluate_tags(
     counts = words_read(encoded.sequences)
     answers = decode(head, scores, counts)
     table = confusion(gold, answers, classes=len(names))
-    answered, words_E = tags_by_sentence(answers, counts, config), [len(example.words) for example in spelt]
-    written = [example.tags or () for example in spelt]
+    answered, words_E = tags_by_sentence(answers, counts, config), [len(example.words) for example in converted]
+    written = [example.tags or () for example in converted]
     gold_entities, found_entities = ([read_leniently(tags, scheme) for tags in both] for both in (written, answered))
     gold_strict, found_strict = ([read_entities(tags, scheme) for tags in both] for both in (written, answered))
     right = np.add.reduceat(np.append(answers == gold, False).astype(np.int64), edges(counts)[:-1])

@@ -2,7 +2,7 @@
 
     _start_ text _classify_  →  class          L = L_task + λ · L_lm        λ = 0.5
 
-Texts are dressed with a start, a delimiter and an extract token of which the model knew nothing
+Texts are wrapped in a start, a delimiter and an extract token of which the model knew nothing
 (`data/text/special_tokens.py`),
 the task is told from the extract token, and the language-model loss of the same texts is learnt beside it.
 """

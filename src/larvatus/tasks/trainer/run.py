@@ -45,7 +45,7 @@ from larvatus.training.engine.checkpoint import (
 from larvatus.training.engine.ranks import Ranks, ranks
 
 LOWER = (
-    "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
+    "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume continues from there"
 )
 CURVE = "curve.json"
 ENSEMBLE = "ensemble.json"
@@ -140,7 +140,7 @@ def _refuse_ranks(run: FineTuneRun, group: Ranks) -> None:
 
 def _way_on(out: Path) -> str:
     """How to resume a run that was stopped outside training."""
-    way = "with --resume goes on from what was saved" if has_unfinished_run(out) else "starts it again"
+    way = "with --resume continues from what was saved" if has_unfinished_run(out) else "starts it again"
     return f"the same command {way}"
 
 
@@ -162,7 +162,7 @@ def _curve(
         try:
             points.append(_point(run.finetune(sample_share(run.train, share), quiet)))
         except Preempted as fault:
-            again = "the same command with --resume trains this part of the curve anew, and what comes after"
+            again = "the same command with --resume trains this part of the curve again, and what comes after"
             raise Preempted(f"{fault}; {again}") from fault
         save()
         point(points[-1])
@@ -175,7 +175,7 @@ def _points_before(path: Path, run: FineTuneRun, identity: dict[str, Any]) -> li
         check_same_run(run.out, held["identity"], identity)
         return [LearningCurvePoint(**share) for share in held["points"]]
     except (AttributeError, KeyError, TypeError) as fault:
-        raise ArtefactError(f"{path} is not the curve of a run: {fault}; start anew in another --out") from fault
+        raise ArtefactError(f"{path} is not the curve of a run: {fault}; start again in another --out") from fault
 
 
 def data_warnings(train: Any, dev: Any) -> list[str]:
@@ -233,7 +233,7 @@ def check_run_directory(out: Path, *, resume: bool, overwrite: bool, inputs: Seq
     if not begun and not overwrite:
         there = [name for name in (MANIFEST, CONFIG) if (out / name).exists()] + ([FOLDER] if held else [])
         if there:
-            way = "go on with --resume, begin anew" if there[0] == FOLDER else "begin anew"
+            way = "go on with --resume, start again" if there[0] == FOLDER else "start again"
             raise ArtefactError(
                 f"{out} already holds a model or a run ({there[0]}); {way} with --overwrite, or choose another --out"
             )

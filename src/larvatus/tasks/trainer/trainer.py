@@ -328,7 +328,7 @@ class Trainer:
         if args.ranks.main:
             with stop.noting():
                 self.save_checkpoint()
-        return f"{where}, where it was saved; the same command with --resume goes on from there"
+        return f"{where}, where it was saved; the same command with --resume continues from there"
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

@@ -170,7 +170,7 @@ def check_writes(bundle: Bundle) -> None:
         )
     if not encoder.closes_prompts:
         raise UsageError(
-            f"{bundle.path} goes on with texts from left to right, and is not fine-tuned from text to text here; take "
+            f"{bundle.path} continues texts from left to right, and is not fine-tuned from text to text here; take "
             "a model of the recipe t5, or give this one a head: larvatus finetune classify"
         )
 

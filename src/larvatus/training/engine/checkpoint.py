@@ -6,7 +6,8 @@
 
 What a state holds and how directories are named is up to each kind of training.
 
-What checkpoints of pretraining and fine-tuning share: tensors beside a state that vouches for them and for itself.
+Checkpoints of pretraining and fine-tuning share this: tensors, and a state file with checksums of the tensors and of
+itself.
 
     write_snapshot(checkpoints / "step-00000400", {"model.safetensors": weights}, state, made=Made.here(runtime))
     newest_snapshot(paths, warn=print)      # each newer one that is damaged is named aloud; None where there is none
@@ -45,7 +46,7 @@ FORMAT = 2
 KEEP = 2
 """Snapshots that stay: the newest, and one to fall back to."""
 STATE = "state.json"
-NEW_RUN = "start anew in another --out"
+NEW_RUN = "start again in another --out"
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
@@ -129,14 +130,14 @@ def read_snapshot(path: Path) -> Snapshot:
     first = read_json(file)
     if isinstance(first, dict) and {"files", "format", "sha256"} & first.keys() == {"files"}:
         raise UnknownFormat(_other(file, 1))
-    vouched = read_checksummed(file, way=NEW_RUN)
-    if vouched.get("format") != FORMAT:
-        raise UnknownFormat(_other(file, vouched.get("format")))
+    record = read_checksummed(file, way=NEW_RUN)
+    if record.get("format") != FORMAT:
+        raise UnknownFormat(_other(file, record.get("format")))
     try:
         files, made, state = (
-            dict(vouched["files"]),
-            msgspec.convert(vouched["made"], Provenance),
-            dict(vouched["state"]),
+            dict(record["files"]),
+            msgspec.convert(record["made"], Provenance),
+            dict(record["state"]),
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise ArtefactError(f"{file} is not the state of a checkpoint: {fault}; {NEW_RUN}") from fault
@@ -176,7 +177,7 @@ def delete_old(old: Iterable[Path], warn: Callable[[str], None]) -> None:
     for path in old:
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():
-            warn(f"{path} is no longer needed, but cannot be deleted; training goes on, delete it by hand")
+            warn(f"{path} is no longer needed, but cannot be deleted; training continues, delete it by hand")
 
 
 FOLDER = "checkpoints"
@@ -269,7 +270,7 @@ def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 def refuse_resume_with_overwrite(*, resume: bool, overwrite: bool) -> None:
     if overwrite and resume:
-        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
+        raise UsageError("--resume continues a run and --overwrite starts again; give one of them")
 
 
 def refuse_other_kind(run: Path, ours: Callable[[str], bool]) -> None:

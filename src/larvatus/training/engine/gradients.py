@@ -9,8 +9,9 @@
 
 Replicated (DDP; Li et al. 2020, *PyTorch distributed: experiences on accelerating data parallel training*): gradients
 are views of flat buckets, in the order in which the backward pass reaches them. In a rank's last microbatch a bucket
-is sent as soon as it is complete, while the backward pass goes on with the layers below; nothing is copied. A parameter
-that got no gradient on one rank counts as zero there, one that got none anywhere has none, as in a single process.
+is sent as soon as it is complete, while the backward pass continues with the layers below; nothing is copied. A
+parameter that got no gradient on one rank counts as zero there, one that got none anywhere has none, as in a single
+process.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FIRST_BYTES = 1 << 20
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is parted over ranks (a `DTensor`, which takes half a second to import)."""
+    """Whether a tensor is sharded over ranks (a `DTensor`, which takes half a second to import)."""
     return hasattr(tensor, "full_tensor")
 
 

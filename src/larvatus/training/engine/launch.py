@@ -43,7 +43,7 @@ class Launch:
     by: str = ""
     """Who started it, in words; nobody where it is alone."""
     restarts: int = 0
-    """How often torchrun has started all ranks anew after one failed."""
+    """How often torchrun has started all ranks again after one failed."""
 
     @property
     def main(self) -> bool:

@@ -137,7 +137,7 @@ def restore_optimizer(
 
 
 def _moment(whole: Tensor, parameter: Tensor) -> Tensor:
-    """A moment where its parameter is; parted where that is, since a sharded optimizer has moments of its shape."""
+    """A moment where its parameter is; sharded if that is, since a sharded optimizer has moments of its shape."""
     moment = whole.to(parameter.device, torch.float32)
     return (local_part(moment, parameter) if is_sharded(parameter) else moment).clone()
 

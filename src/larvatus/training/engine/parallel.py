@@ -1,12 +1,12 @@
-"""Whether every process of a run has all weights, or a part of them; gathering and dealing out what is parted.
+"""Whether every process of a run has all weights, or a part of them; gathering and dealing out what is sharded.
 
     larvatus pretrain bert … --parallel auto | replicate | shard
 
 Replicated, each process has all weights, gradients and moments (`gradients.py`). Sharded (Rajbhandari et al. 2020,
 *ZeRO*; here FSDP2, `torch.distributed.fsdp.fully_shard`), each of n processes has an n-th of them: a layer's weights
-come together while it is computed, and its gradients are summed and parted as soon as they are there. Both come to the
+come together while it is computed, and its gradients are summed and sharded as soon as they are there. Both come to the
 same numbers. Files hold whole tensors under the same names either way, so that any number of processes, sharded or
-not, goes on from them.
+not, continues from them.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ def local_part(whole: Tensor, like: Tensor) -> Tensor:
         return whole
     from torch.distributed.tensor import distribute_tensor
 
-    parted: Any = like
-    return distribute_tensor(whole, parted.device_mesh, parted.placements, src_data_rank=None)
+    sharded: Any = like
+    return distribute_tensor(whole, sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
 def full_tensor(part: Tensor, like: Tensor) -> Tensor:
     """All of a tensor of which each rank has the part that it has of `like`; every rank calls it."""
     from torch.distributed.tensor import DTensor
 
-    parted: Any = like
+    sharded: Any = like
     placed = DTensor.from_local(
-        part, parted.device_mesh, parted.placements, run_check=False, shape=parted.shape, stride=parted.stride()
+        part, sharded.device_mesh, sharded.placements, run_check=False, shape=sharded.shape, stride=sharded.stride()
     )
     whole: Tensor = placed.full_tensor()
     return whole
@@ -132,11 +132,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
     Inside, what stands outside of blocks is whole, so that parts of the network can be asked on their own.
     """
-    parted: Any = model if hasattr(model, "unshard") else None
-    if parted is not None:
-        parted.unshard()
+    sharded: Any = model if hasattr(model, "unshard") else None
+    if sharded is not None:
+        sharded.unshard()
     try:
         yield
     finally:
-        if parted is not None:
-            parted.reshard()
+        if sharded is not None:
+            sharded.reshard()

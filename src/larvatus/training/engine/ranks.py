@@ -62,7 +62,7 @@ class Ranks:
     rank: int = 0
     count: int = 1
     restarted: bool = False
-    """Whether a launcher started all of them anew, because one was lost."""
+    """Whether a launcher started all of them again, because one was lost."""
 
     @property
     def main(self) -> bool:

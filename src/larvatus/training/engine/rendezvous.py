@@ -11,7 +11,7 @@ How ranks meet at a store that may remember an earlier meeting.
     meeting = meet(store, rank=rank, count=count, restarts=restarts, limit_s=600.0)
     meeting.store, meeting.restarted
 
-torchrun keeps its store when it starts all ranks anew, and with it the addresses that the dead left there; nor do its
+torchrun keeps its store when it starts all ranks again, and with it the addresses that the dead left there; nor do its
 agents agree on how often that was. So each rank greets with a name of its own, rank 0 answers to that name with the
 name of the meeting, and all that is said afterwards is said under it.
 """
@@ -142,7 +142,7 @@ class Rendezvous(NamedTuple):
     store: Store
     """Nobody but the ranks of this meeting has ever written to it."""
     restarted: bool
-    """Whether ranks of the same launch met before: they are started anew."""
+    """Whether ranks of the same launch met before: they are started again."""
 
 
 def join_store(store: Store, *, rank: int, count: int, restarts: int, limit_s: float) -> Rendezvous:
@@ -164,7 +164,7 @@ def join_store(store: Store, *, rank: int, count: int, restarts: int, limit_s: f
 
 
 def _welcome(store: Store, other: int, name: str, deadline: float) -> bool:
-    """Have a rank join the meeting; whether it was started anew. Its greeting may at first be that of one that died."""
+    """Have a rank join the meeting; whether it was started again. Its first greeting may be that of one that died."""
     hello, here, welcomed = f"larvatus/hello/{other}", f"{name}/here/{other}", ""
     while not store.check([here]):
         greeting = store.get(hello).decode() if store.check([hello]) else ""

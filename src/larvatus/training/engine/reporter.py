@@ -7,7 +7,7 @@
         metrics.write("train", 1, {"loss": 9.31})
 
 The only module below the command line that knows `rich`. Metrics that cannot be written (a full disk, a closed pipe)
-are said once and left behind: training goes on.
+are said once and left behind: training continues.
 """
 
 from __future__ import annotations
@@ -132,14 +132,14 @@ class MetricsLog:
             self._attempt("TensorBoard's files", lambda: self._draw(kind, step, values))
 
     def _attempt(self, what: str, do: Callable[[], None]) -> None:
-        """What fails is said once and left behind; the other goes on."""
+        """What fails is said once and left behind; the other continues."""
         if what in self._down:
             return
         try:
             do()
         except Exception as fault:
             self._down.add(what)
-            self._warn(f"{what} are no longer written ({printable(str(fault))}); training goes on")
+            self._warn(f"{what} are no longer written ({printable(str(fault))}); training continues")
 
     def _draw(self, kind: str, step: int, values: dict[str, Any]) -> None:
         for name, value in values.items():

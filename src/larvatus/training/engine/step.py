@@ -126,7 +126,7 @@ class Update:
         smaller = self._smaller(split, len(micros)) or self.microbatch
         self.warn(
             f"step {step + 1:,}: memory ran out with {self.microbatch:,} tokens at once; the step is taken again, and "
-            f"the run goes on, with {smaller:,} (--microbatch {smaller} begins so)"
+            f"the run continues, with {smaller:,} (--microbatch {smaller} begins so)"
         )
         self.microbatch = smaller
         self.optimizer.zero_grad(set_to_none=True)

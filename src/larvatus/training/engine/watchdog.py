@@ -40,7 +40,7 @@ CRASH_EXIT_CODE = 70
 SMOOTHING = 0.9
 """Weight of the old value in the moving average of step seconds."""
 RESUME_HINT = (
-    "the same command with --resume goes on from the last checkpoint (torchrun --max-restarts does so by itself)"
+    "the same command with --resume continues from the last checkpoint (torchrun --max-restarts does so by itself)"
 )
 _BROKEN = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "socket")
 """What torch says where a collective failed because of another rank."""

@@ -12,7 +12,7 @@ How to go on training a model that exists: its own shape and vocabulary, and a r
     adapted_recipe(load_bundle("bert-base"), "spanbert")     the one that is named
 
 Model and vocabulary are what they are: a setting that contradicts them is refused, but for dropout. Packaged recipes
-are made for training from nothing; for going on, batch and rate are held to those of task-adaptive pretraining
+are made for training from nothing; for continuing, batch and rate are held to those of task-adaptive pretraining
 (Gururangan et al. 2020, appendix: 256 sequences, 1e-4), unless `--set` says otherwise.
 """
 
@@ -76,7 +76,7 @@ class AdaptedRecipe:
 def adapted_recipe(
     bundle: Bundle, name: str | None = None, *, size: str | None = None, settings: Sequence[str] = ()
 ) -> AdaptedRecipe:
-    """The recipe that goes on from a model directory."""
+    """The recipe that continues from a model directory."""
     where, named = name or str(bundle.path / MANIFEST), name is not None
     if name is not None:
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
@@ -125,7 +125,7 @@ def _described(tokenizer: Tokenizer, told: Any) -> Any:
 
 
 def _gentler(table: Table) -> str:
-    """Hold batch and rate of a packaged recipe to what suits going on; what was changed, in words."""
+    """Hold batch and rate of a packaged recipe to what suits continuing; what was changed, in words."""
     said = []
     if table["batch"] > MOST_SEQUENCES:
         said.append(f"batch {table['batch']:,} → {MOST_SEQUENCES}")
@@ -193,7 +193,7 @@ BEFORE, EXTENSION = "before", "extension.json"
 
 @dataclass(frozen=True)
 class ParentVocabulary:
-    """The vocabulary of the model that a run goes on from, with the words that were asked for."""
+    """The vocabulary of the model that a run continues from, with the words that were asked for."""
 
     origin: ParentModel
     add_words: Sequence[str] = ()

@@ -92,14 +92,14 @@ def open_checkpoints(run: Path, warn: Callable[[str], None]) -> Checkpoints[Pret
 
 
 def check_run_directory(out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
-    """A directory with a run is only touched by a resume or to begin anew, one with a model alone by the latter."""
+    """A directory with a run is only touched by a resume or to start again, one with a model alone by the latter."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     checkpoints = out / FOLDER
     refuse_link(checkpoints)
     for name in (FOLDER, MANIFEST, _MODEL):
         if not resume and not overwrite and (out / name).exists():
             raise ArtefactError(
-                f"{out} already holds a run ({name}); go on with --resume, begin anew with --overwrite, or choose "
+                f"{out} already holds a run ({name}); go on with --resume, start again with --overwrite, or choose "
                 "another --out"
             )
         if resume and (out / name).exists() and not checkpoints.is_dir():

@@ -7,7 +7,7 @@ What the ranks of a run settle before any of them reads text: that they do the s
     with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
         job = joined(job, group)
 
-`torchrun --max-restarts 3` starts all ranks anew, with the same command, when one has failed: they go on from the last
+`torchrun --max-restarts 3` starts all ranks again, with the same command, when one has failed: they go on from the last
 checkpoint, as many as there are now.
 """
 
@@ -37,7 +37,7 @@ class PretrainingJob:
     seed: int = 0
     resume: bool = False
     overwrite: bool = False
-    """Begin anew where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
+    """Begin again where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
     fork: bool = False
     """Resume although the recipe was edited."""
     evaluate_every: int | None = None

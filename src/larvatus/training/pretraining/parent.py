@@ -1,4 +1,4 @@
-"""Where a run that goes on begins: the weights of a model directory, under the heads that a recipe wants.
+"""Where a run that continues begins: the weights of a model directory, under the heads that a recipe wants.
 
     origin = Origin.load(Path("bert-base"), out=Path("runs/mine"))
     started = origin.start(recipe, seed=0)            # the encoder, and each head that both have: bit for bit
@@ -50,7 +50,7 @@ class InitialModel:
 
 @dataclass(frozen=True, eq=False)
 class ParentModel:
-    """The directory that training goes on from."""
+    """The directory that training continues from."""
 
     bundle: Bundle
     fingerprint: str

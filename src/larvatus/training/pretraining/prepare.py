@@ -82,7 +82,7 @@ class PreparedCorpus:
     train: Path
     valid: Path | None
     domains: tuple[TextDomain, ...] = ()
-    """What a run that goes on from a model compares before and after."""
+    """What a run that continues from a model compares before and after."""
 
 
 Documents = Callable[[], Iterable[Document]]
@@ -116,7 +116,7 @@ def prepare(
     vocabulary: VocabularySource | None = None,
     length: int | None = None,
 ) -> PreparedCorpus:
-    """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing.
+    """Build what is not there yet. Called again after a kill, it continues; when all is there, it does nothing.
 
     `length` is that of the longest sequence that will be trained on, where it is not the recipe's alone.
     """
@@ -192,7 +192,7 @@ def _documents(corpus: Sequence[LanguageSource], out: Path, options: TextOptions
 
 @dataclass
 class _Read:
-    """Text in files, read anew on each call."""
+    """Text in files, read again on each call."""
 
     paths: list[LanguageSource]
     options: ReadOptions
@@ -251,7 +251,7 @@ def _vocabulary(
     )
     tokenizer.save(folder)
     record_vocabulary(folder, wanted)
-    return Tokenizer.load(folder)  # to the byte what a run that goes on reads
+    return Tokenizer.load(folder)  # to the byte what a run that continues reads
 
 
 def _wanted(recipe: Recipe, given: VocabularySource | None) -> dict[str, Any]:

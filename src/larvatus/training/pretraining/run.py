@@ -78,7 +78,7 @@ from larvatus.training.pretraining.step import Stepper
 
 KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard", PLAN)
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
-LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
+LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume continues from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 
 
@@ -105,9 +105,9 @@ def train(job: PretrainingJob, texts: Callable[[], PreparedCorpus], reporter: Re
 
 
 def _way_on(job: PretrainingJob) -> str:
-    """How a run that was stopped before its first step, or after its last, goes on."""
+    """How a run that was stopped before its first step, or after its last, continues."""
     saved = (job.out / FOLDER).is_dir()
-    return f"the same command{' with --resume' if saved else ''} goes on from what stands in {job.out}"
+    return f"the same command{' with --resume' if saved else ''} continues from what stands in {job.out}"
 
 
 class PretrainingRun:
@@ -200,7 +200,7 @@ class PretrainingRun:
         return results
 
     def _measure_origin(self) -> dict[str, DomainScores]:
-        """The model that the run goes on from, as it was, in the vocabulary it had."""
+        """The model that the run continues from, as it was, in the vocabulary it had."""
         job = self.job
         assert job.origin is not None
         if not self.comparison.extended:

@@ -135,7 +135,7 @@ class PreparedStep:
         return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
 
     def split(self, microbatch: int) -> Sequence[Micro | None]:
-        """The step in parts of so many tokens: as it was prepared, or cut anew where that is another number."""
+        """The step in parts of so many tokens: as it was prepared, or cut again where that is another number."""
         if microbatch == self.microbatch:
             return self.micros
         return list(self.batch.split(microbatch, self.ranks.count))

@@ -3,7 +3,7 @@
     begun = take_up(out / "corpus", given, text_hashes(["judgments/"], None, out=out), say=print)
 
 Text that was edited between two commands is noticed by its hash, whatever its size and time. While no shard stands,
-nothing is lost and all is made anew, aloud; after that the run is refused. Text behind an address cannot be looked at
+nothing is lost and all is made again, aloud; after that the run is refused. Text behind an address cannot be looked at
 without fetching it again: that is left as it was once its shards stand.
 
 What a run's vocabulary was learnt from, and that it is still what was learnt: `vocabulary/vocabulary.json`.
@@ -66,7 +66,7 @@ def resume_text(
         if not changed:
             shards: dict[str, str | None] | None = before["shards"]
             return shards
-        say(f"{changed[0]}: nothing was built from it yet, so this begins anew")
+        say(f"{changed[0]}: nothing was built from it yet, so this starts again")
     _write(folder, given, hashes, None)
     return None
 
@@ -175,4 +175,4 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _way(folder: Path) -> str:
-    return f"remove {folder} to have it learnt anew"
+    return f"remove {folder} to have it learnt again"

@@ -1,4 +1,4 @@
-"""The server goes and comes back: the page says so, keeps what was typed, and goes on by itself."""
+"""The server goes and comes back: the page says so, keeps what was typed, and continues by itself."""
 
 from __future__ import annotations
 

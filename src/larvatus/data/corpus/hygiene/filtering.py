@@ -122,7 +122,7 @@ class FilterPlan:
             if not self.verdicts[number]:
                 yield document if handling == "count" else self._handled(document, handling)
         if number + 1 != len(self.verdicts) or stream.hexdigest() != self.noted.text_sha256:
-            raise ArtefactError(f"{self.out} was begun with other text than there is now; remove it to begin anew")
+            raise ArtefactError(f"{self.out} was begun with other text than there is now; remove it to start again")
 
     def _handled(self, document: Document, handling: Handling) -> Document:
         return replace(document, text=handle_personal(document.text, handling, self.hygiene.settings.regions))
@@ -226,7 +226,7 @@ class FirstPass:
 
 
 def _read(out: Path) -> FilterRecord:
-    way = f"remove {out} to begin anew"
+    way = f"remove {out} to start again"
     try:
         noted = msgspec.convert(read_checksummed(out / FILTER, way=way), FilterRecord)
     except msgspec.ValidationError as fault:

@@ -158,7 +158,7 @@ class MeasuringPass:
         for block in islice(stream, stand.blocks):
             last = block.text_sha256
         if last != stand.text_sha256:
-            raise ArtefactError(f"{self.folder.directory} is of other text; remove it to begin anew")
+            raise ArtefactError(f"{self.folder.directory} is of other text; remove it to start again")
         return last
 
     def _write(self, waiting: list[Records], stand: PassProgress, text_sha256: str) -> PassProgress:

@@ -64,7 +64,7 @@ __all__ = [
 def pack(
     block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
-    """Pack a block into sequences of at most `length` tokens, in random order, dressed as `template` says."""
+    """Pack a block into sequences of at most `length` tokens, in random order, with special tokens of `template`."""
     pieces = plan_sequences(block, config, length=length, template=template, random=random)
     return assemble(block, pieces, sequence_template(config, template))
 

@@ -42,7 +42,7 @@ class ContiguousConfig(Settings, tag="contiguous"):
     def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         """In the text with its closing tokens, n of them after each document, a sequence begins every `length` places.
 
-        Places in that text are counted anew from the next multiple of the length where the language changes.
+        Places in that text are counted again from the next multiple of the length where the language changes.
         """
         closing = 0 if self.dressed else len(template.gaps[-1])
         room = template.text_length(length) if self.dressed else length

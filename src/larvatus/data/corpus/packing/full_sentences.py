@@ -52,7 +52,7 @@ class FullSentencesConfig(Settings, tag="full-sentences"):
 
 
 def _language_ends(block: TextBlock, owner: Ints) -> list[int] | None:
-    """[S] the sentence after the last that goes on in the same language; nothing where there is one language."""
+    """[S] the sentence after the last that continues in the same language; nothing where there is one language."""
     if block.languages is None:
         return None
     language = block.languages[owner]

@@ -1,8 +1,8 @@
 """The last step of every packing: from a plan (which stretches of the block make which sequence) to a flat batch.
 
-A piece is a stretch of tokens; a sequence is its pieces, dressed as the vocabulary's `Frame` says: the two texts of a
-pair as ``[CLS] A [SEP] B [SEP]``, or with two separators between them; several pieces of single text each with the
-closing of a single text behind it, ``[CLS] A [SEP] B [SEP]`` again, all in one segment.
+A piece is a stretch of tokens; a sequence is its pieces, wrapped in special tokens by the vocabulary's `Template`: the
+two texts of a pair as ``[CLS] A [SEP] B [SEP]``, or with two separators between them; several pieces of single text
+each with the closing of a single text behind it, ``[CLS] A [SEP] B [SEP]`` again, all in one segment.
 N tokens of the block, P pieces, B sequences, M tokens of the batch. No loop over sequences or pieces.
 """
 

@@ -1,6 +1,6 @@
 """Vocabularies whose tokens are the bytes of words (ELMo, Peters et al. 2018), with the whole words that are predicted.
 
-    <s> t ##h ##e r ##i ##v ##e ##r . </s>          tokens: bytes in UTF-8, ## where a word goes on
+    <s> t ##h ##e r ##i ##v ##e ##r . </s>          tokens: bytes in UTF-8, ## where a word continues
     the  river  .                                   words of the output, pieces of the same vocabulary
 
 Any text can be read: there is no unknown byte. A byte that opens a word is another token than the same byte inside one,
@@ -158,12 +158,12 @@ class Lexicon:
         starts = word_starts(ids, tokens.lengths)
         first = np.flatnonzero(starts)
         last = np.append(first[1:], len(ids)) - 1
-        spelt = ((ids - BYTES) % 256).astype(np.uint8).tobytes()
+        word_bytes = ((ids - BYTES) % 256).astype(np.uint8).tobytes()
         special = ids[first] < BYTES
         known, get = ids[first].copy(), self._ids.get
         words = np.flatnonzero(~special)
         bounds = zip(first[words].tolist(), (last[words] + 1).tolist(), strict=True)
-        known[words] = np.fromiter((get(spelt[a:b], UNKNOWN) for a, b in bounds), np.int64, len(words))
+        known[words] = np.fromiter((get(word_bytes[a:b], UNKNOWN) for a, b in bounds), np.int64, len(words))
         sequences = np.repeat(np.arange(tokens.count), tokens.lengths)[first]
         return BatchWords(first, last, sequences, known)
 

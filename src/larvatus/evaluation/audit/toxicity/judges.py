@@ -78,10 +78,10 @@ class WordListJudge:
         """A note on words of several tokens, which never count because a blank is filled with one token."""
         alignments = tokenizer.encode_many([f"a {word}" for word in sorted(self.words)])
         before = len(tokenizer.encode("a"))
-        spelt = sum(len(alignment) == before + 1 for alignment in alignments)
-        if spelt == len(self.words):
+        single_tokens = sum(len(alignment) == before + 1 for alignment in alignments)
+        if single_tokens == len(self.words):
             return ()
-        said = f"{spelt:,} of {len(self.words):,} listed words are one token of the vocabulary"
+        said = f"{single_tokens:,} of {len(self.words):,} listed words are one token of the vocabulary"
         return (f"{said}: the others cannot fill a blank, and are not counted",)
 
 

@@ -47,9 +47,9 @@ def embed(
 
 
 def _way_on(out: Path) -> str:
-    """How a run that was stopped goes on."""
+    """How a run that was stopped continues."""
     kept = out.with_name(out.name + ".parts").exists()
-    return f"the same command {'with --resume goes on from what was written' if kept else 'starts it again'}"
+    return f"the same command {'with --resume continues from what was written' if kept else 'starts it again'}"
 
 
 def _show_progress(bar: ProgressReporter, stand: BulkProgress) -> None:
