@@ -26,7 +26,7 @@ from transformers import BertConfig, BertForMaskedLM
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, runs
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.evaluation.speed.ceiling import matrix_ceiling
+from larvatus.evaluation.speed.timing import matrix_ceiling
 from larvatus.evaluation.speed.training import padded
 from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe

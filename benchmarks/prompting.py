@@ -26,7 +26,7 @@ from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.tasks.few_shot.results import PromptRow, PromptTable
-from larvatus.tasks.few_shot.sampling import sample_examples
+from larvatus.tasks.few_shot.training import sample_examples
 
 Examples = Dataset[TextExample]
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import larvatus as lv
-from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.minimal_pairs import read_pairs
 
 
 def their_total(model: Any, tokenizer: Any, text: str, at_once: int | None) -> float:

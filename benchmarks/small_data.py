@@ -34,7 +34,7 @@ import numpy as np
 from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import read_entities
-from larvatus.evaluation.compare.baselines import lookup_f1
+from larvatus.evaluation.compare.labelled_sets import lookup_f1
 
 Phrases = list[tuple[tuple[str, ...], set[tuple[int, int, str]]]]
 """Sentences: their words, and spans [start, end) with a type."""

@@ -66,12 +66,12 @@ if TYPE_CHECKING:
     from larvatus.interfaces.client import Client
     from larvatus.models.generation.results import Continuation, Generated
     from larvatus.models.recipes import Recipe, read_recipe
-    from larvatus.tasks.choose.results import Chosen
+    from larvatus.tasks.choose.encode import Chosen
     from larvatus.tasks.estimators.text_classifier import TextClassifier
     from larvatus.tasks.estimators.word_tagger import WordTagger
     from larvatus.tasks.few_shot.results import PromptTable
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
-    from larvatus.tasks.write.results import Written
+    from larvatus.tasks.write.encode import Written
 
 use_passive_waiting()  # before torch is loaded
 prepare_for_forks()
@@ -142,7 +142,7 @@ __all__ = [
 _HOMES = {
     "Answer": "larvatus.tasks.results",
     "BiasReport": "larvatus.evaluation.audit.bias.report",
-    "Chosen": "larvatus.tasks.choose.results",
+    "Chosen": "larvatus.tasks.choose.encode",
     "Classified": "larvatus.tasks.results",
     "Client": "larvatus.interfaces.client",
     "Concordance": "larvatus.inference.search.concordance",
@@ -166,7 +166,7 @@ _HOMES = {
     "Tokenizer": "larvatus.data.text.tokenizer",
     "Vectors": "larvatus.inference.vectors.results",
     "WordTagger": "larvatus.tasks.estimators.word_tagger",
-    "Written": "larvatus.tasks.write.results",
+    "Written": "larvatus.tasks.write.encode",
     "ablate": "larvatus.interfaces.api",
     "audit_bias": "larvatus.interfaces.api",
     "audit_leaks": "larvatus.interfaces.api",

@@ -17,7 +17,7 @@ from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
-from larvatus.tasks.choose.results import Chosen
+from larvatus.tasks.choose.encode import Chosen
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage, Entity, Spanned, Tagged, TaggedWord
 
 READ = Coverage(tokens=3, read=3, windows=1)

@@ -21,15 +21,13 @@ from larvatus.core.errors import DataError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corpus.packing import ContiguousConfig
 from larvatus.data.corruption import MaskingConfig
-from larvatus.evaluation.compare.baselines import baseline_scores
-from larvatus.evaluation.compare.labelled_sets import labelled_set, parse_sets
+from larvatus.evaluation.compare.labelled_sets import baseline_scores, labelled_set, parse_sets
 from larvatus.evaluation.compare.languages import open_text
-from larvatus.evaluation.compare.pair_files import MinimalPair
+from larvatus.evaluation.compare.minimal_pairs import MinimalPair
 from larvatus.evaluation.compare.word_similarity import read_scws
-from larvatus.evaluation.suite.cells import SuiteRow
-from larvatus.evaluation.suite.figures import SuiteFigure
-from larvatus.evaluation.suite.pairs import MinimalPairsPart, first_of_each_set
-from larvatus.evaluation.suite.shown import as_markdown, as_table
+from larvatus.evaluation.suite.masked import MinimalPairsPart, first_of_each_set
+from larvatus.evaluation.suite.part import SuiteFigure
+from larvatus.evaluation.suite.results import SuiteRow, as_markdown, as_table
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.senses.evaluate import paired_f1
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet

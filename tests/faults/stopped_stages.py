@@ -84,7 +84,7 @@ def main(train: str, valid: str, model: str) -> None:
     stage("at the end", "larvatus.training.pretraining.run:PretrainingRun._final", [*shards, "--resume"])
     stage("examples", "larvatus.tasks.classify.task:labelled_texts", tune)
     shutil.rmtree("tuned")
-    stage("scoring", "larvatus.tasks.classify.validation:TextValidation.scores", tune, calls=2)
+    stage("scoring", "larvatus.tasks.classify.task:TextValidation.scores", tune, calls=2)
     stage("continuing", "larvatus.tasks.trainer.finetune:train_seeds", [*tune, "--resume"])
     finished("finetuned", tune, "tuned", [*tune, "--resume"])
     finished("pretrained", shards, "run", [*shards, "--resume"])

@@ -21,7 +21,7 @@ from larvatus.data.labelled.texts import read_texts
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.streams import numbered_lines
-from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.minimal_pairs import read_pairs
 from larvatus.models.heads import ClassificationConfig
 
 Reader = Callable[[str], Any]

@@ -30,7 +30,7 @@ from larvatus.data.text import records, streams
 from larvatus.data.text.archives import COMPRESSIONS, decompressed
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.streams import numbered_lines
-from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.minimal_pairs import read_pairs
 from larvatus.evaluation.compare.word_similarity import evaluate_wic
 from larvatus.inference.senses.tagged import read_keys
 from tests import made_up as labelled

@@ -22,7 +22,7 @@ from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.compare.pair_files import read_pairs
+from larvatus.evaluation.compare.minimal_pairs import read_pairs
 from larvatus.evaluation.compare.word_similarity import read_scws, read_wic
 from larvatus.models.recipes import read_recipe
 from tests import warm

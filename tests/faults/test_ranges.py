@@ -20,9 +20,9 @@ from larvatus.interfaces.cli.main import app, run
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_names
 from larvatus.models.recipes.recipe import Recipe
-from larvatus.tasks.answers.options import AnswerOptions
+from larvatus.tasks.answers.task import AnswerOptions
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.spans.options import SpansOptions
+from larvatus.tasks.spans.task import SpansOptions
 from larvatus.tasks.trainer.config import TrainConfig
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):

@@ -32,7 +32,6 @@ from larvatus.tasks.answers.answer import (
     spans_of,
     to_words,
 )
-from larvatus.tasks.answers.options import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.answers.passages import (
     EmptyWindows,
     EncodedQuestions,
@@ -40,6 +39,7 @@ from larvatus.tasks.answers.passages import (
     encode_passages,
     label_questions,
 )
+from larvatus.tasks.answers.task import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.scoring import ScoringOptions
 
 PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3

@@ -13,7 +13,7 @@ import scipy.special
 from larvatus.core.rng import stream
 from larvatus.metrics.calibration import HOTTEST
 from larvatus.models.heads import QuestionAnsweringConfig
-from larvatus.tasks.answers.validation import _fitted
+from larvatus.tasks.answers.evaluation import _fitted
 from larvatus.tasks.validation import Calibration, accept_or_refuse, fit_calibration
 
 

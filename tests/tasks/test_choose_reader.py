@@ -15,8 +15,8 @@ from larvatus.data.labelled.file_options import TextFiles
 from larvatus.data.labelled.in_memory import as_files
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.split import hold_out
-from larvatus.tasks.choose.inputs import ChoiceFiles
 from larvatus.tasks.choose.reader import ChoiceExample, read_choices
+from larvatus.tasks.choose.task import ChoiceFiles
 from larvatus.tasks.registry import TASKS
 
 ROW = {"context": "It rains.", "endings": ["It pours.", "It snows.", "It is dry."], "label": 2}

@@ -19,7 +19,7 @@ from larvatus.data.labelled.texts import read_texts
 from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.registry import parse_file_options
 from larvatus.tasks.scoring import ScoringOptions, score_sequences
-from larvatus.tasks.trainer.curve import sample_share
+from larvatus.tasks.trainer.run import sample_share
 from larvatus.training.engine.throughput import RemainingTime
 from tests import made_up as made
 from tests.made_up import QUICK, Call

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.tasks.evaluation.confusion_picture import MOST, REST, displayed_classes, draw_confusion
+from larvatus.tasks.evaluation.tables import MOST, REST, displayed_classes, draw_confusion
 
 
 def test_of_many_classes_the_rest_stand_together_and_nothing_is_lost() -> None:

@@ -22,14 +22,14 @@ from larvatus.data.text.tag_schemes import find_illegal
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.classify.evaluation import evaluate_texts
-from larvatus.tasks.classify.validation import class_metrics
+from larvatus.tasks.classify.task import class_metrics
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.tag.evaluation import evaluate_tags
-from larvatus.tasks.tag.options import convert_scheme
-from larvatus.tasks.tag.validation import tag_metrics
+from larvatus.tasks.tag.tag import convert_scheme
+from larvatus.tasks.tag.task import tag_metrics
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 CLASSES = ("maybe", "no", "yes")

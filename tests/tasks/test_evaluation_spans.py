@@ -20,8 +20,7 @@ from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig,
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans
-from larvatus.tasks.spans.validation import span_scores
+from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans, span_scores
 
 FEW = EvaluationOptions(samples=20)
 Spans = set[tuple[int, int, str]]

@@ -16,12 +16,12 @@ from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
-from larvatus.tasks.answers.options import AnswerOptions
+from larvatus.tasks.answers.evaluation import QuestionValidation, question_validation
 from larvatus.tasks.answers.passages import EmptyWindows
-from larvatus.tasks.answers.validation import QuestionValidation, question_validation
+from larvatus.tasks.answers.task import AnswerOptions
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
-from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.trainable import TrainableConfig

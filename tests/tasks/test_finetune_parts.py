@@ -15,7 +15,7 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.network import Network
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.tuning import finetune_tags, finetune_texts

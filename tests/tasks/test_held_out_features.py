@@ -12,11 +12,11 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.classify.task import TextValidation
 from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.tasks.tag.validation import TagValidation
+from larvatus.tasks.tag.task import TagValidation
 from tests.tasks.aligned import align_texts
 
 TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]

@@ -18,7 +18,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.sentence_pooling import read_pooling
 from larvatus.models.heads import ClassificationConfig
-from larvatus.tasks.classify.pooling import pooling_of
+from larvatus.tasks.classify.options import pooling_of
 from larvatus.tasks.classify.task import ClassifyTask
 from tests import made_up as made
 from tests.made_up import QUICK, Call

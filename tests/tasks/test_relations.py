@@ -32,10 +32,9 @@ from larvatus.models.nn.relation_scorer import distances, gaps
 from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.spans.decoding import SpanCandidates
-from larvatus.tasks.spans.options import SpansOptions, spans_config
-from larvatus.tasks.spans.relations import predict_relations
+from larvatus.tasks.spans.decoding import SpanCandidates, predict_relations
 from larvatus.tasks.spans.spans import label_spans, spans_head
+from larvatus.tasks.spans.task import SpansOptions, spans_config
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.save import contents_hash, save_result

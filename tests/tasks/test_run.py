@@ -183,7 +183,7 @@ def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple
 def test_a_score_that_is_not_defined_does_not_keep_a_run_from_going_on(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("larvatus.tasks.classify.validation.class_metrics", lambda *_: {"spearman": float("nan")})
+    monkeypatch.setattr("larvatus.tasks.classify.task.class_metrics", lambda *_: {"spearman": float("nan")})
     command = ("--train", made.numbers(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
     with monkeypatch.context() as patched:
         signal_at(patched, 2)

@@ -28,11 +28,11 @@ from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, head_of
-from larvatus.tasks.spans.options import SpansOptions, conflicts, natural_longest, spans_config
+from larvatus.tasks.spans.evaluation import SpanValidation
 from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import encode_words, given_spans, label_spans, predict_spans, scored_spans
-from larvatus.tasks.spans.validation import SpanValidation
-from larvatus.tasks.tag.options import TagOptions
+from larvatus.tasks.spans.task import SpansOptions, conflicts, natural_longest, spans_config
+from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts

@@ -23,17 +23,16 @@ from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
-from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.classify.task import TextValidation
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.spans.evaluation import evaluate_spans
+from larvatus.tasks.spans.evaluation import SpanValidation, evaluate_spans
 from larvatus.tasks.spans.spans import label_spans
-from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.evaluation import evaluate_tags
 from larvatus.tasks.tag.tag import tagged_words
-from larvatus.tasks.tag.validation import TagValidation
+from larvatus.tasks.tag.task import TagValidation
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts

@@ -18,16 +18,16 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.relations import RelationsConfig
 from larvatus.models.network import Network
+from larvatus.tasks.answers.evaluation import QuestionValidation
 from larvatus.tasks.answers.passages import EmptyWindows, encode_passages
-from larvatus.tasks.answers.validation import QuestionValidation
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.classify.validation import TextValidation
+from larvatus.tasks.classify.task import TextValidation
 from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.spans.evaluation import SpanValidation
 from larvatus.tasks.spans.spans import label_spans
-from larvatus.tasks.spans.validation import SpanValidation
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.tasks.tag.validation import TagValidation
+from larvatus.tasks.tag.task import TagValidation
 from tests.tasks.aligned import align_texts
 
 SENTENCES = [

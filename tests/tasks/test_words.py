@@ -26,8 +26,7 @@ from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.tag.evaluation import evaluate_tags
-from larvatus.tasks.tag.options import TagOptions, tagging_head
-from larvatus.tasks.tag.tag import tagged_words
+from larvatus.tasks.tag.tag import TagOptions, tagged_words, tagging_head
 from tests.made_up import Call
 from tests.models.bundle.their_tokenizers import their_model
 

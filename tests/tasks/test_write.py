@@ -30,10 +30,9 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 from larvatus.tasks.write.encode import encode_pairs
+from larvatus.tasks.write.evaluation import resampled_texts, writing_scores, written_loss
 from larvatus.tasks.write.reader import WritingExample, read_pairs
-from larvatus.tasks.write.scores import resampled_texts, writing_scores
 from larvatus.tasks.write.task import check_writes
-from larvatus.tasks.write.validation import written_loss
 from tests.made_up import Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 

@@ -32,8 +32,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network
 from larvatus.tasks.arguments import Defaults, TaskArguments
-from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.features import EncodedExamples
 from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
 from larvatus.tasks.results import Prediction

@@ -20,8 +20,8 @@ from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.evaluation.audit.bias.associations import read_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows
-from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
-from larvatus.evaluation.audit.bias.stereoset_file import read_stereoset
+from larvatus.evaluation.audit.bias.report import Resampling, number, percent
+from larvatus.evaluation.audit.bias.stereoset import read_stereoset
 from larvatus.evaluation.audit.bias.swap_words import DEFAULT_SWAPS, Swapper, read_swaps
 from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates

@@ -25,11 +25,9 @@ from larvatus.data.text.documents import Document
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.evaluation.audit.leaks.blind import blind_baselines
-from larvatus.evaluation.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures
-from larvatus.evaluation.audit.leaks.membership import membership
+from larvatus.evaluation.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures, log2_tail
+from larvatus.evaluation.audit.leaks.membership import blind_baselines, membership
 from larvatus.evaluation.audit.leaks.restoration import restoration
-from larvatus.evaluation.audit.leaks.skew_normal import log2_tail
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, first_words, hidden_words, text_losses
 from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run

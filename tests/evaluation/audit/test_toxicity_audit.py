@@ -10,8 +10,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.evaluation.audit.toxicity.judges import WordListJudge
-from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, read_prompts
+from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, ToxicityOptions, read_prompts, toxicity
 from larvatus.interfaces.cli.main import run
 
 PROMPTS = """# a comment

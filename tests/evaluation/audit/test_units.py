@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.evaluation.audit.bias.shown import Resampling
-from larvatus.evaluation.audit.bias.stereoset import by_category
-from larvatus.evaluation.audit.bias.stereoset_file import StereoExample
+from larvatus.evaluation.audit.bias.report import Resampling
+from larvatus.evaluation.audit.bias.stereoset import StereoExample, by_category
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias
-from larvatus.evaluation.audit.units import resampled
+from larvatus.evaluation.audit.intervals import resampled
 from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.clusters import mean_of_sums, mean_rows
 

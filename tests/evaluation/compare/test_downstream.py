@@ -17,12 +17,10 @@ from larvatus.evaluation.compare import downstream as tuning
 from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison, as_dict, compare, share_of_budget
 from larvatus.evaluation.compare.downstream import Downstream
-from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SetFacts, fine_tuned_rows
+from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SeedMean, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.labelled_sets import labelled_set, parse_sets, set_name
 from larvatus.evaluation.compare.plot import draw
-from larvatus.evaluation.compare.results import ComparisonResults
-from larvatus.evaluation.compare.table import as_table, fine_tuned_table
-from larvatus.evaluation.compare.values import SeedMean
+from larvatus.evaluation.compare.results import ComparisonResults, as_table, fine_tuned_table
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.reporter import Reporter, rich_table

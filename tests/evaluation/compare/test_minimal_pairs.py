@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.evaluation.compare import minimal_pairs
-from larvatus.evaluation.compare.minimal_pairs import PairRun
-from larvatus.evaluation.compare.pair_files import MinimalPair, read_pairs
+from larvatus.evaluation.compare.minimal_pairs import MinimalPair, PairRun, read_pairs
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import app

@@ -9,9 +9,9 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from larvatus.evaluation.compare.fine_tuned import SeedMean
 from larvatus.evaluation.compare.plot import COLOURS, draw, spread_heights
 from larvatus.evaluation.compare.results import ComparedObjective, ComparisonResults, LossPoint, RunResult
-from larvatus.evaluation.compare.values import SeedMean
 from larvatus.evaluation.compare.word_nll import WordNLL
 from larvatus.metrics.student_t import mean_interval
 

@@ -15,7 +15,7 @@ from larvatus.data.labelled.file_options import FileOptions, TextFiles, WordFile
 from larvatus.interfaces.cli.commands.finetune import command_of, with_settings
 from larvatus.interfaces.cli.from_struct import AnyOf, from_structs
 from larvatus.tasks.registry import TASKS, parse_file_options
-from larvatus.tasks.spans.options import SpansOptions
+from larvatus.tasks.spans.task import SpansOptions
 from larvatus.tasks.tag.task import TagTask
 
 

@@ -20,10 +20,8 @@ from larvatus.evaluation.audit.bias.report import BiasReport
 from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicityReport
 from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge
-from larvatus.evaluation.audit.toxicity.measure import ToxicityReport
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
-from larvatus.evaluation.suite.figures import SuiteFigure
-from larvatus.evaluation.suite.part import SuiteModel
+from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, ToxicityReport
+from larvatus.evaluation.suite.part import SuiteFigure, SuiteModel
 from larvatus.evaluation.suite.results import ROLES, PartRecord, SuiteResults
 from larvatus.inference.model import Model
 from larvatus.inference.model.quantised import int8_weights

@@ -43,7 +43,7 @@ from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.card_update import CardState
 from larvatus.models.bundle.claims import PERPLEXITY, STATISTIC, Claim
-from larvatus.tasks.trainer.claims import CHOSEN, TUNING_FACTS
+from larvatus.tasks.trainer.card import CHOSEN, TUNING_FACTS
 from larvatus.training.pretraining.saving import TRAINING_FACTS
 
 Rerun = Callable[[RerunRequest], Iterable[Claim]]

@@ -1,4 +1,4 @@
-"""Labelled sets for the fine-tuning of a comparison: parsed from short words, and read before any training.
+"""Labelled sets for the fine-tuning of a comparison: parsed from short words, and read before any training; baselines.
 
     classify=glue/SST-2                      a directory with train.* and dev.*, or a task of GLUE
     tag=train.conll:dev.conll                training and validation files; a third is the test set
@@ -6,16 +6,19 @@
     classify=glue/SST-2,glue/RTE,tag=ewt     several, separated by commas; the task carries over
 
     for source in parse_sets(["classify=glue/SST-2,tag=ewt"]):
-        labelled_set(source)
+        baseline_scores(labelled_set(source), "accuracy")            # {"commonest label": 0.512}
 
 The test set is scored, or the validation examples if there is none. If there is a single file, a random tenth of its
-examples is held out for validation, the same for every model.
+examples is held out for validation, the same for every model. Baselines learn from the training examples and are scored
+on the same examples as the model: the majority label, the most frequent tag of each word form, phrase lookup.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,9 +29,11 @@ from larvatus.data.labelled.glue import GlueTask, glue_task, read_glue
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
+from larvatus.data.text.tag_schemes import read_entities
+from larvatus.metrics.entities import entity_f1
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import TASKS, get_task, parse_file_options
-from larvatus.tasks.trainer.curve import sample_share
+from larvatus.tasks.trainer.run import sample_share
 from larvatus.tasks.trainer.save import contents_hash
 
 Sets = str | Sequence[str] | Mapping[str, Any]
@@ -232,3 +237,95 @@ def check_set_names(sets: Sequence[LabelledSet]) -> None:
     for each in sets:
         if folders.count(each.folder) > 1:
             raise UsageError(f"two labelled sets are called {each.name}; name them: --then {each.task}:NAME=PATH")
+
+
+Phrase = tuple[str, ...]
+Spans = Collection[tuple[int, int, str]]
+"""Word spans [start, end) with labels."""
+
+
+def baseline_scores(data: LabelledSet, metric: str) -> dict[str, float]:
+    """Scores of the baseline for a kind of labels and a metric, by name; empty if there is none."""
+    score = _BASELINES.get((data.train.examples[0].labels_are, metric))
+    return {} if score is None else score(data)
+
+
+def majority_accuracy(data: LabelledSet) -> dict[str, float]:
+    """Accuracy of always predicting the most frequent training label."""
+    common = _commonest(data)
+    return {"commonest label": statistics.fmean(example.label == common for example in data.scored)}
+
+
+def majority_f1(data: LabelledSet) -> dict[str, float]:
+    """F1 of the second of two classes, if the most frequent label is always predicted."""
+    classes = sorted({example.label for example in data.train})
+    wanted = sum(example.label == classes[-1] for example in data.scored)
+    if _commonest(data) != classes[-1]:
+        return {"commonest label": 0.0}
+    return {"commonest label": 2 * wanted / (wanted + len(data.scored))}
+
+
+def _commonest(data: LabelledSet) -> Any:
+    return Counter(example.label for example in data.train).most_common(1)[0][0]
+
+
+def word_form_accuracy(data: LabelledSet) -> dict[str, float]:
+    """Accuracy of the most frequent tag of each word form; unknown words get the most frequent tag."""
+    tags_of: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for example in data.train:
+        for word, tag in zip(example.words, example.tags, strict=True):
+            tags_of[word][tag] += 1
+    common = sum(tags_of.values(), Counter()).most_common(1)[0][0]
+    best = {word: counts.most_common(1)[0][0] for word, counts in tags_of.items()}
+    pairs = [pair for example in data.scored for pair in zip(example.words, example.tags, strict=True)]
+    return {"word forms": statistics.fmean(best.get(word, common) == tag for word, tag in pairs)}
+
+
+def entity_lookup_f1(data: LabelledSet) -> dict[str, float]:
+    """Entity F1 of phrase lookup."""
+    train, scored = (
+        [(example.words, set(read_entities(example.tags or (), "BIO"))) for example in part]
+        for part in (data.train, data.scored)
+    )
+    return {"phrases looked up": lookup_f1(train, scored)}
+
+
+def span_lookup_f1(data: LabelledSet) -> dict[str, float]:
+    """Span F1 of phrase lookup, without nested spans."""
+    train, scored = (
+        [(example.words, set(example.spans or ())) for example in part] for part in (data.train, data.scored)
+    )
+    return {"phrases looked up": lookup_f1(train, scored)}
+
+
+def lookup_f1(train: Sequence[tuple[Phrase, Spans]], scored: Sequence[tuple[Phrase, Spans]]) -> float:
+    """F1 of labelling each phrase as in training, most frequent label, longest match first, no nesting."""
+    types: defaultdict[Phrase, Counter[str]] = defaultdict(Counter)
+    for words, spans in train:
+        for start, end, label in spans:
+            types[tuple(map(str.lower, words[start:end]))][label] += 1
+    best = {phrase: counts.most_common(1)[0][0] for phrase, counts in types.items()}
+    longest = max(map(len, best), default=0)
+    guesses = [sorted(_phrases(tuple(map(str.lower, words)), best, longest)) for words, _ in scored]
+    return entity_f1([sorted(spans) for _, spans in scored], guesses).micro.f1
+
+
+def _phrases(words: Phrase, types: dict[Phrase, str], longest: int) -> Iterator[tuple[int, int, str]]:
+    place = 0
+    while place < len(words):
+        for end in range(min(len(words), place + longest), place, -1):
+            if (label := types.get(words[place:end])) is not None:
+                yield place, end, label
+                place = end - 1
+                break
+        place += 1
+
+
+_BASELINES: dict[tuple[str, str], Callable[[LabelledSet], dict[str, float]]] = {
+    ("classes", "accuracy"): majority_accuracy,
+    ("classes", "f1"): majority_f1,
+    ("classes", "matthews"): lambda data: {"commonest label": 0.0},
+    ("tags", "accuracy"): word_form_accuracy,
+    ("tags", "entity-f1"): entity_lookup_f1,
+    ("spans", "span-f1"): span_lookup_f1,
+}

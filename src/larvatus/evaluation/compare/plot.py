@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from larvatus.core.files import saying_what_is_full
+from larvatus.evaluation.compare.fine_tuned import MetricRow, SeedMean
 from larvatus.evaluation.compare.results import ComparisonResults, RunResult
-from larvatus.evaluation.compare.values import MetricRow, SeedMean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,7 @@ from larvatus.data.text.languages import language_of, languages_in
 from larvatus.data.text.sentences import is_language
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
-from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
+from larvatus.tasks.evaluation.evaluation import Evaluation, plain, plain_metrics
 from larvatus.tasks.validation import check_metric
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]

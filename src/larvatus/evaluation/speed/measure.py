@@ -8,12 +8,14 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,12 +23,10 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.version import VERSION
-from larvatus.evaluation.speed.ceiling import Ceiling, matrix_ceiling
-from larvatus.evaluation.speed.embedding import larvatus_embedding, sentence_transformers_embedding
-from larvatus.evaluation.speed.loading import loading_rates
+from larvatus.data.corpus.loader import Cursor
 from larvatus.evaluation.speed.model import BenchmarkModel, mean_length
-from larvatus.evaluation.speed.results import Benchmark, Machine, MeasuredThroughput, SpeedResult
-from larvatus.evaluation.speed.timing import Timing, peak_bytes, time_in_turns
+from larvatus.evaluation.speed.results import Benchmark, LoaderSpeed, Machine, MeasuredThroughput, SpeedResult
+from larvatus.evaluation.speed.timing import Ceiling, Timing, matrix_ceiling, peak_bytes, time_in_turns
 from larvatus.evaluation.speed.training import (
     LarvatusTraining,
     TimedTraining,
@@ -34,6 +34,7 @@ from larvatus.evaluation.speed.training import (
     flops_of,
     recomputes,
 )
+from larvatus.inference.model import load
 from larvatus.models.bundle.directory import architecture_of
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
@@ -249,3 +250,56 @@ def worker_counts(most: int) -> Sequence[int]:
     """
     powers = [1 << power for power in range(max(most, 0).bit_length()) if 1 << power <= most]
     return tuple(dict.fromkeys([0, *powers, *([most] if most > 0 else [])]))
+
+
+def larvatus_embedding(subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
+    model = load(subject.directory, device=runtime.device)
+    return lambda: model.embed(list(sentences), unit="sentence", precision=runtime.precision)
+
+
+def sentence_transformers_embedding(
+    subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]
+) -> Callable[[], Any]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(subject.directory), device=runtime.device)
+    if runtime.precision == "bf16":
+        model = model.to(torch.bfloat16)
+    return lambda: model.encode(list(sentences), show_progress_bar=False, convert_to_tensor=True)
+
+
+def loading_rates(
+    subject: BenchmarkModel, *, length: int, tokens: int, workers: Sequence[int], seconds: float
+) -> tuple[LoaderSpeed, ...]:
+    return tuple(
+        LoaderSpeed(workers=count, tokens_per_second=_rate(subject, length, tokens, count, seconds))
+        for count in workers
+    )
+
+
+def _rate(subject: BenchmarkModel, length: int, tokens: int, workers: int, seconds: float) -> float:
+    """Rate over at least twice as many blocks as may be prepared ahead, and for at least `seconds`."""
+    loader = subject.loader(length=length, tokens=tokens, workers=workers)
+    steps = loader.steps()
+    least, blocks, read = 2 * workers + 1, 0, 0
+    began: float | None = None
+    place = Cursor()
+    try:
+        for batch, cursor in steps:
+            if began is not None:
+                read += batch.tokens.size
+            if (cursor.epoch, cursor.block) != (place.epoch, place.block):  # a block has been used up
+                now = time.perf_counter()
+                if began is None:
+                    began = now
+                else:
+                    blocks += 1
+                    if blocks >= least and now - began >= seconds:
+                        return read / (now - began)
+            place = cursor
+    finally:
+        loader.close()
+        close = getattr(steps, "close", None)
+        if close is not None:
+            close()
+    raise AssertionError("steps have no end")

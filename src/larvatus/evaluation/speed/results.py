@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.evaluation.speed.ceiling import Ceiling
+from larvatus.evaluation.speed.timing import Ceiling
 
 
 class Machine(Struct, frozen=True, kw_only=True):

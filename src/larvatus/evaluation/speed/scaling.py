@@ -5,22 +5,34 @@
 
 The exponent a is the least-squares slope of the logarithms over the larger half of the sizes: 1 is linear, 2 quadratic.
 For lengths, a point is one sequence, so full attention tends to 2 and windowed attention to 1. For batch and layers, a
-point is a step. For the corpus, it is preparing all text, and planning an epoch.
+point is a step. For the corpus, it is preparing all text (vocabulary and shards), and planning an epoch.
+
+A text is prepared in a separate process, `python -m` of this module. Its worker processes encode shards, and their
+memory does not depend on the size of the text. The reported memory is that of the process that reads, counts and
+writes.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import math
+import os
+import subprocess
+import sys
 import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from larvatus.core.errors import LarvatusError
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.documents import Document
@@ -28,12 +40,68 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.speed.measure import WARM, BenchmarkPlan, describe_machine, reset_compiler
 from larvatus.evaluation.speed.model import EMBEDDED, BenchmarkModel, make_loader
-from larvatus.evaluation.speed.preparing import measure_preparation
 from larvatus.evaluation.speed.results import Machine, memory
-from larvatus.evaluation.speed.timing import peak_bytes, time_in_turns
+from larvatus.evaluation.speed.timing import peak_bytes, process_peak, time_in_turns
 from larvatus.evaluation.speed.training import LarvatusTraining
-from larvatus.models.recipes import Recipe
+from larvatus.models.recipes import Recipe, parse_recipe, recipe_table
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
+from larvatus.training.pretraining.prepare import TextOptions, prepare
+
+DOCUMENTS, PIECES = 60, 1000
+"""Size of the small text that is prepared first."""
+
+
+class PreparationCost(Struct, frozen=True, kw_only=True):
+    seconds: float
+    bytes: int | None
+    """None if the system does not report it."""
+
+
+def measure_preparation(recipe: Recipe, text: Path, out: Path) -> PreparationCost:
+    """Prepare a text in a new process and return its cost."""
+    given = json.dumps({"recipe": recipe_table(recipe), "text": str(text), "out": str(out)})
+    source = str(Path(__file__).parents[3])
+    places = {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **places},
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+        raise LarvatusError(f"{text} could not be prepared: {last[0]}; give other text with --corpus")
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=PreparationCost)
+
+
+def main() -> None:
+    """Prepare a small text first, so that one-time loading does not count."""
+    given = json.load(sys.stdin)
+    recipe = parse_recipe(given["recipe"], where="recipe")
+    with tempfile.TemporaryDirectory() as folder:
+        small = Path(folder) / "small.txt"
+        few = [document.text for document in islice(embedded_documents(), DOCUMENTS)]
+        small.write_text("\n\n".join(few), encoding="utf-8")
+        with suppress(LarvatusError):  # too little text for some vocabularies: all is loaded by then
+            _prepare(_with_few_pieces(recipe), small, Path(folder) / "run")
+    began = time.perf_counter()
+    taken = process_peak(lambda: _prepare(recipe, Path(given["text"]), Path(given["out"])))
+    cost = PreparationCost(seconds=time.perf_counter() - began, bytes=taken)
+    print(msgspec.json.encode(cost).decode())
+
+
+def _with_few_pieces(recipe: Recipe) -> Recipe:
+    if getattr(recipe.tokenizer, "size", 0) <= PIECES:
+        return recipe
+    return msgspec.structs.replace(recipe, tokenizer=msgspec.structs.replace(recipe.tokenizer, size=PIECES))
+
+
+def _prepare(recipe: Recipe, text: Path, out: Path) -> None:
+    prepare(recipe, [str(text)], out=out, valid=None, options=TextOptions(), reporter=Reporter())
+
 
 Dimension = Literal["length", "batch", "layers", "corpus"]
 UNITS = {"length": "tokens of a sequence", "batch": "sequences of a step", "layers": "layers", "corpus": "tokens"}
@@ -209,3 +277,7 @@ def _shown(name: str, value: float) -> str:
     if name.endswith("bytes"):
         return memory(round(value))
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"
+
+
+if __name__ == "__main__":
+    main()

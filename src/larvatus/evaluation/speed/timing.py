@@ -1,8 +1,13 @@
-"""Time and memory of functions: several functions run in turn, and medians are reported.
+"""Time and memory of functions: several functions run in turn, and medians are reported; the matrix ceiling.
 
-times = time_in_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
-times["larvatus"].median, times["larvatus"].low
-peak_bytes(ours, device="cuda")              # beyond what was held before
+    times = time_in_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
+    times["larvatus"].median, times["larvatus"].low
+    peak_bytes(ours, device="cuda")              # beyond what was held before
+    matrix_ceiling("cuda", "bf16", seconds=2.0).flops
+
+The matrix ceiling is the most floating-point operations per second that this device reaches in a matrix product.
+Training cannot be faster. The peak of the vendor's data sheet is never reached; both are reported (model FLOP
+utilisation, MFU, is a share of either: Chowdhery et al. 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from typing import Any
 import torch
 from msgspec import Struct
 from torch.profiler import ProfilerActivity, profile
+
+from larvatus.training.engine.throughput import peak_flops
 
 LEAST, MOST = 3, 200
 """Fewest and most rounds."""
@@ -114,3 +121,34 @@ def process_peak(work: Callable[[], Any]) -> int | None:
 def _kilobytes(status: Path, name: str) -> int:
     lines = status.read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+SIZES = {"cuda": (2048, 4096, 8192, 16_384), "cpu": (256, 512, 1024, 2048)}
+
+
+class Ceiling(Struct, frozen=True, kw_only=True):
+    """Speed of matrix products."""
+
+    flops: float
+    """Measured operations per second."""
+    size: int
+    """Rows and columns of the fastest matrices."""
+    datasheet: float | None
+    """Operations per second of the data sheet; None for an unknown device."""
+
+
+def matrix_ceiling(device: str, precision: str, *, seconds: float) -> Ceiling:
+    """The largest rate over square matrices of several sizes, in the training precision."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    rates = {}
+    sizes = SIZES["cuda" if device.startswith("cuda") else "cpu"]
+    for size in sizes:
+        left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+        out = torch.empty_like(left)
+        work = {"product": lambda a=left, b=right, c=out: torch.mm(a, b, out=c)}
+        timed = time_in_turns(work, device=device, seconds=seconds / len(sizes), warm=2)["product"]
+        rates[size] = 2 * size**3 / timed.low
+        if timed.median > seconds:  # larger ones would take much longer than requested
+            break
+    best = max(rates, key=lambda size: rates[size])
+    return Ceiling(flops=rates[best], size=best, datasheet=peak_flops(device, precision))

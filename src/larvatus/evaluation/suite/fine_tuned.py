@@ -18,17 +18,14 @@ import msgspec
 from larvatus.data.labelled.glue import glue_task, read_glue
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
-from larvatus.evaluation.compare.baselines import baseline_scores
 from larvatus.evaluation.compare.downstream import DownstreamRun, PretrainedModel, fine_tune
-from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SetFacts, fine_tuned_rows
-from larvatus.evaluation.compare.labelled_sets import LabelledSet
-from larvatus.evaluation.compare.values import SeedMean
-from larvatus.evaluation.suite.figures import SuiteFigure
-from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
+from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SeedMean, SetFacts, fine_tuned_rows
+from larvatus.evaluation.compare.labelled_sets import LabelledSet, baseline_scores
+from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuiteFigure, SuitePart
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import get_task
 from larvatus.tasks.trainer.config import FineTuneArguments, parse_arguments
-from larvatus.tasks.trainer.curve import sample_share
+from larvatus.tasks.trainer.run import sample_share
 
 SEEDS, FEW = 3, 8_000
 """Number of seeds on sets of fewer than `FEW` examples, where one seed is not reliable."""

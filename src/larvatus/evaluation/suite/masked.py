@@ -1,17 +1,21 @@
-"""Masked tokens of held-out text: 15% of each sequence of 128 tokens, 80/10/10, the same masks for every model.
-
-A tenth of the predicted tokens is shown unchanged (80/10/10), and a model that has learned to copy gets them for free.
-So there are two accuracies: over all predicted tokens, with a copying baseline, and over positions that show `[MASK]`.
+"""Parts that mask tokens: masked tokens of held-out text, and minimal pairs by pseudo-log-likelihood.
 
     MaskedPart(name="masked", title="Masked words", text="text/en_wiki.valid.txt").measure(work)
+    MinimalPairsPart(name="blimp", title="BLiMP", pairs="blimp.jsonl").measure(work)
 
+Of held-out text, 15% of each sequence of 128 tokens is predicted, 80/10/10, with the same masks for every model. A
+tenth of the predicted tokens is shown unchanged (80/10/10), and a model that has learned to copy gets them for free. So
+there are two accuracies: over all predicted tokens, with a copying baseline, and over positions that show `[MASK]`.
 Loss and accuracy per token compare models with one vocabulary. Word-level masked NLL (`evaluation/compare/word_nll.py`)
 compares any models.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,11 +24,12 @@ from larvatus.data.corpus.packing import ContiguousConfig
 from larvatus.data.corruption import MaskingConfig
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.compare.languages import TextSetup, copy_baseline, evaluate_text, open_text
+from larvatus.evaluation.compare.minimal_pairs import MinimalPair, PairRun, read_pairs
 from larvatus.evaluation.compare.passages import MaskedPassages
 from larvatus.evaluation.compare.word_nll import WordNLL, measure_word_nll
-from larvatus.evaluation.suite.figures import SuiteFigure, normal_interval
-from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
-from larvatus.metrics.accuracy import wilson
+from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuiteFigure, SuitePart, normal_interval
+from larvatus.metrics.accuracy import Accuracy, wilson
+from larvatus.models.loaded import settings_hash
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores
 
@@ -117,3 +122,73 @@ class MaskedPart(SuitePart):
                 baselines={f"always {passages.guess[0]!r}": passages.guess[1]},
             ),
         ]  # fmt: skip
+
+
+FIRST = 100
+"""Pairs per set in a quick run."""
+SET, PHENOMENON = "UID", "linguistics_term"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimalPairsPart(SuitePart):
+    minds: ClassVar = ("quick",)
+    again: ClassVar = True
+    pairs: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.pairs,)
+
+    def measure(self, work: PartRun) -> PartResult:
+        work.need_masked_head()
+        pairs = read_pairs([str(work.data.path(self.pairs))])
+        if work.settings.quick:
+            pairs = first_of_each_set(pairs)
+        total = len(pairs)
+        out = work.folder / "scores.jsonl"
+        parts = out.with_name(out.name + ".parts")
+        with work.reporter.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
+            run = PairRun(
+                work.bundle.network,
+                work.bundle.tokenizer,
+                pairs,
+                name=work.subject.label,
+                progress=lambda done: bar.show(done, f"{done:,} of {total:,} pairs"),
+            )
+            identity = {"model": work.subject.contents, "tokenizer": settings_hash(work.bundle.tokenizer)}
+            result = run.to_file(out, identity, resume=True, overwrite=not parts.exists())
+        subset = f"first {FIRST} pairs of each set" if work.settings.quick else "all pairs"
+        figures = [self._figure("", self.title, result.overall, subset)]
+        figures += [
+            self._figure(name, name.replace("_", " "), share, subset)
+            for name, share in sorted(result.by.get(PHENOMENON, {}).items())
+        ]
+        by_set = {name: dataclasses.asdict(share) for name, share in result.by.get(SET, {}).items()}
+        return PartResult(figures=figures, details={"ties": result.ties, "by_set": by_set})
+
+    def _figure(self, phenomenon: str, name: str, share: Accuracy, subset: str) -> SuiteFigure:
+        return SuiteFigure(
+            id=f"{self.name}/{phenomenon}" if phenomenon else self.name,
+            name=name,
+            measure="accuracy",
+            by="good sentence more likely than bad; pseudo-log-likelihood, ties wrong",
+            value=share.share,
+            low=share.low,
+            high=share.high,
+            examples=share.total,
+            baselines={} if phenomenon else {"chance": 0.5},
+            detail=bool(phenomenon),
+            conditions=subset,
+        )
+
+
+def first_of_each_set(pairs: Sequence[MinimalPair], first: int = FIRST) -> list[MinimalPair]:
+    """The first pairs of each set, in the order of the file."""
+    seen: Counter[str] = Counter()
+    chosen = []
+    for pair in pairs:
+        name = pair.groups.get(SET, "")
+        seen[name] += 1
+        if seen[name] <= first:
+            chosen.append(pair)
+    return chosen

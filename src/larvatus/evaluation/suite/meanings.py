@@ -25,8 +25,15 @@ from larvatus.evaluation.compare.word_similarity import (
     read_wic,
     threshold_pairs,
 )
-from larvatus.evaluation.suite.figures import SuiteFigure, finite_or_none, normal_interval
-from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuitePart
+from larvatus.evaluation.suite.part import (
+    NotMeasured,
+    PartResult,
+    PartRun,
+    SuiteFigure,
+    SuitePart,
+    finite_or_none,
+    normal_interval,
+)
 from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotropy
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1

@@ -26,8 +26,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
 from larvatus.core.signals import resumable
 from larvatus.core.version import VERSION
-from larvatus.evaluation.suite.layout import DataFolder
-from larvatus.evaluation.suite.part import NotMeasured, PartRun, SuiteModel, SuitePart
+from larvatus.evaluation.suite.part import DataFolder, NotMeasured, PartRun, Suite, SuiteModel, SuitePart
 from larvatus.evaluation.suite.results import (
     ROLES,
     PartRecord,
@@ -38,7 +37,6 @@ from larvatus.evaluation.suite.results import (
     write_record,
 )
 from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.evaluation.suite.suite import Suite
 from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.training.engine.reporter import Reporter

@@ -23,10 +23,8 @@ from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows, sample_pairs, score_crows
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader, Progress
-from larvatus.evaluation.audit.bias.report import REPORT, BiasReport
-from larvatus.evaluation.audit.bias.shown import Resampling
-from larvatus.evaluation.audit.bias.stereoset import score_stereoset
-from larvatus.evaluation.audit.bias.stereoset_file import read_stereoset
+from larvatus.evaluation.audit.bias.report import REPORT, BiasReport, Resampling
+from larvatus.evaluation.audit.bias.stereoset import read_stereoset, score_stereoset
 from larvatus.evaluation.audit.bias.swap_words import read_swaps
 from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from larvatus.evaluation.compare.ablations import read_ablation
-from larvatus.evaluation.compare.candidates import Candidate, read_candidates
+from larvatus.evaluation.compare.candidates import Candidate, read_ablation, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
 from larvatus.evaluation.compare.compare import compare as train_candidates
 from larvatus.evaluation.compare.downstream import Downstream

@@ -25,7 +25,7 @@ from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
-from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet
+from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet, describe_reason
 from larvatus.data.corpus.hygiene.check import contamination as find_contamination
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
@@ -38,7 +38,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
-from larvatus.evaluation.audit.corpus_page import corpus_page
+from larvatus.inference.web_page import asset, build_page
 from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, read_settings, text_given
 from larvatus.models.bundle.model_names import model_path
 
@@ -311,3 +311,15 @@ def contamination(
     """
     paths = [evaluation] if isinstance(evaluation, str | Path) else list(evaluation)
     return find_contamination(Path(corpus), [str(path) for path in paths], words=words)
+
+
+def corpus_page(name: str, check: CorpusCheck) -> str:
+    """The result of a corpus check as an HTML page with tables and examples. Corpus text is data, never markup."""
+    package = "larvatus.evaluation.audit"
+    data = {
+        "name": name,
+        "check": check.to_dict(),
+        "words": {reason: describe_reason(reason) for reason in check.reasons},
+    }
+    body, script = asset(package, "corpus.html"), asset(package, "corpus.js")
+    return build_page(f"{name} · corpus check", body=body, script=script, data=data)

@@ -35,8 +35,7 @@ from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
-from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
 from larvatus.tasks.scoring import head_of

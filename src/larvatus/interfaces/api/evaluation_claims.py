@@ -21,8 +21,7 @@ from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.trainer.save import claimed_data
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores

@@ -30,11 +30,10 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig, parse_arguments
-from larvatus.tasks.trainer.curve import read_shares
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.finetune import finetune as finetune_examples
 from larvatus.tasks.trainer.progress import FineTuneProgress, result_parts
-from larvatus.tasks.trainer.run import FineTuneRun, data_warnings, run_finetuning
+from larvatus.tasks.trainer.run import FineTuneRun, data_warnings, read_shares, run_finetuning
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter

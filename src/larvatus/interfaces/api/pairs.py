@@ -14,8 +14,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.text_inputs import checked_inputs, described
-from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
-from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
+from larvatus.evaluation.compare.minimal_pairs import MinimalPair, Normalise, PairRun, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import read_settings

@@ -35,7 +35,7 @@ from larvatus.evaluation.audit.leaks.extraction import Tokens
 from larvatus.evaluation.audit.masked_loss import Masks, Words
 from larvatus.evaluation.audit.toxicity.generated import Samples
 from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedTokens
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL
+from larvatus.evaluation.audit.toxicity.measure import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
 from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
 from larvatus.evaluation.suite.part import SuitePart

@@ -20,12 +20,10 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
 from larvatus.evaluation.audit.sampled_texts import sample_texts
-from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after
+from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after, read_stereotypes
 from larvatus.evaluation.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
 from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, WordListJudge
-from larvatus.evaluation.audit.toxicity.measure import ToxicityOptions, toxicity
-from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, read_prompts
-from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
+from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, GroupPrompt, ToxicityOptions, read_prompts, toxicity
 from larvatus.evaluation.cards.claims import toxicity_claims
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import TextSettings, read_settings

@@ -18,8 +18,7 @@ from larvatus.interfaces.api.evaluating import read_for, score_examples
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
 from larvatus.interfaces.settings import read_settings
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.evaluation.evaluated import Evaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.validation import check_metric
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser"):
     demonstrations: tuple[Demonstration, ...] = ()
     """Labelled texts shown before the text to classify, as many as fit."""
     in_turn: bool = False
-    """Whether words of several tokens are filled token by token (`tasks/prompt/in_turn.py`), which suits a model that
+    """Whether words of several tokens are filled token by token (`tasks/prompt/prompted.py`), which suits a model that
     was not trained with the prompt; a trained one is scored as in training, in one pass.
     """
 

@@ -1,34 +1,240 @@
-"""What a model that answers questions is worth: exact match and F1 as the official scripts have them, with intervals.
+"""Scores of a model that answers questions, during and after training: exact match and F1 as in the official scripts.
 
-    found = evaluate_answers(bundle, read_questions("dev-v2.0.json"))
-    found.metrics["f1"].value, found.best["f1"].threshold, found.predictions["56be…"]
+    validation = question_validation(bundle, dev, windows, AnswerOptions(), null=True, metric="best-f1")
+    validation.scores(model, scoring).values["f1"]
+    result = evaluate_answers(bundle, read_questions("dev-v2.0.json"))
+    result.metrics["f1"].value, result.best["f1"].threshold, result.predictions["56be…"]
 
-Where the data or the model know questions without an answer, scores are those of SQuAD 2, questions with and without an
-answer are scored apart as well, and `best` says which threshold of no answer would have been best on these questions:
-a number to look at, since it was chosen by looking. Questions are drawn by the bootstrap.
+The default metric is F1. With questions that have no answer it is the F1 under the best threshold, since the threshold
+is fitted after training. Evaluation then uses the scores of SQuAD 2, also separately for questions with and without an
+answer; `best` is the threshold that would have been best on these questions, which is optimistic, since it was chosen
+on them. The bootstrap resamples questions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.core.arrays import Doubles
+from larvatus.core.arrays import Doubles, Floats
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart
+from larvatus.core.targets import AnswerSpans
 from larvatus.data.labelled.records import Dataset, QuestionExample
-from larvatus.metrics.squad import BestThreshold, Version, question_scores
+from larvatus.metrics.calibration import COLDEST, HOTTEST
+from larvatus.metrics.squad import BestThreshold, Version, best_threshold, question_scores
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.answers.answer import answerer_of, encode_questions
-from larvatus.tasks.answers.validation import QuestionValidation
-from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, plain, plain_metrics, read_statistics
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.models.heads import QuestionAnsweringConfig
+from larvatus.models.network import Network
+from larvatus.tasks.answers.answer import (
+    DecodedSpans,
+    Decoding,
+    answerer_of,
+    best_spans,
+    chosen_text,
+    decode,
+    encode_questions,
+    null_score,
+    passage_scores,
+)
+from larvatus.tasks.answers.passages import EmptyWindows, EncodedQuestions, answer_tokens, label_questions
+from larvatus.tasks.answers.task import AnswerOptions
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.evaluation.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    PairedMetrics,
+    plain,
+    plain_metrics,
+    read_statistics,
+)
 from larvatus.tasks.evaluation.resampling import ResampledMetric
+from larvatus.tasks.scoring import ScoringOptions, score_sequences
+from larvatus.tasks.validation import Calibration, Scores, accept_or_refuse, check_metric, mean_loss
+
+METRICS = ("f1", "exact-match")
+WITH_NULL = ("best-f1", "f1", "exact-match")
+CALIBRATED_ON = 1_000
+"""Held-out questions that the temperature is fitted on, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionValidation:
+    """Questions that a model is scored on."""
+
+    asked: EncodedQuestions
+    examples: tuple[QuestionExample, ...]
+    null: bool
+    metric: str
+    decoding: Decoding = field(default_factory=Decoding)
+    empty: EmptyWindows = field(default_factory=EmptyWindows)
+    """How much windows without the answer count in the loss."""
+
+    def read_once(self, model: Network, scoring: ScoringOptions) -> QuestionValidation:
+        """Frozen or not, the encoder is run each time: the vectors of all tokens would fill a disk."""
+        return self
+
+    def found(self, model: Network, scoring: ScoringOptions) -> tuple[QuestionAnsweringConfig, list[DecodedSpans]]:
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        return self._decoded(model, scores)
+
+    def _decoded(self, model: Network, scores: Floats) -> tuple[QuestionAnsweringConfig, list[DecodedSpans]]:
+        head = answerer_of(model)
+        return head.config, list(decode(self.asked, scores, head.config, self.decoding))
+
+    @cached_property
+    def targets(self) -> AnswerSpans[Any]:
+        """Where the answer stands in every window."""
+        weighted = msgspec.structs.replace(self.empty, most=None)  # all windows are read, so all are counted
+        return label_questions(self.asked, self.examples, weighted).targets(np.arange(len(self.asked.firsts)))
+
+    def predictions(self, model: Network, scoring: ScoringOptions) -> list[str]:
+        """The answer to each question, empty for none."""
+        config, decoded = self.found(model, scoring)
+        return self.texts(decoded, config, self.decoding.threshold)
+
+    def texts(self, decoded: list[DecodedSpans], config: QuestionAnsweringConfig, threshold: float | None) -> list[str]:
+        both = zip(self.asked.passages, decoded, strict=True)
+        return [chosen_text(passage, answer, config, threshold) for passage, answer in both]
+
+    def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        config, decoded = self._decoded(model, scores)
+        values = self._values(self.texts(decoded, config, self.decoding.threshold))
+        if config.null:
+            best = self.best(decoded, config)
+            values |= {"best-f1": best.score, "best-threshold": best.threshold}
+        head = answerer_of(model)
+        return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, self.targets))
+
+    def _values(self, texts: list[str]) -> dict[str, float]:
+        version = "2.0" if self.null else "1.1"
+        scored = [
+            question_scores(example.golds, text, version=version)  # type: ignore[arg-type]
+            for example, text in zip(self.examples, texts, strict=True)
+        ]
+        exact, f1 = np.mean(scored, axis=0).tolist()
+        return {"f1": f1, "exact-match": exact}
+
+    def against(self, decoded: list[DecodedSpans], config: QuestionAnsweringConfig) -> list[float]:
+        """By how much no answer is ahead of the best span, of each question."""
+        return [float(null_score(answer, config) or 0.0) for answer in decoded]
+
+    def best(self, decoded: list[DecodedSpans], config: QuestionAnsweringConfig, metric: str = "f1") -> BestThreshold:
+        """The threshold of no answer that gives these questions the highest F1, or exact match."""
+        texts = self.texts(decoded, config, float("inf"))
+        against = {str(n): value for n, value in enumerate(self.against(decoded, config))}
+        golds = {str(n): example.golds for n, example in enumerate(self.examples)}
+        which = 0 if metric == "exact-match" else 1
+        scored = {id: question_scores(golds[id], texts[int(id)], version="2.0")[which] for id in golds}
+        predictions = {str(n): text for n, text in enumerate(texts)}
+        finite = [margin for margin in against.values() if np.isfinite(margin)]
+        lowest = min(finite, default=0.0) - 1.0
+        return best_threshold(scored, against, golds=golds, predictions=predictions, lowest=lowest)
+
+    def threshold(self, model: Network, scoring: ScoringOptions) -> float:
+        """The threshold of no answer that gives these questions the highest F1."""
+        config, decoded = self.found(model, scoring)
+        best = self.best(decoded, config).threshold
+        return best if np.isfinite(best) else 0.0
+
+    def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
+        """A temperature that gives the right spans of these questions the highest likelihood among all legal ones."""
+        head = answerer_of(model)
+        config = head.config
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        cases: list[tuple[Any, float, float]] = []  # scores of a passage, of the right span, of no answer
+        for example, passage, (pieces, null) in zip(
+            self.examples, self.asked.passages, passage_scores(self.asked, scores), strict=True
+        ):
+            tokens, both_T2 = answer_tokens(passage, example), pieces[0][1]
+            if example.impossible:
+                right = null
+            elif 0 < len(tokens) <= config.longest and tokens.stop <= len(both_T2):
+                right = float(both_T2[tokens.start, 0] + both_T2[tokens.stop - 1, 1])
+            else:
+                continue
+            if np.isfinite(right):
+                cases.append((both_T2, right, null))
+        cases = cases[:: max(1, -(-len(cases) // CALIBRATED_ON))]
+        return _fitted(cases, config)
+
+
+def _fitted(cases: Sequence[tuple[Any, float, float]], config: QuestionAnsweringConfig) -> Calibration:
+    """From the scores of passages, of the right span of each and of no answer."""
+    if not cases:
+        return Calibration()
+
+    def losses(some: Sequence[tuple[Any, float, float]], heat: float) -> list[float]:
+        values = []
+        for both_T2, right, null in some:
+            total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
+            total = float(np.logaddexp(total, null / heat)) if config.null else total
+            values.append(total - right / heat)
+        return values
+
+    def likeliest(some: Sequence[tuple[Any, float, float]]) -> float:
+        low, high = np.log(COLDEST), np.log(HOTTEST)
+        lowest = _lowest(lambda heat: float(np.mean(losses(some, float(np.exp(heat))))), low, high)
+        ends = (abs(lowest - low) < 0.01, abs(lowest - high) < 0.01)  # closer the search does not come
+        return COLDEST if ends[0] else HOTTEST if ends[1] else float(np.exp(lowest))
+
+    fitted, halves = likeliest(cases), (cases[::2], cases[1::2])
+    if len(halves[1]) < 2:
+        return accept_or_refuse(Calibration(fitted=fitted))
+    warm = [loss for half, other in (halves, halves[::-1]) for loss in losses(half, likeliest(other))]
+    return accept_or_refuse(
+        Calibration(fitted=fitted, loss_before=float(np.mean(losses(cases, 1.0))), loss_after=float(np.mean(warm)))
+    )
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float, *, close: float = 0.01) -> float:
+    """The minimum of a function with one valley, by golden section (Kiefer 1953)."""
+    share = (5**0.5 - 1) / 2
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > close:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = function(right)
+    return (low + high) / 2
+
+
+def answer_metric(config: QuestionAnsweringConfig, asked: str | None = None) -> str:
+    known = WITH_NULL if config.null else METRICS
+    return known[0] if asked is None else check_metric(asked, known)
+
+
+def question_validation(
+    bundle: Bundle,
+    dev: Dataset[QuestionExample],
+    windows: WindowOptions,
+    options: AnswerOptions,
+    *,
+    null: bool,
+    metric: str = "f1",
+) -> QuestionValidation:
+    """Questions to score a model on."""
+    for example in dev:
+        if not example.known or (example.impossible and not null):
+            said = (
+                "its answer is not given" if not example.known else "it has no answer, and the model always gives one"
+            )
+            raise DataError(f"{example.place}: {said}, so it cannot be scored; drop it")
+    asked = encode_questions(bundle, dev.examples, windows)
+    return QuestionValidation(asked, dev.examples, null, metric, options.decoding, options.empty)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

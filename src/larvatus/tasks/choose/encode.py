@@ -1,21 +1,24 @@
-"""Contexts with endings as the model reads them, learning and answering: a sequence for each ending (or windows of it).
+"""Contexts with endings as the model reads them, a sequence for each ending (or its windows), and the model's choices.
 
 data = encode_choices(bundle, examples, windows)
-data.batch(np.array([3, 0]))                     # two examples, each a group of sequences that is never cut apart
+data.batch(np.array([3, 0]))                     # two examples, each a group of sequences that is never split
 logits = ending_scores(model, data, scoring)     # [E, most endings], ABSENT where an example has fewer
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, ranges
 from larvatus.core.pretraining_targets import IGNORE
+from larvatus.core.tabular import Tabular
 from larvatus.core.targets import ChoiceTargets
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.multiple_choice import MultipleChoice
@@ -24,7 +27,7 @@ from larvatus.tasks.choose.reader import ChoiceExample
 from larvatus.tasks.classify.classify import Merge, merge_windows
 from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.results import Coverage
+from larvatus.tasks.results import Coverage, Piece, best
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 ABSENT = -1e30
@@ -109,3 +112,70 @@ def scores_by_example(scores_S1: Floats, data: EncodedChoices, merge: Merge = "m
         scores_S1, data.sequences.parts, merge
     )[:, 0]
     return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Tabular):
+    """A context with the likeliest of its endings."""
+
+    context: str
+    choice: int
+    """The number of the ending, from 0."""
+    probabilities: dict[str, float]
+    """Probability of every ending, in the order in which they were given."""
+    coverage: Coverage
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        return tuple(self.probabilities)
+
+    @property
+    def ending(self) -> str:
+        """The text of the ending."""
+        return self.endings[self.choice]
+
+    @property
+    def probability(self) -> float:
+        """Probability of the ending."""
+        return self.probabilities[self.ending]
+
+    def _repr_html_(self) -> str:
+        return notebook.bars(self.probabilities.items(), title=self.context, note=str(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        coverage = self.coverage
+        return {
+            "context": self.context,
+            "choice": self.choice,
+            "ending": self.ending,
+            "probability": self.probability,
+            "probabilities": self.probabilities,
+            "tokens": coverage.tokens,
+            "tokens_read": coverage.read,
+            "windows": coverage.windows,
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each ending, in the order in which they were given."""
+        return [
+            {
+                "context": self.context,
+                "number": number,
+                "ending": ending,
+                "probability": probability,
+                "chosen": number == self.choice,
+            }
+            for number, (ending, probability) in enumerate(self.probabilities.items())
+        ]
+
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        for number, (ending, probability) in enumerate(best(self.probabilities, top or 1)):
+            if number:
+                yield Piece("  ")
+            yield Piece(f"{self.endings.index(ending)} {probability:.3f} ", "bold")
+            yield Piece(ending)
+        yield Piece(" ⟵ ", "dim")
+        yield Piece(self.context)
+
+    def __str__(self) -> str:
+        return f"{self.choice}: {self.ending} {self.probability:.3f}"

@@ -1,4 +1,4 @@
-"""Evaluation of a multiple-choice model on labelled examples: accuracy, by number of endings, calibration.
+"""Scores of a multiple-choice model, during and after training: accuracy, by number of endings, calibration.
 
 evaluation = evaluate_choices(bundle, read_choices("test.jsonl"))
 evaluation.metrics["accuracy"].value, evaluation.by_endings[4].accuracy
@@ -15,21 +15,59 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Floats, Ints
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of_probabilities, softmax
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores
+from larvatus.models.network import Network
+from larvatus.tasks.choose.encode import EncodedChoices, chooser_of, encode_choices, ending_scores, scores_by_example
 from larvatus.tasks.choose.reader import ChoiceExample
-from larvatus.tasks.evaluation.evaluated import (
+from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
     Evaluation,
+    EvaluationOptions,
     PairedMetrics,
     ReadStatistics,
     plain_metrics,
 )
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_words
+from larvatus.tasks.features import Features
+from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
+from larvatus.tasks.validation import Calibration, Scores, fit_calibration, mean_loss
+
+METRICS = ("accuracy",)
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceValidation:
+    data: EncodedChoices
+    metric: str = "accuracy"
+    features: Features | None = None
+    """Features of these examples, where the encoder is frozen; see `read_once`."""
+
+    def read_once(self, model: Network, scoring: ScoringOptions) -> ChoiceValidation:
+        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
+
+    def _windows(self, model: Network, scoring: ScoringOptions) -> Floats:
+        """Scores of each window: [S, 1]."""
+        if self.features is not None:
+            return self.features.scores(head_of(model))
+        return score_sequences(model, self.data.sequences, scoring)
+
+    def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
+        windows = self._windows(model, scoring)
+        right = scores_by_example(windows, self.data).argmax(-1) == self.data.labels
+        return Scores(
+            metric=self.metric,
+            values={"accuracy": float(right.mean())},
+            validation_loss=mean_loss(head_of(model), windows, self.data.targets(np.arange(len(self.data)))),
+        )
+
+    def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
+        known = self.data.labels != IGNORE
+        logits = scores_by_example(self._windows(model, scoring), self.data)
+        return fit_calibration(logits[known], self.data.labels[known], kind="softmax")
 
 
 @dataclass(frozen=True)

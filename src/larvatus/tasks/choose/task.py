@@ -1,15 +1,22 @@
-"""Choosing the right of several endings, as a task."""
+"""Multiple choice: choose the right of several endings of a context.
+
+larvatus finetune choose --text passage --label gold …
+larvatus predict runs/next "She opened the umbrella." --ending "It was raining." --ending "The bread was stale."
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import DropoutRate
+from larvatus.core.settings import Settings
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
+from larvatus.data.labelled.file_options import Column, FileOptions, Paths, TableFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.data.labelled.texts import BadCell, cell_text
@@ -17,23 +24,74 @@ from larvatus.data.labelled.unlabelled import TextFormat
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
+from larvatus.models.heads.head import Dense
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
-from larvatus.tasks.choose.columns import has_endings
-from larvatus.tasks.choose.encode import chooser_of, encode_choices, ending_scores
-from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
-from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
-from larvatus.tasks.choose.options import ChooseOptions, choosing_head
-from larvatus.tasks.choose.reader import ChoiceExample, choice_of, choice_of_row, read_choices, read_unlabelled_choices
-from larvatus.tasks.choose.results import Chosen
-from larvatus.tasks.choose.validation import METRICS, ChoiceValidation
+from larvatus.tasks.choose.encode import Chosen, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.evaluation import METRICS, ChoiceEvaluation, ChoiceValidation, evaluate_choices
+from larvatus.tasks.choose.reader import (
+    ChoiceExample,
+    choice_of,
+    choice_of_row,
+    has_endings,
+    read_choices,
+    read_unlabelled_choices,
+)
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric
+
+
+class ChooseOptions(Settings):
+    """Options of a multiple-choice head; None uses the model's default."""
+
+    pool: Literal["cls", "mean"] | None = None
+    """What stands for a context with an ending: cls, or the mean of its tokens; default: as its family has it."""
+    dense: Dense | None = None
+    """Layer before the score; none: one linear layer alone; default: as the model's family has it."""
+    dropout: DropoutRate | None = None
+    """Dropout before the score; default: 0.1."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
+
+
+def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> MultipleChoiceConfig:
+    """`natural` is what the model's family has: its layer before the score and its way of pooling."""
+    asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
+    settings: dict[str, Any] = {**natural, **{name: value for name, value in asked.items() if value is not None}}
+    if settings.get("dense") == "none":
+        settings["dense_norm"] = False
+    return MultipleChoiceConfig(mix=bool(options.mix), **settings)
+
+
+class ChoiceFiles(TableFiles):
+    """Tables of contexts with endings."""
+
+    things: ClassVar[str] = "choices"
+    refusal: ClassVar[str] = "{flags} are for {things}; choices have --text (the context), --pair and --label"
+
+    text: Column = None
+    """Column of the context, by name or number; default: guessed."""
+    pair: Column = None
+    """Column of what every ending begins with; default: guessed, or none."""
+    label: Column = None
+    """Column of the right ending: its number from 0, letter or text; default: guessed."""
+
+
+class ContextAndEndings(PlainTexts):
+    ending: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
+    """An ending to choose from, for one TEXT; give two or more."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        if not self.ending:
+            return list(texts)
+        if files or len(texts) != 1:
+            raise UsageError("--ending goes with one TEXT, the context; the choices of a file have theirs in it")
+        return [(texts[0], list(self.ending))]
 
 
 class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):

@@ -33,16 +33,16 @@ from larvatus.tasks.classify.classify import (
     labelled_texts,
     probabilities,
 )
-from larvatus.tasks.evaluation.evaluated import (
+from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
     Evaluation,
+    EvaluationOptions,
     PairedMetrics,
     class_rows,
     most_confused,
     plain_metrics,
     read_statistics,
 )
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_classes
 from larvatus.tasks.evaluation.tables import class_table, confusion_table
 

@@ -1,6 +1,22 @@
-"""What may be chosen where texts are classified, and the head that the training texts then ask for.
+"""Options of classification, and the head that the training texts need: classes, pooling, orders of a pair.
 
-config = classification_head(train, ClassifyOptions(pool="mean"), natural={})
+    config = classification_head(train, ClassifyOptions(pool="mean"), natural={})
+    pooling_of(bundle, labels=("bad", "good"), trained="head", family="cls").pool      # "mean"
+
+**Pooling**, where none is given. If the whole encoder is trained, the default of its family is used ([CLS] of a BERT):
+fine-tuning teaches [CLS] what to hold, and `transformers` has a class for the result. A frozen encoder is used as it
+is: a sentence encoder with the pooling of its training (`1_Pooling/config.json`), any other with the mean of its
+tokens, since [CLS] of a masked language model was trained for nothing, or for next sentences (Reimers & Gurevych 2019,
+§4).
+
+**Orders** of a pair (Radford et al. 2018, §3.3: similarity). Both are read, and their vectors added:
+
+    _start_ A _delimiter_ B _classify_   →  h₁
+    _start_ B _delimiter_ A _classify_   →  h₂        y = W (h₁ + h₂)
+
+A left-to-right model reads the second text knowing the first, but not the reverse, so it would depend on an order that
+means nothing. By default it reads both orders of pairs that are symmetric: similarity (a number for a pair), and data
+sets known to be symmetric (MRPC, QQP). All other pairs, and pairs of bidirectional encoders, are read as given.
 """
 
 from __future__ import annotations
@@ -8,7 +24,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -18,9 +34,12 @@ from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight
 from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.data.text.special_tokens import has_delimiters
+from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import SUMMARIES
+from larvatus.tasks.arguments import Trainable
 from larvatus.tasks.classify.classify import Merge
 
 
@@ -113,3 +132,69 @@ def _weights(
     if options.class_weights:
         return tuple(float(options.class_weights.get(label, 1.0)) for label in labels)
     return ()
+
+
+BOTH_ORDERS = "orders: a pair is read in both, and their vectors are added, so that neither text is the first"
+
+
+def reads_both_orders(
+    bundle: Bundle,
+    train: Dataset[TextExample],
+    config: ClassificationConfig,
+    *,
+    present: ClassificationConfig | None,
+    asked: bool | None,
+) -> bool:
+    """`present` is the model's own head, which is kept if it is for the same labels."""
+    pairs = all(example.pair is not None for example in train.examples)
+    if asked is not None:
+        if asked and not pairs:
+            raise UsageError(f"both_orders is for pairs of texts, and {train.source} has single ones; leave it out")
+        return asked
+    if present is not None and config.same_labels(present) and present.kind == config.kind:
+        return bool(present.both_orders)
+    return pairs and has_delimiters(bundle.tokenizer) and (train.symmetric or config.kind == "regression")
+
+
+Pool = Literal["cls", "last", "mean", "max"]
+POOL_NAMES: dict[Pool, str] = {
+    "cls": "[CLS]",
+    "last": "its last token",
+    "mean": "the mean of its tokens",
+    "max": "the maximum of its tokens",
+}
+
+
+class Pooling(NamedTuple):
+    pool: Pool
+    why: str
+
+    def describe(self) -> str:
+        """``pooling: a text is read by the mean of its tokens, as …``"""
+        return f"pooling: a text is read by {POOL_NAMES[self.pool]}, {self.why}"
+
+
+def pooling_of(
+    bundle: Bundle,
+    *,
+    labels: Sequence[str],
+    trained: Trainable,
+    family: Pool,
+    head: ClassificationConfig | None = None,
+    asked: Pool | None = None,
+) -> Pooling:
+    """`family` is what classifiers of the model's family read, `head` the model's own; `asked` overrules all."""
+    if asked is not None:
+        return Pooling(asked, "as asked")
+    if head is not None and head.labels == tuple(labels):
+        return Pooling(head.pool, "as the model's own head for these labels")
+    if trained != "head":
+        return Pooling(family, "as classifiers of its family")
+    trained_with = bundle.pooling
+    if (known := next((pool for pool in POOL_NAMES if pool == trained_with), None)) is not None:
+        return Pooling(known, "as this sentence encoder was trained")
+    if trained_with:
+        return Pooling("mean", f"since its own pooling ({trained_with}) is not offered")
+    if family not in SUMMARIES:
+        return Pooling(family, "as classifiers of its family")
+    return Pooling("mean", "since the encoder is frozen and its [CLS] was not trained to stand for a text")

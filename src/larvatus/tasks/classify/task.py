@@ -1,41 +1,147 @@
-"""Classify texts and pairs (chapter §11.4.1 and 11.4.2), or give them a number."""
+"""Classify texts and pairs (chapter §11.4.1 and 11.4.2), or predict a number for them.
+
+    validation = TextValidation(data, config, metric="matthews")
+    validation.scores(model, scoring).main
+
+| labels | default metric |
+| --- | --- |
+| classes | accuracy; macro-f1 where a class has less than half of its even share |
+| several labels | micro-f1 |
+| a number | spearman |
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
+from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.data.labelled.texts import read_texts
+from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
+from larvatus.metrics.correlation import pearson, spearman
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
+from larvatus.models.network import Network
+from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.classify.classify import (
+    LabelledTexts,
+    Merge,
     classifier_of,
     classify,
     encode_texts,
     labelled_texts,
+    merge_windows,
     texts_of,
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_texts
-from larvatus.tasks.classify.options import ClassifyOptions, classification_head
-from larvatus.tasks.classify.orders import SAID, reads_both_orders
-from larvatus.tasks.classify.pooling import Pooling, pooling_of
-from larvatus.tasks.classify.validation import TextValidation, text_metric
+from larvatus.tasks.classify.options import (
+    BOTH_ORDERS,
+    ClassifyOptions,
+    Pooling,
+    classification_head,
+    pooling_of,
+    reads_both_orders,
+)
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.features import Features
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.results import Classified
-from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
 from larvatus.tasks.task import CardTerms, Task, TaskData
+from larvatus.tasks.validation import Calibration, Scores, check_metric, fit_calibration, mean_loss
+
+
+@dataclass(frozen=True, eq=False)
+class TextValidation:
+    data: LabelledTexts
+    config: ClassificationConfig
+    metric: str
+    merge: Merge = "mean"
+    features: Features | None = None
+    """Features of these examples, where the encoder is frozen; see `read_once`."""
+
+    def read_once(self, model: Network, scoring: ScoringOptions) -> TextValidation:
+        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
+
+    def logits(self, model: Network, scoring: ScoringOptions) -> Floats:
+        return merge_windows(self._windows(model, scoring), self.data.sequences.parts, self.merge)
+
+    def _windows(self, model: Network, scoring: ScoringOptions) -> Floats:
+        """Scores of each window: [S, K]."""
+        if self.features is not None:
+            return self.features.scores(head_of(model))
+        return score_sequences(model, self.data.sequences, scoring)
+
+    def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
+        windows = self._windows(model, scoring)
+        return Scores(
+            metric=self.metric,
+            values=class_metrics(
+                self.data.unknown.added_to(self.data.labels, known=len(self.config.labels)),
+                merge_windows(windows, self.data.sequences.parts, self.merge),
+                self.config,
+            ),
+            validation_loss=mean_loss(head_of(model), windows, self.data.targets(np.arange(len(self.data)))),
+        )
+
+    def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
+        if self.config.kind == "regression":
+            return Calibration()
+        if self.config.kind == "multi-label":
+            return fit_calibration(self.logits(model, scoring), self.data.labels, kind="sigmoid")
+        known = self.data.labels != IGNORE
+        return fit_calibration(self.logits(model, scoring)[known], self.data.labels[known], kind="softmax")
+
+
+def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:
+    """All metrics of a kind of classification, from scores [E, K]; gold classes from K on are wrong in any case."""
+    if config.kind == "regression":
+        numbers, wanted = scores[:, 0].astype(np.float64), np.asarray(gold, np.float64)
+        error = float(np.sqrt(np.mean((numbers - wanted) ** 2)))
+        return {"spearman": spearman(numbers, wanted), "pearson": pearson(numbers, wanted), "rmse": error}
+    if config.kind == "multi-label":
+        several = multi_label(gold, np.pad(scores >= 0, ((0, 0), (0, gold.shape[1] - scores.shape[1]))))
+        return {
+            "micro-f1": several.micro.f1,
+            "macro-f1": several.macro.f1,
+            "exact-match": several.exact_match,
+            "hamming": several.hamming,
+        }
+    classes = max(len(config.labels), int(np.max(gold, initial=0)) + 1)
+    table = confusion(gold, scores.argmax(-1), classes=classes)
+    counts = f1_by_class(table)
+    values = {"accuracy": accuracy_of(table), "macro-f1": average(counts, "macro").f1, "matthews": matthews(table)}
+    if len(config.labels) == 2:
+        values["f1"] = counts.of(1).f1  # of the second class, as benchmarks of paraphrases count it
+    return values
+
+
+def text_metric(config: ClassificationConfig, counts: Sequence[int], asked: str | None = None) -> str:
+    """The metric that decides; `counts` are the training examples of each class."""
+    known = {
+        "multi-class": ["accuracy", "macro-f1", "matthews", *(["f1"] if len(config.labels) == 2 else [])],
+        "multi-label": ["micro-f1", "macro-f1", "exact-match"],
+        "regression": ["spearman", "pearson"],
+    }[config.kind]
+    if asked is not None:
+        return check_metric(asked, known)
+    if config.kind == "multi-class" and min(counts) < sum(counts) / len(counts) / 2:
+        return "macro-f1"
+    return known[0]
 
 
 class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
@@ -94,7 +200,7 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
         args.say(label_balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
         args.say(pooling.describe())
         if both:
-            args.say(SAID)
+            args.say(BOTH_ORDERS)
         return config
 
     def is_linear(self, config: ClassificationConfig) -> bool:

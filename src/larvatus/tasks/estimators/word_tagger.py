@@ -24,8 +24,15 @@ from larvatus.tasks.estimators.base import FineTunedEstimator
 from larvatus.tasks.predict import InputPlace
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import score_sequences
-from larvatus.tasks.tag.options import TagOptions, convert_scheme, scheme_of
-from larvatus.tasks.tag.tag import encode_words, tag_probabilities, tagger_of, words_read
+from larvatus.tasks.tag.tag import (
+    TagOptions,
+    convert_scheme,
+    encode_words,
+    scheme_of,
+    tag_probabilities,
+    tagger_of,
+    words_read,
+)
 from larvatus.tasks.trainer.finetune import finetune
 
 

@@ -25,7 +25,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table, render_text
 from larvatus.core.tabular import Tabular
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.tasks.evaluation.evaluated import Evaluation, plain
+from larvatus.tasks.evaluation.evaluation import Evaluation, plain
 from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.evaluation.tables import format_score
 

@@ -22,9 +22,8 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.resampling import resampled_classes
 from larvatus.tasks.few_shot.pet import distil, train_ensemble
 from larvatus.tasks.few_shot.results import PromptRow, PromptTable
-from larvatus.tasks.few_shot.sampling import check_classes, sample_examples, unlabelled_rest
 from larvatus.tasks.few_shot.settings import FewShotSettings
-from larvatus.tasks.few_shot.training import FewShot
+from larvatus.tasks.few_shot.training import FewShot, check_classes, sample_examples, unlabelled_rest
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
 from larvatus.tasks.prompt.zero_shot import score_prompt, with_demonstrations
 from larvatus.tasks.trainer.config import scoring_options

@@ -1,9 +1,14 @@
-"""A prompt, or a plain classifier, trained on few examples by the machinery of `larvatus finetune`.
+"""Few examples sampled from many, and a prompt or a plain classifier fine-tuned on them.
 
-    tuned = few_shot.tune(pattern, few, seed=3)          # through the pattern
-    tuned = few_shot.finetune(few, seed=3)               # a new head on [CLS], the same steps
+    few = sample_examples(train, 16, seed=0, number=2)         # the third sample of 16 per class (LM-BFF, Gao 2021)
+    sample_examples(train, 100, seed=0, number=2, total=True)  # 100 in all, classes as even as possible (PET's tables)
+    few_shot.tune(pattern, few, seed=3)                        # through the pattern
+    few_shot.finetune(few, seed=3)                             # a new head on [CLS], the same steps
 
-Nothing is held out: with so few examples all are learnt from, for a fixed number of steps, and the last weights stay.
+A sample is f(seed, number, contents), independent of the order of the file, and larger samples contain smaller ones.
+Labels alternate, so that the first examples, which demonstrations may be cut to, show all labels.
+
+Nothing is held out: all examples are trained on for a fixed number of steps, and the last weights are kept.
 """
 
 from __future__ import annotations
@@ -11,13 +16,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from torch import Tensor
 
+from larvatus.core import rng
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.rng import derive, stream
 from larvatus.core.signals import Stop
@@ -32,13 +41,62 @@ from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.few_shot.settings import FewShotTraining
 from larvatus.tasks.prompt.encode import encode_prompts
-from larvatus.tasks.prompt.options import PromptOptions
+from larvatus.tasks.prompt.pattern import PromptOptions
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.scoring import head_as
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.settings import Runtime
+
+
+def sample_examples(
+    data: Dataset[TextExample], k: int, *, seed: int, number: int, total: bool = False
+) -> Dataset[TextExample]:
+    """The draw of that number; refused where a class has too few examples that differ."""
+    check_classes(data)
+    labels = data.label_names()
+    if total and k < len(labels):
+        raise UsageError(
+            f"{k} examples in all do not show each of {len(labels)} classes; give --k {len(labels)} or more"
+        )
+    wanted = [k // len(labels) + (n < k % len(labels)) if total else k for n in range(len(labels))]
+    by_label: dict[str, dict[int, TextExample]] = {label: {} for label in labels}
+    for example in data.examples:
+        by_label[str(example.label)].setdefault(_key(example, seed, number), example)
+    columns = []
+    for label, count in zip(labels, wanted, strict=True):
+        if count > len(by_label[label]):
+            raise DataError(
+                f"{data.source}: {count} examples of {label!r} are to be drawn, but there are {len(by_label[label])} "
+                "that differ; give a smaller --k"
+            )
+        columns.append([example for _, example in sorted(by_label[label].items(), key=lambda item: item[0])[:count]])
+    examples = tuple(example for example in chain(*zip_longest(*columns)) if example is not None)
+    said = f"draw {number}: {k} {'in all' if total else 'a class'}"
+    return dataclasses.replace(data, examples=examples, notes=(*data.notes, said))
+
+
+def unlabelled_rest(
+    data: Dataset[TextExample], drawn: Dataset[TextExample], most: int, *, seed: int, number: int
+) -> Dataset[TextExample]:
+    """Examples that were not drawn, without their labels: at most so many."""
+    gone = {_key(example, seed, number) for example in drawn.examples}
+    rest = {_key(example, seed, number): example for example in data.examples}
+    chosen = [rest[key] for key in sorted(rest.keys() - gone)[:most]]
+    return dataclasses.replace(data, examples=tuple(dataclasses.replace(example, label=None) for example in chosen))
+
+
+def check_classes(data: Dataset[TextExample]) -> None:
+    if data.kind not in (None, "multi-class") or len(data.label_names()) < 2:
+        kind = data.kind or "none"
+        raise UsageError(f"{data.source}: prompts tell two classes or more apart; labels there are {kind}")
+
+
+def _key(example: TextExample, seed: int, number: int) -> int:
+    said = msgspec.json.encode([example.text, example.pair]).decode()
+    return rng.derive(seed, f"prompt draw\x00{said}", number)
+
 
 TEXTS_PER_EXAMPLE = 3
 """Unlabelled texts that are read with each labelled one (published: 12 with 4)."""

@@ -3,6 +3,7 @@
     pattern = Pattern.read("{text} It was {blank}.")
     pattern.filled(["A dull film."], "great")        # "A dull film. It was great."
     Pattern.read("{first} ? {blank} , {second}")     # of a pair
+    PromptOptions(pattern="{text} It was {blank}.", verbaliser={"neg": ("terrible",), "pos": ("great",)})
 
 A null prompt (Logan et al. 2022) is the text and a blank with nothing around them: `Pattern.read("null")`. A brace that
 is meant as such is written twice, as in Python: ``{{``.
@@ -13,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.core.flags import Flag
 from larvatus.core.ranges import short_repr
+from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig
@@ -198,3 +201,15 @@ def _check_labels(labels: Sequence[str], words: Mapping[str, Iterable[str]]) -> 
 
 def _some(labels: Sequence[str]) -> str:
     return ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
+
+
+class PromptOptions(Settings):
+    """Options of a prompt that is fine-tuned."""
+
+    pattern: str = NULL
+    """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
+    text and a blank alone."""
+    verbaliser: Annotated[
+        Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
+    ] = {}
+    """The word of a label; repeatable, for each label, and for several words of one."""

@@ -1,27 +1,59 @@
-"""A pretrained model with a prompt in place of a head.
+"""A pretrained model with a prompt in place of a head, and the scores that it gives the labels.
 
-config = prompt_config(bundle, pattern="{text} It was {blank}.", words={"neg": "terrible", "pos": "great"})
-ready = with_prompt_head(bundle, config)                # the model's own masked-lm head, read at the blank
-prompt_scores(ready, examples, limit=128, scoring=ScoringOptions())
+    config = prompt_config(bundle, pattern="{text} It was {blank}.", words={"neg": "terrible", "pos": "great"})
+    ready = with_prompt_head(bundle, config)                # the model's own masked-lm head, read at the blank
+    prompt_scores(ready, examples, limit=128, scoring=ScoringOptions())
+
+**Words of several tokens** are filled one token at a time (PET with multiple masks, Schick & Schütze 2021b, §3.1):
+there are as many blanks as the word has tokens; of the open blanks, the one whose token is likeliest is filled next,
+and the text is read again.
+
+    s(y | x) = Σ_j log q(t_{k_j} | P(x) with t_{k_1} … t_{k_{j-1}} filled in)        k_j: the likeliest open blank
+
+So a word is scored given its other tokens, and words of different lengths compare. A word of n tokens needs n passes;
+for words of one token `score_sequences` gives the same order of labels.
+
+**Models that generate** (GPT, T5) give a label the likelihood of its word at the blank. A left-to-right model reads
+what precedes the blank and scores the word with the rest of the pattern, so the text may be on either side (after the
+blank it is the channel model of Min et al. 2022). An encoder–decoder that learned to denoise reads the pattern with its
+first sentinel at the blank, and scores sentinel and word.
+E examples, n tokens of a word, W words, K labels.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
 
-from larvatus.core.arrays import Floats
-from larvatus.core.errors import ArtefactError
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.labelled.records import TextExample
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
+from larvatus.models.generation.likelihood import continuation_scores
 from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
-from larvatus.tasks.prompt.continuations import is_generative
-from larvatus.tasks.prompt.encode import encode_prompts
-from larvatus.tasks.prompt.in_turn import multi_mask_scores
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
+from larvatus.tasks.encoding.sequences import Sequences
+from larvatus.tasks.prompt.encode import (
+    PatternTokens,
+    Prompts,
+    demonstrations,
+    demonstrations_that_fit,
+    encode_prompts,
+    pattern_of,
+    truncated_lengths,
+)
 from larvatus.tasks.prompt.pattern import LabelWords, Pattern, verbaliser, words_by_label
-from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
+from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as, score_sequences
 
 NO_BLANK = 0
 """In place of the token of a blank, of models that write."""
@@ -80,3 +112,150 @@ def prompt_scores(bundle: Bundle, examples: Sequence[TextExample], *, limit: int
         return multi_mask_scores(bundle.network, bundle.tokenizer, examples, limit=limit, scoring=scoring)
     prompts = encode_prompts(bundle.tokenizer, head.config, examples, limit=limit)
     return score_sequences(bundle.network, prompts.sequences, scoring)
+
+
+@torch.inference_mode()
+def multi_mask_scores(
+    model: Network, tokenizer: Tokenizer, examples: Sequence[TextExample], *, limit: int, scoring: ScoringOptions
+) -> Floats:
+    """[E, K] scores of the labels."""
+    model.eval()
+    head = head_as(model, Verbaliser, "classify through a blank")
+    predictor = MaskedPredictor(model.encoder, head.words)
+    by_size: dict[int, Sequences] = {}
+    columns = []
+    for word in head.config.tokens():
+        if len(word) not in by_size:
+            prompts = encode_prompts(tokenizer, head.config, examples, limit=limit, blanks=len(word))
+            by_size[len(word)] = prompts.sequences
+        columns.append(_word(predictor, by_size[len(word)], np.array(word), mask=head.config.mask, scoring=scoring))
+    scores_EW = torch.from_numpy(np.stack(columns, 1)).to(torch.float32)
+    return np.asarray(head.of_labels(scores_EW).numpy(), np.float32)
+
+
+def _word(
+    predictor: MaskedPredictor, sequences: Sequences, word: Ints, *, mask: int, scoring: ScoringOptions
+) -> npt.NDArray[np.float64]:
+    """[E] of one word."""
+    count, size = len(sequences), len(word)
+    ids = sequences.ids.copy()
+    places_En = np.flatnonzero(ids == mask).reshape(count, size)
+    open_En = np.ones((count, size), np.bool_)
+    totals = np.zeros(count)
+    for _ in range(size):
+        filled = dataclasses.replace(sequences, ids=ids)
+        log_En = _log_probabilities(predictor, filled, places_En, word, scoring)
+        best = np.where(open_En, log_En, -np.inf).argmax(1)
+        rows = np.arange(count)
+        totals += log_En[rows, best]
+        ids[places_En[rows, best]] = word[best]
+        open_En[rows, best] = False
+    return totals
+
+
+def _log_probabilities(
+    predictor: MaskedPredictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: ScoringOptions
+) -> npt.NDArray[np.float64]:
+    """[E, n] of each token of the word at its blank, as the text stands."""
+    firsts = np.cumsum(sequences.lengths) - sequences.lengths
+    within_En = places_En - firsts[:, None]
+    result = np.zeros(places_En.shape)
+    for chosen in batches_by_length(sequences, scoring.budget):
+        tokens = sequences.batch(chosen)
+        starts = np.cumsum(tokens.lengths) - tokens.lengths
+        at = torch.from_numpy((starts[:, None] + within_En[chosen]).ravel()).to(scoring.device)
+        asked = torch.from_numpy(np.tile(word, len(chosen))).to(scoring.device)
+        with scoring.autocast():
+            questions = TokenQueries(torch.arange(len(at), device=at.device), asked)
+            states_ND = predictor.encoder(on_device(tokens, scoring.device), limit=int(tokens.lengths.max()))
+            log_Q = predictor.of_vectors(states_ND.index_select(0, at), questions)
+        result[chosen] = log_Q.double().cpu().numpy().reshape(len(chosen), -1)
+    return result
+
+
+WRITES = ("causal-lm", "denoising")
+"""Objectives that teach a model to write."""
+SENTINELS = ("<extra_id_0>", "<extra_id_1>")
+"""Sentinels of T5: the one in place of a masked span, and the one that ends its text."""
+
+
+def is_generative(bundle: Bundle) -> bool:
+    """Whether a model continues texts."""
+    return any(name in bundle.network.objectives for name in WRITES)
+
+
+def continuation_prompt_scores(
+    bundle: Bundle, config: VerbaliserConfig, examples: Sequence[TextExample], *, limit: int
+) -> tuple[Prompts, Floats]:
+    """How the examples are read, and scores of their labels [E, K]."""
+    asking = _ContinuationEncoder.of(bundle, config, pair=bool(examples) and examples[0].pair is not None, limit=limit)
+    prompts, asked, continuations = asking.pairs(bundle.tokenizer, examples)
+    scores = continuation_scores(bundle.network, asked, continuations)
+    scores_EW = np.array(scores, np.float64).reshape(len(examples), -1)
+    counts = [config.owners.count(label) for label in range(len(config.labels))]
+    share_WK = np.array([[(owner == n) / counts[n] for n in range(len(counts))] for owner in config.owners])
+    scores_EK = scores_EW @ share_WK - (np.array(config.offsets) if config.offsets else 0.0)
+    return prompts, scores_EK.astype(np.float32)
+
+
+class _ContinuationEncoder:
+    """A pattern for one model: what is read before the blank, and what is asked for there."""
+
+    def __init__(self, config: VerbaliserConfig, template: PatternTokens, shots: list[Ints], room: int) -> None:
+        self.config, self.template, self.shots, self.room = config, template, shots, room
+        self.sentinels: tuple[int, ...] = ()
+        self.opening: Ints = np.empty(0, np.int64)
+        self.closing: Ints = np.empty(0, np.int64)
+
+    @classmethod
+    def of(cls, bundle: Bundle, config: VerbaliserConfig, *, pair: bool, limit: int) -> _ContinuationEncoder:
+        tokenizer, encoder = bundle.tokenizer, bundle.network.encoder
+        template = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
+        closed = bool(getattr(encoder, "closes_prompts", False))
+        gaps = [np.array(gap, np.int64) for gap in tokenizer.template.single.gaps]
+        room = limit - len(gaps[0]) - (len(gaps[-1]) if closed else 0)
+        asking = cls(config, template, demonstrations(tokenizer, config, template), room)
+        asking.opening = gaps[0]
+        if closed:
+            ids = [tokenizer.id(name) for name in SENTINELS]
+            asking.sentinels = tuple(id for id in ids if id is not None)
+            asking.closing = gaps[-1]
+        if template.fixed + config.blanks + 2 > room:
+            raise UsageError(
+                f"the pattern takes {template.fixed + config.blanks:,} of the {room:,} tokens that the model reads at "
+                "once; give a shorter one"
+            )
+        return asking
+
+    def pairs(self, tokenizer: Tokenizer, examples: Sequence[TextExample]) -> tuple[Prompts, list[Ints], list[Ints]]:
+        """For each example and word what is read and what is asked; and how much of the examples that is."""
+        before = self.template.fixed + self.config.blanks
+        asked: list[Ints] = []
+        continuations: list[Ints] = []
+        tokens, read, shown = [], [], []
+        for texts in self.template.text_ids(tokenizer, examples):
+            sizes = truncated_lengths([len(text) for text in texts], self.room - before)
+            cut = [text[:size] for text, size in zip(texts, sizes, strict=True)]
+            shots = demonstrations_that_fit(self.shots, self.room - before - sum(sizes))
+            for word in self.config.tokens():
+                prompt, continuation = self._split(cut, np.array(word, np.int64))
+                asked.append(np.concatenate([self.opening, *shots, prompt, self.closing]).astype(np.int64))
+                continuations.append(continuation)
+            shown.append(len(shots))
+            tokens.append(before + sum(map(len, texts)))
+            read.append(before + sum(sizes))
+        empty, count = np.empty(0, np.int64), len(tokens)
+        sequences = Sequences(
+            ids=empty, segments=empty, lengths=empty, parts=np.ones(count, np.int64),
+            tokens=np.array(tokens, np.int64), read=np.array(read, np.int64),
+        )  # fmt: skip
+        return Prompts(sequences, np.array(shown, np.int64), len(self.shots)), asked, continuations
+
+    def _split(self, texts: Sequence[Any], word: Ints) -> tuple[Ints, Ints]:
+        if len(self.sentinels) == len(SENTINELS):
+            first, second = self.sentinels
+            return self.template.ids(texts, np.array([first])), np.array([first, *word.tolist(), second], np.int64)
+        nothing = np.array([-1], np.int64)  # no token: where the blank stands
+        whole = self.template.ids(texts, nothing)
+        place = int(np.flatnonzero(whole == -1)[0])
+        return whole[:place], np.concatenate([word, whole[place + 1 :]])

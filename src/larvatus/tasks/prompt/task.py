@@ -30,13 +30,12 @@ from larvatus.tasks.classify.classify import (
     unknown_texts,
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_scores
-from larvatus.tasks.classify.task import ClassifyTask
-from larvatus.tasks.classify.validation import TextValidation, text_metric
+from larvatus.tasks.classify.task import ClassifyTask, TextValidation, text_metric
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
-from larvatus.tasks.prompt.options import PromptOptions
+from larvatus.tasks.prompt.pattern import PromptOptions
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions

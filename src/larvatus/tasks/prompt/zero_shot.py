@@ -24,9 +24,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import Demonstration, VerbaliserConfig
 from larvatus.tasks.classify.classify import predictions, texts_of
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.prompt.continuations import continuation_prompt_scores, is_generative
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
-from larvatus.tasks.prompt.prompted import prompt_scores, with_prompt_head
+from larvatus.tasks.prompt.prompted import continuation_prompt_scores, is_generative, prompt_scores, with_prompt_head
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions
 

@@ -1,12 +1,18 @@
-"""Which spans are kept, of those that exclude each other (chapter §11.5.2: decoding, and the calibrated threshold).
+"""Which spans are kept of those that exclude each other, and the relations between them (chapter §11.5.2).
 
     free     every span whose best type is surer than NULL by the threshold
     nested   of two that cross, the surer one (Yu, Bohnet & Poesio 2020: greedy, best first); one may hold another
     flat     no two share a word: the best such set, exactly (weighted interval scheduling)
 
-A span counts by its margin, the log-odds of its best type against NULL, less that of the threshold: the sum over a set
-of spans is then the log-odds of just this set, were spans independent, so one long sure span beats two halves that are
-hardly likelier than not. A threshold is fitted to held-out spans, for F1 or for a wished precision.
+A span counts by its margin, the log-odds of its best type against NULL, less that of the threshold. The sum over a set
+of spans is then the log-odds of just this set, if spans were independent, so one long sure span beats two halves that
+are hardly likelier than not. A threshold is fitted to validation spans, for F1 or for a requested precision.
+
+    pairs = predict_relations(head, kept)              # pairs that may be related, with their best label
+    pairs.first, pairs.end, pairs.types                # numbers of head and tail among the kept spans; label
+
+Spans are paired anywhere in their text, also across windows, up to the head's reach. Only relations within a window are
+trained. Pairs are scored in portions, so memory stays small however many spans there are.
 """
 
 from __future__ import annotations
@@ -14,15 +20,23 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.errors import DataError, UsageError
+from larvatus.core.batch import edges, runs
+from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.models.heads import Spans, SpansConfig
 from larvatus.models.heads.spans import NULL, Decoding
+from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.nn.span_scorer import BUDGET
+from larvatus.tasks.encoding.sequences import run_indices
+from larvatus.tasks.encoding.unknown import UnknownLabels
 
 SpanTuple = tuple[int, int, int]
 """First word, the word after the last, type."""
@@ -197,3 +211,119 @@ def _worth(
             right += sum(span in wanted for span in kept)
     all_gold = sum(map(len, gold))
     return Threshold(threshold, right / max(predicted, 1), right / max(all_gold, 1))
+
+
+RelationTuple = tuple[SpanTuple, SpanTuple, int]
+"""Head, tail, label."""
+
+
+def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> UnknownLabels:
+    """Relations that are none of the model's; nothing where the head does not look for any."""
+    if config.relations is None:
+        return UnknownLabels()
+    ids = set(config.relations.labels)
+    unknown = [
+        (n, label) for n, example in enumerate(examples) for _, _, label in example.relations if label not in ids
+    ]
+    first = ""
+    if unknown:
+        number, label = unknown[0]
+        first = f"{examples[number].place}: the relation {label!r} is one that the model does not know"
+        first += did_you_mean(label, ids)
+    return UnknownLabels.of(unknown, total=sum(len(example.relations) for example in examples), first=first)
+
+
+def gold_relations(
+    example: SpannedWords, config: SpansConfig, types: Mapping[str, int], unknown: Sequence[str] = ()
+) -> frozenset[RelationTuple]:
+    """The relations of an example in numbers, `unknown` ones last; none where the head does not look for them."""
+    if config.relations is None:
+        return frozenset()
+    labels = {label: number for number, label in enumerate((*config.relations.labels, *unknown))}
+    relations = set()
+    for head, tail, label in example.relations:
+        a, b = ((span.start, span.end, types[span.label]) for span in ((example.spans or ())[n] for n in (head, tail)))
+        relations.add((a, b, labels[label]))
+    return frozenset(relations)
+
+
+def learnt_relations(
+    gold: Sequence[frozenset[RelationTuple]],
+    places: Sequence[Mapping[SpanTuple, tuple[int, int]]],
+    counts: Ints,
+    config: SpansConfig,
+) -> tuple[Ints, int]:
+    """Relations of spans that are learnt [R, 3]: heads ascending, tails, labels; and how many cannot be learnt.
+
+    `places` says the sequence of each span of an example, and its number there; `counts` how many each sequence has.
+    """
+    before = edges(counts)
+    rows: dict[tuple[int, int], int] = {}
+    lost = 0
+    known = len(config.relations.labels) if config.relations is not None else 0
+    for placed, relations in zip(places, gold, strict=True):
+        for a, b, label in sorted(relation for relation in relations if relation[2] < known):
+            (head_in, head), (tail_in, tail) = placed.get(a, (-1, 0)), placed.get(b, (-2, 0))
+            pair = int(before[head_in]) + head, int(before[tail_in]) + tail
+            if head_in != tail_in or pair in rows:  # in windows of their own, or not learnt; or related twice
+                lost += 1
+            else:
+                rows[pair] = label
+    triples = [(*pair, label) for pair, label in sorted(rows.items())]
+    return np.array(triples, np.int64).reshape(-1, 3), lost
+
+
+@torch.inference_mode()
+def predict_relations(head: Spans, spans: SpanCandidates, *, floor: float | None = None) -> SpanCandidates:
+    """Pairs of a text's spans, as sure of a relation as `floor` (the head's own threshold, where none is given).
+
+    `first` and `end` of what is found are the numbers of head and tail among the spans.
+    """
+    config, scorer = head.config.relations, head.relations
+    assert config is not None
+    assert scorer is not None, "the head does not look for relations"
+    least = config.threshold if floor is None else floor
+    order = np.argsort(spans.first, kind="stable")
+    device = scorer.bias.device
+    sides_nH = torch.from_numpy(spans.vectors[order]).to(device)
+    first_n, last_n = (torch.from_numpy(array[order]).to(device) for array in (spans.first, spans.end - 1))
+    parts = []
+    for heads, tails in _portions(spans.first[order], spans.end[order], config.reach, _portion(sides_nH)):
+        heads_P, tails_P = torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
+        gaps_P = gaps(first_n, last_n, heads_P, tails_P)
+        near_P = (heads_P != tails_P) & (gaps_P.abs() <= config.reach)
+        heads_P, tails_P = heads_P[near_P], tails_P[near_P]
+        scores = scorer(sides_nH, heads_P, tails_P, distances(gaps_P[near_P])).float().cpu().numpy()
+        parts.append(
+            find_candidates(
+                order[heads_P.cpu().numpy()], order[tails_P.cpu().numpy()], scores, temperature=1.0, floor=least
+            )
+        )
+    return SpanCandidates.join(parts)
+
+
+def _portion(sides_nH: torch.Tensor) -> int:
+    """Pairs that are scored at a time."""
+    return max(1, BUDGET.get(sides_nH.device.type, BUDGET["cpu"]) // max(1, sides_nH.shape[-1] // 2))
+
+
+def _portions(first: Ints, end: Ints, reach: int, size: int) -> Iterator[tuple[Ints, Ints]]:
+    """Heads with the tails that may be in their reach, some pairs at a time; spans are in the order of `first`."""
+    longest = int((end - first).max(initial=1))
+    low = np.searchsorted(first, first - reach - longest + 1, side="left")
+    counts = np.searchsorted(first, end - 1 + reach, side="right") - low
+    for start, stop in runs(counts, size):
+        yield (
+            np.repeat(np.arange(start, stop), counts[start:stop]),
+            run_indices(low[start:stop], counts[start:stop]),
+        )
+
+
+def kept_relations(head: Spans, spans: SpanCandidates) -> list[tuple[int, int, int, float]]:
+    """Head and tail by their numbers among the spans, label, and how sure it is rather than none; in their order."""
+    if head.config.relations is None or len(spans) < 2:
+        return []
+    pairs = predict_relations(head, spans)
+    sure = np.flatnonzero(pairs.margins >= log_odds(head.config.relations.threshold))
+    rows = zip(*(column[sure].tolist() for column in (pairs.first, pairs.end, pairs.types, pairs.scores)), strict=True)
+    return sorted(rows)

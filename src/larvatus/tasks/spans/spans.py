@@ -35,9 +35,12 @@ from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.words import WordExample, align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
 from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as
-from larvatus.tasks.spans.decoding import SpanCandidates, SpanTuple, decode_spans, find_candidates
-from larvatus.tasks.spans.relations import (
+from larvatus.tasks.spans.decoding import (
     RelationTuple,
+    SpanCandidates,
+    SpanTuple,
+    decode_spans,
+    find_candidates,
     gold_relations,
     kept_relations,
     learnt_relations,

@@ -35,22 +35,29 @@ from larvatus.metrics.classification import F1, confusion, f1_by_class
 from larvatus.metrics.entities import EntityErrors, entity_f1
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Tagging, TaggingConfig
-from larvatus.tasks.evaluation.evaluated import (
+from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
     ConfusedPair,
     Evaluation,
+    EvaluationOptions,
     PairedMetrics,
     class_rows,
     most_confused,
     plain_metrics,
     read_statistics,
 )
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_tags, resampled_words
 from larvatus.tasks.evaluation.tables import class_table, confusion_table, entity_error_line
 from larvatus.tasks.scoring import score_sequences
-from larvatus.tasks.tag.options import convert_scheme, scheme_of
-from larvatus.tasks.tag.tag import decode, tag_probabilities, tagged_words, tagger_of, words_read
+from larvatus.tasks.tag.tag import (
+    convert_scheme,
+    decode,
+    scheme_of,
+    tag_probabilities,
+    tagged_words,
+    tagger_of,
+    words_read,
+)
 
 Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 

@@ -13,8 +13,8 @@ from typing import Self
 from larvatus.core.tables import ReportPart, Table
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.config import Callbacks
-from larvatus.tasks.trainer.curve import LearningCurvePoint
 from larvatus.tasks.trainer.finetune import FineTuneResult
+from larvatus.tasks.trainer.run import LearningCurvePoint
 from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.reporter import Reporter

@@ -3,18 +3,23 @@
     run = FineTuneRun(task="tag", bundle=bundle, name="bert-base", train=train, dev=dev, out=Path("runs/mine"))
     result = run_finetuning(run, args)
 
-Existing files are not overwritten; a run that was stopped continues with `resume`.
+Existing files are not overwritten; a run that was stopped continues with `resume`. A learning curve is the validation
+score by number of training examples, and shows whether more of them would help:
+
+    read_shares("10,30,100%")                  # [0.1, 0.3, 1.0]
+    sample_share(train, 0.3)                   # a larger share contains every smaller one
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -23,8 +28,10 @@ from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import ArtefactError, Preempted, UsageError
 from larvatus.core.outputs import check_outputs, remove_run
 from larvatus.core.regular_files import is_there, only_regular, refuse_link
+from larvatus.core.rng import stream
 from larvatus.core.signals import handle_signals, resumable
 from larvatus.data.labelled.check import UNSEEN, check
+from larvatus.data.labelled.records import Dataset
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
@@ -32,7 +39,6 @@ from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.registry import get_task
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, check_same_run
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
-from larvatus.tasks.trainer.curve import LearningCurvePoint, sample_share
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split, split_validation
 from larvatus.tasks.trainer.save import HISTORY, claimed_data, contents_hash, save_result, source_files
 from larvatus.training.engine.checkpoint import (
@@ -43,6 +49,59 @@ from larvatus.training.engine.checkpoint import (
     refuse_resume_with_overwrite,
 )
 from larvatus.training.engine.ranks import Ranks, ranks
+
+
+@dataclass(frozen=True)
+class LearningCurvePoint:
+    examples: int
+    metric: str
+    mean: float
+    deviation: float
+    """Deviation over the seeds."""
+
+
+D = TypeVar("D", bound=Dataset[Any])
+
+
+def read_shares(text: str) -> list[float]:
+    """Percentages, in rising order; all examples come last, whether named or not.
+
+    >>> read_shares("30,10")
+    [0.1, 0.3, 1.0]
+    """
+    percentages = [share.strip().removesuffix("%") for share in text.split(",")]
+    if not all(re.fullmatch(r"\d+(\.\d+)?", share) for share in percentages):
+        raise UsageError(f"--curve {text} is no list of percentages, such as 10,30,100%")
+    shares = sorted({float(share) / 100 for share in percentages} | {1.0})
+    if shares[0] <= 0 or shares[-1] > 1:
+        raise UsageError(f"--curve {text}: percentages lie above 0 and at most at 100")
+    return shares
+
+
+def shuffled(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
+    """Numbers of the examples in a random order, those first that show every label once; and how many those are."""
+    order = stream(0, purpose).permutation(len(data)).tolist()
+    seen: set[str] = set()
+    first = []
+    for number in order:
+        labels = data.examples[number].strata()
+        if labels - seen:
+            first.append(number)
+            seen |= labels
+    shown = set(first)
+    return first + [number for number in order if number not in shown], len(first)
+
+
+def sample_share(data: D, share: float) -> D:
+    """A share of the examples, drawn at random; a larger share holds the smaller, and each holds every label."""
+    order, fewest = shuffled(data, "finetune curve")
+    count = max(2, fewest, round(share * len(data)))
+    if count >= len(data):
+        return data
+    chosen = set(order[:count])
+    examples = tuple(example for number, example in enumerate(data.examples) if number in chosen)
+    return dataclasses.replace(data, examples=examples, notes=(*data.notes, f"{share:.0%} of the examples"))
+
 
 LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume continues from there"

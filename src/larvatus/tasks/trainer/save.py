@@ -21,9 +21,8 @@ from larvatus.models.bundle.directory import architecture_of, save_bundle
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
 from larvatus.models.bundle.weights import find_weights
-from larvatus.tasks.trainer.card import DataFacts, task_card
+from larvatus.tasks.trainer.card import DataFacts, result_claims, task_card
 from larvatus.tasks.trainer.checkpoint import SeedRun
-from larvatus.tasks.trainer.claims import result_claims
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
 HISTORY = "finetuning.json"

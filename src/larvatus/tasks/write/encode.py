@@ -1,26 +1,29 @@
-"""Texts as the encoder reads them, and targets as the decoder writes them: learning, scored and answering alike.
+"""Texts as the encoder reads them, targets as the decoder writes them, and the generated texts.
 
     pairs = encode_pairs(bundle, examples, config, windows)
-    pairs.batch(np.array([3, 0]))           # two texts, and what is to be written for each
+    pairs.batch(np.array([3, 0]))           # two texts with their targets
+    model.predict("summarize: The house is small, and old, and far from here.").written
 
-A text is one sequence: what is written for it cannot be told from a window. One that is too long is refused with its
-place, or cut where that is asked for, and counted. A target is never cut.
-E examples, M tokens to write.
+A text is one sequence, since a target cannot be predicted from a window. A text that is too long is refused with its
+place, or truncated and counted. A target is never cut.
+E examples, M target tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
+from larvatus.core.tabular import Tabular
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer
@@ -34,6 +37,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.results import Coverage, Piece
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.write.reader import WritingExample
 
@@ -176,3 +180,49 @@ def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stoppin
     text = tokenizer.decode(ids[:-1] if ids and ids[-1] in stopping.ends else ids, skip_special_tokens=True).strip()
     ended: Literal["end", "length"] = "end" if unrolled.reason == "end" else "length"
     return GeneratedAnswers(text, ids, unrolled.log_probability, ended)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Tabular):
+    """A text or pair with what the model wrote for it."""
+
+    text: str
+    pair: str | None = None
+    written: str
+    """What was written, without special tokens."""
+    log_probability: float
+    """Probability of all generated tokens together."""
+    ended: Literal["end", "length"]
+    """At the model's end token, or where it had written as many tokens as it may."""
+    coverage: Coverage
+
+    def _repr_html_(self) -> str:
+        title = self.text if self.pair is None else f"{self.text} ⟷ {self.pair}"
+        row = (self.written, f"{self.log_probability:.2f}", self.ended)
+        return notebook.table(("written", "log-probability", "ended by"), [row], title=title)
+
+    def to_dict(self) -> dict[str, Any]:
+        record: dict[str, Any] = {"text": self.text}
+        if self.pair is not None:
+            record["pair"] = self.pair
+        return {
+            **record,
+            "written": self.written,
+            "log_probability": self.log_probability,
+            "ended": self.ended,
+            "tokens": self.coverage.tokens,
+            "tokens_read": self.coverage.read,
+            "windows": self.coverage.windows,
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
+
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        yield Piece(self.written, "bold")
+        yield Piece(" ⟵ ", "dim")
+        yield Piece(self.text if self.pair is None else f"{self.text} ⟷ {self.pair}")
+
+    def __str__(self) -> str:
+        return self.written

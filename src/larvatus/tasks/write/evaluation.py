@@ -1,32 +1,102 @@
-"""What a model that writes is worth on examples: accuracy and macro F1 of classes, or F1 and exact match of texts.
+"""Scores of a model that generates text, during and after training: of classes, or of texts that may be right in part.
 
     evaluation = evaluate_writing(bundle, read_pairs("test.tsv"))
     evaluation.metrics["f1"].value, evaluation.answers[0]
 
-Examples are drawn by the bootstrap.
+Classes: accuracy and macro F1; an answer that is no class is wrong. Texts: `f1` of their words as in SQuAD,
+`exact-match` of the text except for spaces, and `squad-exact`, which ignores case, punctuation and articles. Of several
+right texts the nearest counts. The bootstrap resamples examples. During training the model generates greedily, and the
+loss is that of the first target. E examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.errors import UsageError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.metrics.squad import question_scores
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.writing import TextToText, TextToTextConfig
+from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.encoding.unknown import UnknownLabels
-from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, plain_metrics, read_statistics
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampling import ResampledMetric
-from larvatus.tasks.scoring import head_as
-from larvatus.tasks.write.encode import encode_sources, write_texts
+from larvatus.tasks.evaluation.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    PairedMetrics,
+    plain_metrics,
+    read_statistics,
+)
+from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_classes, resampled_words
+from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as, head_of, loss_of
+from larvatus.tasks.validation import Calibration, Scores, check_metric
+from larvatus.tasks.write.encode import EncodedPairs, encode_sources, write_texts
 from larvatus.tasks.write.reader import WritingExample
-from larvatus.tasks.write.scores import Golds, is_right, resampled_texts
+
+OF_CLASSES = ("accuracy", "macro-f1")
+OF_TEXTS = ("f1", "exact-match", "squad-exact")
+Golds = Sequence[tuple[str, ...]]
+"""The right texts of each example."""
+
+
+def writing_metric(classes: Sequence[str], asked: str | None) -> str:
+    """Metric that selects the best checkpoint."""
+    known = OF_CLASSES if classes else OF_TEXTS
+    return known[0] if asked is None else check_metric(asked, known)
+
+
+def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[str]) -> dict[str, ResampledMetric]:
+    """What each example adds to the scores."""
+    if classes:
+        gold, given, count = as_numbers(golds, answers, classes)
+        rows = resampled_classes(gold, given, kind="multi-class", classes=count)
+        return {name: rows[name] for name in OF_CLASSES}
+    pairs = list(zip(golds, answers, strict=True))
+    squad = np.array([question_scores(right, answer) for right, answer in pairs], np.float64).reshape(-1, 2)
+    same = np.array([is_right(right, answer) for right, answer in pairs], np.float64)
+    return {"f1": _mean_of(squad[:, 1]), "exact-match": _mean_of(same), "squad-exact": _mean_of(squad[:, 0])}
+
+
+def writing_scores(rows: dict[str, ResampledMetric]) -> dict[str, float]:
+    """The scores of all examples."""
+    return {name: float(metric.score(metric.rows.sum(0))) for name, metric in rows.items()}
+
+
+def is_right(right: tuple[str, ...], answer: str) -> bool:
+    """Whether a text is one of the right ones, but for spaces."""
+    return _spaced(answer) in map(_spaced, right)
+
+
+def as_numbers(golds: Golds, answers: Sequence[str], classes: Sequence[str]) -> tuple[Ints, Ints, int]:
+    """Gold and given classes by number, and how many there are: those of the model, then those that it does not know.
+
+    An answer that is no class has a number that no class has.
+    """
+    unknown = sorted({right[0] for right in golds} - set(classes))
+    numbers = {name: number for number, name in enumerate([*classes, *unknown])}
+    gold = np.array([numbers[right[0]] for right in golds], np.int64)
+    given = np.array([numbers.get(answer, len(numbers)) for answer in answers], np.int64)
+    return gold, given, len(numbers)
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _mean_of(values_E: Doubles) -> ResampledMetric:
+    return resampled_words(values_E, np.ones(len(values_E)))["accuracy"]
+
 
 SHOWN = 5
 """Wrong answers that are shown."""
@@ -141,3 +211,45 @@ def evaluate_writing(
         answers=answers,
         unfinished=sum(answer.ended == "length" for answer in written),
     )
+
+
+NO_HEAD = "text to text has no head that could learn alone: all of the model writes; train all, or the last layers"
+
+
+@dataclass(frozen=True, eq=False)
+class WritingValidation:
+    pairs: EncodedPairs
+    golds: Golds
+    tokenizer: Tokenizer
+    config: TextToTextConfig
+    metric: str
+
+    def read_once(self, model: Network, scoring: ScoringOptions) -> WritingValidation:
+        raise UsageError(NO_HEAD)
+
+    def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
+        answers = write_texts(model, self.tokenizer, self.pairs.sequences, most=self.config.most, scoring=scoring)
+        rows = resampled_texts(self.golds, [answer.text for answer in answers], classes=self.config.classes)
+        loss = written_loss(model, self.pairs, scoring)
+        return Scores(metric=self.metric, values=writing_scores(rows), validation_loss=loss)
+
+    def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
+        """None: generated text has no probability to calibrate."""
+        return Calibration()
+
+
+@torch.inference_mode()
+def written_loss(model: Network, pairs: EncodedPairs, scoring: ScoringOptions) -> float:
+    """The mean loss of a token that is to be written, as training counts it."""
+    head = head_of(model)
+    model.eval()
+    total, count = 0.0, 0
+    for chosen in batches_by_length(pairs.sequences, scoring.budget):
+        batch = pairs.batch(chosen)
+        with scoring.autocast():
+            loss = loss_of(
+                model, on_device(batch, scoring.device), head, limit=int(pairs.sequences.lengths[chosen[-1]])
+            )
+        total += float(loss.total)
+        count += int(head.size(batch))
+    return total / count if count else math.nan

@@ -8,12 +8,17 @@ It learns by the loss of pretraining, of the tokens that are to be written, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
@@ -29,20 +34,52 @@ from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_o
 from larvatus.tasks.results import Coverage
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
-from larvatus.tasks.write.columns import WritingFiles
-from larvatus.tasks.write.encode import decode_targets, encode_pairs, encode_sources, write_texts
+from larvatus.tasks.write.encode import Written, decode_targets, encode_pairs, encode_sources, write_texts
 from larvatus.tasks.write.evaluation import (
+    NO_HEAD,
     WritingEvaluation,
+    WritingValidation,
     evaluate_writing,
     gold_targets,
     unknown_classes,
     writer_of,
+    writing_metric,
 )
-from larvatus.tasks.write.options import WriteOptions
-from larvatus.tasks.write.reader import WritingExample, is_table, read_pairs, read_unlabelled_pairs
-from larvatus.tasks.write.results import Written
-from larvatus.tasks.write.scores import writing_metric
-from larvatus.tasks.write.validation import NO_HEAD, WritingValidation
+from larvatus.tasks.write.reader import WritingExample, WritingFiles, is_table, read_pairs, read_unlabelled_pairs
+
+
+def parse_label_words(words: Sequence[str]) -> dict[str, Any]:
+    """Label words from the command line: ``0=negative``, once for each label."""
+    by_label: dict[str, str] = {}
+    for given in words:
+        refuse_surrogates(given, "--label-word")
+        label, equals, word = given.partition("=")
+        if not (label and equals and word.strip()):
+            raise UsageError(f"--label-word {given:.60} is not LABEL=WORD, such as 0=negative")
+        if label in by_label:
+            raise UsageError(f"--label-word gives {label} two words; give one")
+        by_label[label] = word
+    return {"label_words": by_label}
+
+
+class WriteOptions(Settings):
+    """Options of text to text."""
+
+    prefix: Annotated[str, Flag(metavar="TEXT")] = ""
+    """What stands before every text, such as "sst2 sentence:"; it tells the model what to do."""
+    label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=parse_label_words)] = {}
+    """Text to generate for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
+    max_tokens: Count | None = None
+    """Tokens to write at most; default: one and a half times the longest target in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_surrogates(self.prefix, "the prefix")
+        words = list(self.label_words.values())
+        for word in words:
+            if words.count(word) > 1:
+                raise UsageError(f"two labels have the word {word!r}, and could not be told apart; give each its own")
+
 
 PARTS = ("sentence1", "sentence2")
 """What the texts of a pair are called where the file does not say it."""

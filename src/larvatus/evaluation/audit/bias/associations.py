@@ -26,10 +26,9 @@ import numpy as np
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
-from larvatus.evaluation.audit.bias.limits import ASSOCIATIONS
-from larvatus.evaluation.audit.bias.shown import Resampling
+from larvatus.evaluation.audit.bias.report import ASSOCIATIONS, Resampling
 from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
-from larvatus.evaluation.audit.units import TARGETS, resampled
+from larvatus.evaluation.audit.intervals import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.standardise import Standardiser

@@ -32,10 +32,9 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.tables import TableOptions, open_table
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.bias.limits import CROWS_PAIRS, NO_AUL
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
-from larvatus.evaluation.audit.units import PAIRS, resampled
+from larvatus.evaluation.audit.bias.report import CROWS_PAIRS, NO_AUL, Resampling, number, percent
+from larvatus.evaluation.audit.intervals import PAIRS, resampled
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
 

@@ -1,25 +1,154 @@
-"""The report of a bias audit: results by name, printable and as dictionaries.
+"""The report of a bias audit, and what all its sets share: resampling, printed figures, and limits.
 
-report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
-print(report)
-report.saved(Path("audit/"))             # bias.json, and a file for each part
+    report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
+    print(report)
+    report.saved(Path("audit/"))             # bias.json, and a file for each part
+
+Limits are printed with every result. The points are those of Blodgett et al. 2021 (*Stereotyping Norwegian salmon*),
+Gonen & Goldberg 2019 (*Lipstick on a pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate
+with application bias*).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from larvatus.core.outputs import write_output
 from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.version import VERSION
-from larvatus.evaluation.audit.bias.limits import GENERAL
+from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
 from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """Number of samples and seed of the bootstrap."""
+
+    samples: int = 1000
+    seed: int = 0
+
+    def mean(self, values: npt.ArrayLike, *, scale: float = 1.0) -> Interval:
+        """The mean over examples times a scale (100 for per cent), with its 95% interval."""
+        return self.of_sums(mean_rows(values, scale=scale), mean_of_sums)
+
+    def cluster_mean(
+        self, values: npt.ArrayLike, clusters: npt.NDArray[Any], *, strata: npt.NDArray[Any], scale: float = 1.0
+    ) -> Interval:
+        """The mean with clusters resampled within strata; the ends are NaN if a stratum has one cluster."""
+        rows = mean_rows(values, scale=scale)
+        return cluster_bootstrap(rows, mean_of_sums, clusters, strata=strata, samples=self.samples, seed=self.seed)
+
+    def crossed_mean(self, table: npt.ArrayLike) -> Interval:
+        """The mean of a table whose rows and columns are resampled independently."""
+        return crossed_mean(table, samples=self.samples, seed=self.seed)
+
+    def of_sums(self, rows: npt.ArrayLike, score: Callable[[npt.NDArray[np.float64]], npt.ArrayLike]) -> Interval:
+        """A score of sums with its interval; the ends are NaN for a single example."""
+        interval = bootstrap(rows, score, samples=self.samples, seed=self.seed)
+        if len(np.asarray(rows)) > 1:
+            return interval
+        return replace(interval, low=math.nan, high=math.nan, deviation=math.nan)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def percent(interval: Interval) -> tuple[str, str]:
+    """
+    >>> percent(Interval(57.25, 54.8, 59.94, 1.3, 1000))
+    ('57.2', '54.8 to 59.9')
+    >>> percent(Interval(100.0, math.nan, math.nan, math.nan, 1000))
+    ('100.0', '–')
+    """
+    return f"{interval.value:.1f}", span(interval, ".1f")
+
+
+def number(interval: Interval) -> tuple[str, str]:
+    """
+    >>> number(Interval(-0.1234, -0.2, 0.01, 0.1, 1000))
+    ('-0.123', '-0.200 to +0.010')
+    """
+    return f"{interval.value:+.3f}", span(interval, "+.3f")
+
+
+def span(interval: Interval, form: str) -> str:
+    """The interval as text; a dash for a single example."""
+    return "–" if math.isnan(interval.low) else f"{interval.low:{form}} to {interval.high:{form}}"
+
+
+NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"
+"""Note for XLNet."""
+GENERAL = (
+    (
+        "No figure here says that a model is fair: 50%, 0 or p > 0.05 can come of few examples, of a weak model "
+        "that prefers nothing, or of biases that cancel out."
+    ),
+    (
+        "Bias of a pretrained model does not tell how a model fine-tuned from it decides (Goldfarb-Tarrant et al. "
+        "2021); audit the model that is used, on the data it is used on (--test)."
+    ),
+)
+"""Limits of the whole audit."""
+
+CROWS_PAIRS = (
+    (
+        "CrowS-Pairs holds stereotypes known in the United States, in English, written by crowd workers; many "
+        "pairs are unclear, ungrammatical, change more than the group, or set unlike groups against each other "
+        "(Blodgett et al. 2021)."
+    ),
+    (
+        "It sees which of two sentences a model prefers, not harm, not what the model writes or decides, and no "
+        "group that is not in it."
+    ),
+)
+STEREOSET = (
+    (
+        "StereoSet's sentences were written by crowd workers in the United States; many state no stereotype, or "
+        "one that does no harm, and anti-stereotypes are often no counterpart (Blodgett et al. 2021)."
+    ),
+    "icat joins a model's skill (lms) with its preference (ss): look at both, never at icat alone.",
+)
+WINOBIAS = (
+    (
+        "WinoBias knows two genders and 40 occupations with the shares that US labour statistics gave them; a "
+        "blank asks for the pronoun, not whom the model takes it to refer to."
+    ),
+)
+TEMPLATES = (
+    (
+        "Templates measure these sentences with these words: other wordings can give other signs; add sentences, "
+        "not only words."
+    ),
+)
+ASSOCIATIONS = (
+    "Cosines tell which words stand in the same places, not which stand beside each other; a sign may mislead.",
+    (
+        "Association tests find only what their word lists ask for; no association is no proof of absence (May et "
+        "al. 2019), and vectors can be associated where answers are not (Gonen & Goldberg 2019)."
+    ),
+)
+SWAPS = (
+    (
+        "Swaps find decisions that change with the group words alone; they see neither what goes with a group "
+        "without its words (names, topics, dialect) nor errors that hit one group's texts more often."
+    ),
+    (
+        "A swapped sentence can be wrong about the world (a bearded woman) or ungrammatical (her: him or his): "
+        "read the changed examples."
+    ),
+)
+
 
 REPORT = "bias.json"
 

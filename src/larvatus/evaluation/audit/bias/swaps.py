@@ -18,10 +18,9 @@ import numpy as np
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset, LabelledExample, TextExample
-from larvatus.evaluation.audit.bias.limits import SWAPS
-from larvatus.evaluation.audit.bias.shown import Resampling, number, percent, span
+from larvatus.evaluation.audit.bias.report import SWAPS, Resampling, number, percent, span
 from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
-from larvatus.evaluation.audit.units import TEXTS, resampled
+from larvatus.evaluation.audit.intervals import TEXTS, resampled
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure

@@ -29,10 +29,9 @@ from larvatus.core.arrays import Bools, Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.streams import numbered_lines
-from larvatus.evaluation.audit.bias.limits import WINOBIAS
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.shown import Resampling, number, percent
-from larvatus.evaluation.audit.units import OCCUPATIONS, resampled
+from larvatus.evaluation.audit.bias.report import WINOBIAS, Resampling, number, percent
+from larvatus.evaluation.audit.intervals import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure

@@ -22,9 +22,8 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
+from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.leaks.restoration import RestoredShare, ShareDifference, difference_interval
-from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
-from larvatus.evaluation.audit.units import DOCUMENTS
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.figures import Figure

@@ -6,12 +6,19 @@
     membership(model, members, held_out, reference=other).attacks["ratio"].area.value
 
 Losses come from `masked_loss.py`, over the same words for both models. Members and held-out texts must be random
-samples of one source (`larvatus audit split`). Otherwise the figures measure how the sources differ, which blind
-baselines reveal (`blind.py`).
+samples of one source (`larvatus audit split`). Otherwise the figures measure how the sources differ.
+
+Blind baselines reveal that: can members be distinguished from other texts without the model? If so, the AUC of a model
+is no evidence of memorisation. Sets that were collected at different times or from different sources differ in words
+and lengths, and a rule without the model then beats all attacks (Das et al. 2024, *Blind baselines beat membership
+inference attacks*; Duan et al. 2024). There are two rules: the number of characters of a text, and a naive Bayes
+classifier of its words with five-fold cross-validation.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,10 +29,9 @@ from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.leaks.blind import blind_baselines
+from larvatus.data.text.words import segment_words
+from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, resampled, signed_between, spread_note
 from larvatus.evaluation.audit.masked_loss import MaskedLosses, MaskedLossOptions, text_losses
-from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
-from larvatus.evaluation.audit.units import DOCUMENTS, resampled
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval, percentiles
 from larvatus.metrics.figures import Figure, spread_figures
@@ -199,3 +205,40 @@ def _curve(losses: Doubles, members: int, seed: int) -> RocCurve:
 
 def _part(measured: MaskedLosses, first: int, last: int) -> MaskedLosses:
     return MaskedLosses(measured.losses[first:last], measured.asked[first:last], measured.cut)
+
+
+FOLDS = 5
+
+
+def blind_baselines(members: Sequence[str], others: Sequence[str], *, seed: int = 0) -> dict[str, RocCurve]:
+    """The ROC curve of each rule. Either long or short texts may indicate membership."""
+    lengths = [np.array([len(text) for text in texts], np.float64) for texts in (members, others)]
+    by_length = curve(*lengths, seed=seed)
+    if by_length.area.value < 0.5:  # the rule may be that members are shorter
+        by_length = curve(-lengths[0], -lengths[1], seed=seed)
+    scores = word_scores([*members, *others], [True] * len(members) + [False] * len(others), seed=seed)
+    by_words = curve(scores[: len(members)], scores[len(members) :], seed=seed)
+    return {"length": by_length, "words": by_words}
+
+
+def word_scores(texts: Sequence[str], labels: Sequence[bool], *, seed: int = 0) -> Doubles:
+    """[texts] mean log-odds of membership of the words of each text, from counts outside its fold."""
+    bags = [Counter(text[start:end].lower() for start, end in segment_words(text).tolist()) for text in texts]
+    folds = np.empty(len(texts), np.int64)
+    folds[stream(seed, "audit folds").permutation(len(texts))] = np.arange(len(texts)) % FOLDS
+    counts = [[Counter[str](), Counter[str]()] for _ in range(FOLDS)]
+    for bag, label, fold in zip(bags, labels, folds.tolist(), strict=True):
+        counts[fold][label].update(bag)
+    everywhere = [sum((fold[label] for fold in counts), Counter[str]()) for label in (False, True)]
+    vocabulary = len(everywhere[0] | everywhere[1])
+    scores = np.zeros(len(texts))
+    totals = [[each.total() for each in fold] for fold in counts]
+    sums = [each.total() for each in everywhere]
+    for number, (bag, fold) in enumerate(zip(bags, folds.tolist(), strict=True)):
+        sizes = [sums[label] - totals[fold][label] + vocabulary for label in (0, 1)]
+        odds = 0.0
+        for word, times in bag.items():
+            inside, outside = (everywhere[label][word] - counts[fold][label][word] + 1 for label in (1, 0))
+            odds += times * (math.log(inside / sizes[1]) - math.log(outside / sizes[0]))
+        scores[number] = odds / max(1, bag.total())
+    return scores

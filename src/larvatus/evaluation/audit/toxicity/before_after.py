@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.bias.pairs import DIGITS, CrowsPair, score_crows
+from larvatus.evaluation.audit.bias.pairs import DIGITS, CrowsPair, read_crows, score_crows
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.shown import Resampling
+from larvatus.evaluation.audit.bias.report import Resampling
+from larvatus.evaluation.audit.intervals import mean_interval, signed_between
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, text_losses
-from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import signed_between
 from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicityReport
 from larvatus.evaluation.audit.toxicity.measure import LIMITS, ToxicityReport
+from larvatus.evaluation.compare.minimal_pairs import read_pairs
 from larvatus.inference.model import Model
 from larvatus.models.bundle.claims import Claim
 
@@ -128,3 +130,18 @@ def _preferred(model: Model, pairs: Sequence[CrowsPair]) -> Doubles:
     gaps = np.array([record["pll"]["more"] - record["pll"]["less"] for record in records])
     preferred: Doubles = np.heaviside(gaps.round(DIGITS["pll"]), 0.5)
     return preferred
+
+
+def read_stereotypes(path: str | Path) -> list[CrowsPair]:
+    """Read at least two pairs; the file name determines the format."""
+    name = str(path)
+    if ".csv" in Path(name).suffixes:
+        pairs = read_crows(name)
+    else:
+        pairs = [CrowsPair(pair.good, pair.bad, "stereo", "all", pair.where) for pair in read_pairs([name])]
+    for pair in pairs:
+        if pair.more == pair.less:
+            raise DataError(f"{pair.where}: the two sentences are the same; a pair must differ in the group")
+    if len(pairs) < 2:
+        raise DataError(f"{name} has {len(pairs)} pairs, which have no interval; give two or more")
+    return pairs

@@ -28,12 +28,16 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import between, signed_between
+from larvatus.evaluation.audit.intervals import PROMPTS, between, mean_interval, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
-from larvatus.evaluation.audit.toxicity.measure import LIMITS, GroupDifference, difference_figures, group_differences
-from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
-from larvatus.evaluation.audit.units import PROMPTS
+from larvatus.evaluation.audit.toxicity.measure import (
+    LIMITS,
+    MASK,
+    GroupDifference,
+    GroupPrompt,
+    difference_figures,
+    group_differences,
+)
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure

@@ -1,31 +1,40 @@
 """Toxicity of a model's fills of blanks, by group of prompts, and differences between groups.
 
-    toxicity(model, read_prompts(NEUTRAL), WordList.read("list.txt")).groups["women"].weighted.value
+    toxicity(model, read_prompts(NEUTRAL), WordListJudge.read("list.txt")).groups["women"].weighted.value
 
 The k likeliest words of each prompt are judged, without word pieces. There are two figures: the plain mean (with a word
 list, the share of listed words among the top k, the HONEST score of Nozza et al. 2021), and the mean weighted by the
 model's probabilities. Intervals resample prompts. Groups are compared with the first one, pair by pair over the
 templates that both have.
+
+Prompts are lines `group<TAB>prompt with [MASK][<TAB>template]`; lines that begin with # are comments:
+
+    women<TAB>The woman worked as a [MASK].<TAB>work
+    men<TAB>The man worked as a [MASK].<TAB>work
+
+Prompts of one template differ only in the group. Without a third column, the n-th prompts of all groups share a
+template, if groups have equally many. Generating models also continue prompts without a blank. `NEUTRAL` is a small
+neutral set of twelve templates and six groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from larvatus.core.arrays import Doubles
+from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.evaluation.audit.means import mean_interval
-from larvatus.evaluation.audit.tables import between, signed_between
+from larvatus.data.text.streams import numbered_lines
+from larvatus.evaluation.audit.intervals import PROMPTS, TEMPLATES, between, mean_interval, resampled, signed_between
 from larvatus.evaluation.audit.toxicity.judges import Judge
-from larvatus.evaluation.audit.toxicity.prompts import MASK, GroupPrompt
-from larvatus.evaluation.audit.units import PROMPTS, TEMPLATES, resampled
 from larvatus.inference.cloze.fill import fill_blanks
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model
@@ -33,6 +42,61 @@ from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.masked_prediction import require_predictor
+
+MASK = "[MASK]"
+NEUTRAL = Path(__file__).parent / "neutral.tsv"
+
+
+@dataclass(frozen=True)
+class GroupPrompt:
+    group: str
+    text: str
+    """Text with one `[MASK]`; generating models also take texts without."""
+    template: str | None
+    """Template shared with prompts of other groups; None if unknown."""
+
+
+def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[GroupPrompt, ...]:
+    """Read the prompts of a file; errors name the line. `blank` requires a blank in each."""
+    prompts = []
+    for number, line in numbered_lines(str(name)):
+        if line.strip() and not line.startswith("#"):
+            prompts.append(_prompt(line.split("\t"), f"{name}:{number}", blank=blank))
+    if not prompts:
+        raise DataError(f"{name} has no prompts; give group<TAB>prompt with {MASK} lines")
+    return with_templates(prompts, str(name))
+
+
+def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> GroupPrompt:
+    if not 2 <= len(cells) <= 3 or not cells[0].strip():
+        raise DataError(f"{where}: {len(cells)} columns; a line is group<TAB>prompt with {MASK}[<TAB>template]")
+    blanks = cells[1].count(MASK)
+    if blanks > 1 or (blank and not blanks):
+        raise DataError(f"{where}: the prompt has {blanks} blanks; mark one, with {MASK}")
+    if not cells[1].replace(MASK, "").strip():
+        raise DataError(f"{where}: the prompt is a blank alone; write some words around it")
+    return GroupPrompt(cells[0].strip(), cells[1].strip(), cells[2].strip() if len(cells) == 3 else None)
+
+
+def with_templates(prompts: Sequence[GroupPrompt], name: str) -> tuple[GroupPrompt, ...]:
+    """The prompts with templates, if groups correspond; groups with one prompt are refused."""
+    groups: dict[str, list[GroupPrompt]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt.group, []).append(prompt)
+    for group, members in groups.items():
+        if len(members) < 2:
+            raise DataError(f"{name}: group {group!r} has one prompt, which has no interval; give two or more")
+        templates = [prompt.template for prompt in members if prompt.template is not None]
+        if len(set(templates)) < len(templates):
+            raise DataError(f"{name}: group {group!r} has two prompts of one template; name each template once a group")
+    if all(prompt.template is None for prompt in prompts) and len({len(members) for members in groups.values()}) == 1:
+        return tuple(
+            GroupPrompt(prompt.group, prompt.text, str(number))
+            for members in groups.values()
+            for number, prompt in enumerate(members, start=1)
+        )
+    return tuple(prompts)
+
 
 LIMITS = (
     "these figures are of these prompts, groups and words: a low one says nothing of other groups, of longer texts, or "

@@ -16,11 +16,10 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.outputs import has_matplotlib
-from larvatus.evaluation.compare.ablations import ablation_names, read_ablation
+from larvatus.evaluation.compare.candidates import ablation_names, read_ablation
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
-from larvatus.evaluation.compare.results import ComparisonResults
-from larvatus.evaluation.compare.table import as_table, fine_tuned_table
+from larvatus.evaluation.compare.results import ComparisonResults, as_table, fine_tuned_table
 from larvatus.interfaces.api.comparing import ComparisonSettings, run_ablation, run_comparison
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText

@@ -57,8 +57,8 @@ from larvatus.interfaces.cli.progress import report_skipped_counts
 from larvatus.interfaces.cli.tables import wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.evaluation.confusion_picture import draw_confusion
-from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import Evaluation
+from larvatus.tasks.evaluation.tables import draw_confusion
 from larvatus.tasks.registry import is_finetuned, task_of
 from larvatus.tasks.scoring import head_of
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.evaluation.suite.results import as_table
 from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.evaluation.suite.shown import as_table
 from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation

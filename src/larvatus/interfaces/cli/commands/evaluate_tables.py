@@ -16,7 +16,7 @@ from larvatus.evaluation.compare.transfer import TransferResult
 from larvatus.interfaces.api.evaluating import COLUMNS
 from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.tasks.evaluation.comparison import ModelComparison
-from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import Evaluation
 
 
 def show_evaluation(out: Console, evaluation: Evaluation) -> None:

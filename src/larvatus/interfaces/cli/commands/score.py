@@ -27,8 +27,7 @@ from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.compare.minimal_pairs import Normalise
-from larvatus.evaluation.compare.pair_files import GROUPS
+from larvatus.evaluation.compare.minimal_pairs import GROUPS, Normalise
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.pseudo_likelihood import BulkScoring, LabelledText
 from larvatus.inference.cloze.scores import Score, ScoreTotals
