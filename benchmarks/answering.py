@@ -33,8 +33,7 @@ from larvatus.data.labelled.squad import gold_answers, read_questions, with_uniq
 from larvatus.metrics.squad import squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
-from larvatus.tasks.answers.task import AnswerOptions
-from larvatus.tasks.answers.evaluation import question_validation
+from larvatus.tasks.answers.task import AnswerOptions, question_validation
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options
 from larvatus.tasks.trainer.finetune import finetune
 from larvatus.tasks.trainer.trainer import Epoch

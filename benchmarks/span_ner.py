@@ -28,9 +28,8 @@ from larvatus.metrics.spans import span_f1
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.spans.decoding import decode_spans
-from larvatus.tasks.spans.task import SpansOptions
 from larvatus.tasks.spans.spans import span_candidates, spans_head
-from larvatus.tasks.spans.task import encode_spans
+from larvatus.tasks.spans.task import SpansOptions, encode_spans
 from larvatus.tasks.tag.tag import tagged_words
 from larvatus.tasks.tag.task import TagValidation
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options

@@ -27,10 +27,9 @@ from larvatus.data.text.streams import numbered_lines
 from larvatus.metrics.spans import relation_f1
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.relation_scorer import distances, gaps
-from larvatus.tasks.spans.task import SpansOptions
-from larvatus.tasks.spans.spans import spans_head
-from larvatus.tasks.spans.task import encode_spans
 from larvatus.tasks.spans.evaluation import SpanValidation
+from larvatus.tasks.spans.spans import spans_head
+from larvatus.tasks.spans.task import SpansOptions, encode_spans
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig, scoring_options
 from larvatus.tasks.trainer.finetune import finetune
 from larvatus.training.engine.settings import Runtime

@@ -19,8 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import matthews_corrcoef
 
-from larvatus.evaluation.compare.labelled_sets import word_form_accuracy
-from larvatus.evaluation.compare.labelled_sets import LabelledSet, labelled_set, parse_sets
+from larvatus.evaluation.compare.labelled_sets import LabelledSet, labelled_set, parse_sets, word_form_accuracy
 
 
 def of_texts(data: LabelledSet) -> tuple[float, float, str]:

@@ -16,9 +16,9 @@ from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
-from larvatus.tasks.answers.evaluation import QuestionValidation, question_validation
+from larvatus.tasks.answers.evaluation import QuestionValidation
 from larvatus.tasks.answers.passages import EmptyWindows
-from larvatus.tasks.answers.task import AnswerOptions
+from larvatus.tasks.answers.task import AnswerOptions, question_validation
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.tag.tag import TagOptions
@@ -106,7 +106,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: FineTuneR
     with pytest.raises(DataError, match="question 1: its text is empty"):
         answer_questions(again, [("", "the river")], scoring=ScoringOptions())
     with pytest.raises(UsageError, match="more than the model's 32"):
-        answer_questions(again, pairs, scoring=ScoringOptions(), length=33)
+        answer_questions(again, pairs, scoring=ScoringOptions(), windows=WindowOptions.of(again, length=33))
 
 
 def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle: Bundle) -> None:

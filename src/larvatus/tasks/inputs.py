@@ -11,8 +11,10 @@ from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
+from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.encoding.windows import WindowOptions
 
 Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
 """A text; a pair of texts, for a classifier, or a question and its passage; a context with its endings; the words of a
@@ -39,6 +41,10 @@ class PredictOptions(Settings):
         super().__post_init__()
         if self.merge not in ("mean", "max"):
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
+
+    def windows(self, bundle: Bundle) -> WindowOptions:
+        """How the model reads long texts."""
+        return WindowOptions.of(bundle, length=self.length, truncate=self.truncate, overlap=self.overlap)
 
 
 class PlainTexts(Settings):

@@ -1,7 +1,7 @@
 """The tasks: commands, Python, cards, evaluation and prediction read this list, and nothing else lists them.
 
     TASKS["tag"].read("train.conll")
-    task_of(bundle).evaluate(bundle, data)
+    task_of(bundle).evaluate(bundle, data, EvaluationOptions())
 
 Adding a task is a folder with a `task.py`, its line here, and that of its head in `models/heads/registry.py`
 (docs/architecture.md says how).

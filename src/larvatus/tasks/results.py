@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from larvatus.core import notebook
 from larvatus.core.tabular import Tabular, flatten
+from larvatus.tasks.encoding.sequences import Sequences
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -30,6 +31,15 @@ class Coverage:
     @property
     def share(self) -> float:
         return self.read / self.tokens if self.tokens else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "tokens_read": self.read, "windows": self.windows}
+
+
+def coverages(sequences: Sequences) -> list[Coverage]:
+    """How much of each example the model reads."""
+    columns = (sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist())
+    return [Coverage(tokens=tokens, read=read, windows=windows) for tokens, read, windows in zip(*columns, strict=True)]
 
 
 class Piece(NamedTuple):
@@ -98,7 +108,7 @@ class Classified(Tabular):
             record["labels"] = list(self.labels)
         if self.probabilities:
             record["probabilities"] = self.probabilities
-        return {**record, **_read(self.coverage)}
+        return {**record, **self.coverage.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One row; probabilities are columns, such as `probabilities.good`."""
@@ -178,7 +188,7 @@ class Tagged(Tabular):
             "text": self.text,
             "words": [dataclasses.asdict(word) for word in self.words],
             "entities": [dataclasses.asdict(entity) for entity in self.entities],
-            **_read(self.coverage),
+            **self.coverage.to_dict(),
         }
 
     @property
@@ -270,7 +280,7 @@ class Answer(Tabular):
             record["null_score"] = self.null_score
         if len(self.others) > 1:
             record["others"] = [dataclasses.asdict(span) for span in self.others]
-        return {**record, **_read(self.coverage)}
+        return {**record, **self.coverage.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One row, of the answer; the text is empty where there is none."""
@@ -336,7 +346,7 @@ class Spanned(Tabular):
                 {"head": at[relation.head], "tail": at[relation.tail], "label": relation.label, "score": relation.score}
                 for relation in self.relations
             ]
-        return {**record, **_read(self.coverage)}
+        return {**record, **self.coverage.to_dict()}
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each entity, one without an entity for a text that has none; relations are in `to_dict`."""
@@ -378,10 +388,6 @@ def entity_rows(text: str, entities: Sequence[Entity]) -> list[dict[str, Any]]:
         {"text": text, "entity": entity.text, **{name: getattr(entity, name) for name in names}} for entity in entities
     ]
     return rows or [{"text": text, "entity": None, **dict.fromkeys(names)}]
-
-
-def _read(coverage: Coverage) -> dict[str, Any]:
-    return {"tokens": coverage.tokens, "tokens_read": coverage.read, "windows": coverage.windows}
 
 
 def _crossing(order: Sequence[Entity]) -> list[Entity]:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Place, Row
 from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
@@ -34,7 +34,7 @@ from larvatus.models.network import Network
 from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.features import EncodedExamples
-from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
+from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions, text_or_pair, text_or_words
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.validation import Scores, ValidationSet
@@ -106,7 +106,6 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     # ---- labelled examples
 
-    @abstractmethod
     def read(
         self,
         source: Paths,
@@ -116,6 +115,11 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         problems: Problems | None = None,
     ) -> Dataset[AnExample]:
         """Labelled examples from files; `kind` is that of labels, where the task knows several."""
+        return self.read_files(source, as_file_options(columns, self.Reading), kind, problems)
+
+    def read_files(self, source: Paths, files: Any, kind: Kind | None, problems: Problems | None) -> Dataset[AnExample]:
+        """Read labelled examples; `files` are options of the kind `Reading`."""
+        raise NotImplementedError
 
     # ---- fine-tuning
 
@@ -159,9 +163,9 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     # ---- prediction
 
-    @abstractmethod
     def example(self, given: Input, place: Place) -> Any:
         """An input of `predict` as an example; one that cannot be read is refused with its place."""
+        return text_or_words(given, place) if self.reads_words else text_or_pair(given, place)
 
     def read_plain(
         self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
@@ -178,9 +182,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     # ---- evaluation
 
     @abstractmethod
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[AnExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> Evaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[AnExample], options: EvaluationOptions) -> Evaluation:
         """Metrics with intervals, and what else there is to say; `Evaluation.shown` is for people."""
 
     def label_kind(self, config: Any) -> Kind | None:

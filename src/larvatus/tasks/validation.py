@@ -8,9 +8,11 @@ Each task has examples of its own to be scored on (`tasks/*/validation.py`), and
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -30,7 +32,8 @@ from larvatus.metrics.calibration import (
 )
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
-from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.features import EncodedExamples, Features
+from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,24 @@ class ValidationSet(Protocol):
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> ValidationSet:
         """The same, for models with this encoder, which is then not run again."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedValidation:
+    """Encoded validation examples, with their features where the encoder is frozen; base of validation sets."""
+
+    data: EncodedExamples
+    features: Features | None = field(default=None, kw_only=True)
+    """Outputs of the frozen encoder; see `read_once`."""
+
+    def read_once(self, model: Network, scoring: ScoringOptions) -> Self:
+        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
+
+    def row_scores(self, model: Network, scoring: ScoringOptions) -> Floats:
+        """Scores [S, K] of each window, or [W, K] of each word."""
+        if self.features is not None:
+            return self.features.scores(head_of(model))
+        return score_sequences(model, self.data.sequences, scoring)
 
 
 @torch.inference_mode()

@@ -36,7 +36,7 @@ from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.passages import EncodedQuestions, encode_passages
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.results import Answer, AnswerSpan, Coverage
+from larvatus.tasks.results import Answer, AnswerSpan, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 Merge = Literal["context", "window"]
@@ -229,26 +229,25 @@ def answer(
     config = answerer_of(model).config
     scores = score_sequences(model, asked.sequences, scoring)
     answers = []
-    for number, decoded in enumerate(decode(asked, scores, config, decoding)):
-        spans = spans_of(asked.passages[number], decoded, config, decoding.top)
+    rows = zip(
+        questions, asked.passages, decode(asked, scores, config, decoding), coverages(asked.sequences), strict=True
+    )
+    for question, passage, decoded, coverage in rows:
+        spans = spans_of(passage, decoded, config, decoding.top)
         against = null_score(decoded, config)
         limit = config.threshold if decoding.threshold is None else decoding.threshold
         none = not spans or (against is not None and against > limit)
         total = float(np.logaddexp(decoded.total, decoded.null / config.temperature))
         answers.append(
             Answer(
-                question=questions[number],
+                question=question,
                 text="" if none else spans[0].text,
                 start=None if none else spans[0].start,
                 end=None if none else spans[0].end,
                 score=float(np.exp(decoded.null / config.temperature - total)) if none else spans[0].score,
                 null_score=against,
                 others=spans,
-                coverage=Coverage(
-                    tokens=int(asked.sequences.tokens[number]),
-                    read=int(asked.sequences.read[number]),
-                    windows=int(asked.sequences.parts[number]),
-                ),
+                coverage=coverage,
             )
         )
     return answers
@@ -272,15 +271,15 @@ def answer_questions(
     *,
     scoring: ScoringOptions,
     decoding: Decoding = Decoding(),
-    length: int | None = None,
-    overlap: int | None = None,
-    truncate: bool = False,
+    windows: WindowOptions | None = None,
 ) -> list[Answer]:
-    """Answers to pairs of a question and its passage, in windows of `length` tokens (as many as the model has)."""
+    """Answers to pairs of a question and its passage, in windows as long as the model's positions by default."""
     for number, (question, passage) in enumerate(pairs, start=1):
         if not question.strip() or not passage.strip():
             raise DataError(f"question {number}: its {'passage' if question.strip() else 'text'} is empty; give one")
-    windows = WindowOptions.of(bundle, length=length, truncate=truncate, overlap=overlap)
-    asked = encode_passages(bundle.tokenizer, pairs, limit=windows.limit, overlap=overlap, truncate=truncate)
+    windows = windows or WindowOptions.of(bundle)
+    asked = encode_passages(
+        bundle.tokenizer, pairs, limit=windows.limit, overlap=windows.overlap, truncate=windows.truncate
+    )
     questions = [question for question, _ in pairs]
     return answer(bundle.network, questions, asked, scoring=scoring, decoding=decoding)

@@ -45,8 +45,6 @@ from larvatus.tasks.answers.answer import (
     passage_scores,
 )
 from larvatus.tasks.answers.passages import EmptyWindows, EncodedQuestions, answer_tokens, label_questions
-from larvatus.tasks.answers.task import AnswerOptions
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import (
     Evaluation,
     EvaluationOptions,
@@ -217,26 +215,6 @@ def answer_metric(config: QuestionAnsweringConfig, asked: str | None = None) -> 
     return known[0] if asked is None else check_metric(asked, known)
 
 
-def question_validation(
-    bundle: Bundle,
-    dev: Dataset[QuestionExample],
-    windows: WindowOptions,
-    options: AnswerOptions,
-    *,
-    null: bool,
-    metric: str = "f1",
-) -> QuestionValidation:
-    """Questions to score a model on."""
-    for example in dev:
-        if not example.known or (example.impossible and not null):
-            said = (
-                "its answer is not given" if not example.known else "it has no answer, and the model always gives one"
-            )
-            raise DataError(f"{example.place}: {said}, so it cannot be scored; drop it")
-    asked = encode_questions(bundle, dev.examples, windows)
-    return QuestionValidation(asked, dev.examples, null, metric, options.decoding, options.empty)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerEvaluation(Evaluation):
     """Evaluation of a model that answers questions."""
@@ -309,7 +287,7 @@ def evaluate_answers(
         model=str(bundle.path),
         data=data,
         version=version,
-        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
+        metrics=options.intervals(rows),
         threshold=config.threshold if config.null else None,
         best={name: held.best(decoded, config, name) for name in ("f1", "exact-match")} if config.null else {},
         reading=read_statistics(asked.sequences),

@@ -18,9 +18,9 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, QuestionFiles, as_file_options
+from larvatus.data.labelled.file_options import Paths, QuestionFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
+from larvatus.data.labelled.records import Dataset, Kind, QuestionExample, TextExample
 from larvatus.data.labelled.squad import TABLES, read_questions
 from larvatus.data.labelled.tables import ending
 from larvatus.data.labelled.unlabelled import TextFormat
@@ -34,12 +34,12 @@ from larvatus.tasks.answers.evaluation import (
     QuestionValidation,
     answer_metric,
     evaluate_answers,
-    question_validation,
 )
 from larvatus.tasks.answers.passages import EmptyWindows, LabelledQuestions, label_questions
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
+from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.inputs import PredictOptions, TextOrPairInput, readable
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
@@ -130,15 +130,9 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
     as_tuples = (("question", "context", "answers"),)
     answers_by_id = True
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: QuestionFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[QuestionExample]:
-        as_file_options(columns, QuestionFiles)
         return read_questions(source, problems=problems)
 
     def check_examples(
@@ -174,9 +168,6 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         answerer_of(model).replaced(threshold=validation.threshold(model, args.scoring))
         return validation.scores(model, args.scoring)
 
-    def example(self, given: Input, place: Place) -> TextExample:
-        return text_or_pair(given, place)
-
     def read_plain(
         self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
     ) -> Iterator[Any]:
@@ -194,20 +185,31 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
             if example.pair is None:
                 raise DataError(f"{example.place} is one text; the model answers a question from a passage: give both")
             pairs.append((example.text, example.pair))
-        return answer_questions(
-            bundle,
-            pairs,
-            scoring=scoring,
-            decoding=Decoding(top=options.top),
-            length=options.length,
-            overlap=options.overlap,
-            truncate=options.truncate,
-        )
+        windows, decoding = options.windows(bundle), Decoding(top=options.top)
+        return answer_questions(bundle, pairs, scoring=scoring, decoding=decoding, windows=windows)
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> AnswerEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions) -> AnswerEvaluation:
         return evaluate_answers(bundle, data, options)
+
+
+def question_validation(
+    bundle: Bundle,
+    dev: Dataset[QuestionExample],
+    windows: WindowOptions,
+    options: AnswerOptions,
+    *,
+    null: bool,
+    metric: str = "f1",
+) -> QuestionValidation:
+    """Questions to score a model on."""
+    for example in dev:
+        if not example.known or (example.impossible and not null):
+            said = (
+                "its answer is not given" if not example.known else "it has no answer, and the model always gives one"
+            )
+            raise DataError(f"{example.place}: {said}, so it cannot be scored; drop it")
+    asked = encode_questions(bundle, dev.examples, windows)
+    return QuestionValidation(asked, dev.examples, null, metric, options.decoding, options.empty)
 
 
 def _holds_questions(name: str, format: TextFormat | None) -> bool:

@@ -143,16 +143,13 @@ class Chosen(Tabular):
         return notebook.bars(self.probabilities.items(), title=self.context, note=str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        coverage = self.coverage
         return {
             "context": self.context,
             "choice": self.choice,
             "ending": self.ending,
             "probability": self.probability,
             "probabilities": self.probabilities,
-            "tokens": coverage.tokens,
-            "tokens_read": coverage.read,
-            "windows": coverage.windows,
+            **self.coverage.to_dict(),
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:

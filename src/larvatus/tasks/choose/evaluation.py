@@ -32,31 +32,19 @@ from larvatus.tasks.evaluation.evaluation import (
     plain_metrics,
 )
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_words
-from larvatus.tasks.features import Features
-from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
-from larvatus.tasks.validation import Calibration, Scores, fit_calibration, mean_loss
+from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.validation import Calibration, EncodedValidation, Scores, fit_calibration, mean_loss
 
 METRICS = ("accuracy",)
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceValidation:
+class ChoiceValidation(EncodedValidation):
     data: EncodedChoices
     metric: str = "accuracy"
-    features: Features | None = None
-    """Features of these examples, where the encoder is frozen; see `read_once`."""
-
-    def read_once(self, model: Network, scoring: ScoringOptions) -> ChoiceValidation:
-        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
-
-    def _windows(self, model: Network, scoring: ScoringOptions) -> Floats:
-        """Scores of each window: [S, 1]."""
-        if self.features is not None:
-            return self.features.scores(head_of(model))
-        return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
-        windows = self._windows(model, scoring)
+        windows = self.row_scores(model, scoring)
         right = scores_by_example(windows, self.data).argmax(-1) == self.data.labels
         return Scores(
             metric=self.metric,
@@ -66,7 +54,7 @@ class ChoiceValidation:
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
         known = self.data.labels != IGNORE
-        logits = scores_by_example(self._windows(model, scoring), self.data)
+        logits = scores_by_example(self.row_scores(model, scoring), self.data)
         return fit_calibration(logits[known], self.data.labels[known], kind="softmax")
 
 
@@ -135,9 +123,7 @@ def evaluate_choices(
     return ChoiceEvaluation(
         model=str(bundle.path),
         data=data,
-        metrics={
-            name: rows.interval(samples=options.samples, seed=options.seed) for name, rows in _resampled(right).items()
-        },
+        metrics=options.intervals(_resampled(right)),
         by_endings={
             int(size): EndingCountScore(
                 int((of := encoded.endings == size).sum()), float(right[of].mean()), 1 / int(size)

@@ -16,7 +16,7 @@ from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import Column, FileOptions, Paths, TableFiles, as_file_options
+from larvatus.data.labelled.file_options import Column, Paths, TableFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.data.labelled.texts import BadCell, cell_text
@@ -38,7 +38,6 @@ from larvatus.tasks.choose.reader import (
     read_choices,
     read_unlabelled_choices,
 )
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
 from larvatus.tasks.scoring import ScoringOptions
@@ -113,15 +112,9 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
     shows = frozenset({"top"})
     as_tuples = (("context", "endings", "label"),)
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: ChoiceFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[ChoiceExample]:
-        files = as_file_options(columns, ChoiceFiles)
         return read_choices(source, files.columns, options=files.table, problems=problems)
 
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
@@ -169,7 +162,7 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
     def predict(
         self, bundle: Bundle, examples: Sequence[ChoiceExample], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Chosen]:
-        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = options.windows(bundle)
         data = encode_choices(bundle, examples, windows)
         config = chooser_of(bundle.network).config
         logits = ending_scores(bundle.network, data, scoring, options.merge)
@@ -185,9 +178,7 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
             for example, choice, shares, coverage in rows
         ]
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[ChoiceExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> ChoiceEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[ChoiceExample], options: EvaluationOptions) -> ChoiceEvaluation:
         return evaluate_choices(bundle, data, options)
 
 

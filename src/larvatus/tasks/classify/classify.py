@@ -27,7 +27,7 @@ from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.results import Classified, Coverage
+from larvatus.tasks.results import Classified, Coverage, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 VALUES = Range(-1e15, 1e15)
@@ -197,11 +197,8 @@ def predictions(
     config: ClassificationConfig, texts: Sequence[TextOrPair], sequences: Sequences, rows: Floats
 ) -> list[Classified]:
     """The answers that probabilities [E, K] come to."""
-    coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
-    return [
-        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), config)
-        for text, row, (tokens, read, windows) in zip(texts, rows.tolist(), coverage, strict=True)
-    ]
+    examples = zip(texts, rows.tolist(), coverages(sequences), strict=True)
+    return [_answer(text, row, coverage, config) for text, row, coverage in examples]
 
 
 def _answer(text: TextOrPair, row: list[float], coverage: Coverage, config: ClassificationConfig) -> Classified:

@@ -139,7 +139,7 @@ def evaluate_scores(
         labels=names,
         unknown=unknown.names,
         notes=tuple(line for line in [unknown.note("texts", "labelled with classes")] if line),
-        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
+        metrics=options.intervals(rows),
         by_class={label: counts.of(number) for number, label in enumerate(names)} if counts else {},
         confusion=table,
         calibration=_calibration_of_texts(head, encoded.labels[known], scores[known]),

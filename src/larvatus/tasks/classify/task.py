@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,9 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles, as_file_options
+from larvatus.data.labelled.file_options import Paths, TextFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
@@ -55,39 +54,26 @@ from larvatus.tasks.classify.options import (
     pooling_of,
     reads_both_orders,
 )
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.features import Features
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.inputs import PredictOptions, TextOrPairInput, readable
 from larvatus.tasks.results import Classified
-from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
-from larvatus.tasks.task import CardTerms, Task, TaskData
-from larvatus.tasks.validation import Calibration, Scores, check_metric, fit_calibration, mean_loss
+from larvatus.tasks.scoring import ScoringOptions, head_of
+from larvatus.tasks.task import AnOptions, CardTerms, Task, TaskData
+from larvatus.tasks.validation import Calibration, EncodedValidation, Scores, check_metric, fit_calibration, mean_loss
 
 
 @dataclass(frozen=True, eq=False)
-class TextValidation:
+class TextValidation(EncodedValidation):
     data: LabelledTexts
     config: ClassificationConfig
     metric: str
     merge: Merge = "mean"
-    features: Features | None = None
-    """Features of these examples, where the encoder is frozen; see `read_once`."""
-
-    def read_once(self, model: Network, scoring: ScoringOptions) -> TextValidation:
-        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
     def logits(self, model: Network, scoring: ScoringOptions) -> Floats:
-        return merge_windows(self._windows(model, scoring), self.data.sequences.parts, self.merge)
-
-    def _windows(self, model: Network, scoring: ScoringOptions) -> Floats:
-        """Scores of each window: [S, K]."""
-        if self.features is not None:
-            return self.features.scores(head_of(model))
-        return score_sequences(model, self.data.sequences, scoring)
+        return merge_windows(self.row_scores(model, scoring), self.data.sequences.parts, self.merge)
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
-        windows = self._windows(model, scoring)
+        windows = self.row_scores(model, scoring)
         return Scores(
             metric=self.metric,
             values=class_metrics(
@@ -144,29 +130,17 @@ def text_metric(config: ClassificationConfig, counts: Sequence[int], asked: str 
     return known[0]
 
 
-class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
-    name = "classify"
-    title = "Classify texts or pairs."
-    models = "classifiers"
-    Options = ClassifyOptions
-    Head = ClassificationConfig
+class TextTask(Task[TextExample, Classified, AnOptions]):
+    """A task that classifies texts or pairs."""
+
     Reading = TextFiles
     Inputs = TextOrPairInput
-    of_glue = True
-    defaults = Defaults(5e-5, 1.0, 1_500)
-    card = CardTerms("classifies texts", "text-classification", "AutoModelForSequenceClassification")
     shows = frozenset({"top", "probabilities"})
     as_tuples = (("text", "label"), ("text", "pair", "label"))
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: TextFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[TextExample]:
-        files = as_file_options(columns, TextFiles)
         return read_texts(
             source,
             files.columns,
@@ -175,6 +149,23 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
             options=files.table,
             problems=problems,
         )
+
+    def label_kind(self, config: ClassificationConfig) -> Kind:
+        return config.kind
+
+    def tells_classes_apart(self, config: ClassificationConfig) -> bool:
+        return self.label_kind(config) == "multi-class"
+
+
+class ClassifyTask(TextTask[ClassifyOptions]):
+    name = "classify"
+    title = "Classify texts or pairs."
+    models = "classifiers"
+    Options = ClassifyOptions
+    Head = ClassificationConfig
+    of_glue = True
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms("classifies texts", "text-classification", "AutoModelForSequenceClassification")
 
     def prepare(
         self, bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, args: TaskArguments
@@ -206,14 +197,11 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
     def is_linear(self, config: ClassificationConfig) -> bool:
         return config.dense == "none" and not config.mix and not config.lstm
 
-    def example(self, given: Input, place: Place) -> TextExample:
-        return text_or_pair(given, place)
-
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Classified]:
         texts = [readable(example) for example in examples]
-        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = options.windows(bundle)
         sequences = encode_texts(bundle, texts, classifier_of(bundle.network).config, windows)
         nothing = np.flatnonzero(sequences.tokens == 0)
         if len(nothing):
@@ -221,16 +209,8 @@ class ClassifyTask(Task[TextExample, Classified, ClassifyOptions]):
             raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
         return classify(bundle.network, texts_of(texts), sequences, scoring=scoring, merge=options.merge)
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> TextEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions) -> TextEvaluation:
         return evaluate_texts(bundle, data, options)
-
-    def label_kind(self, config: ClassificationConfig) -> Kind | None:
-        return config.kind
-
-    def tells_classes_apart(self, config: ClassificationConfig) -> bool:
-        return config.kind == "multi-class"
 
 
 def pooled_head(

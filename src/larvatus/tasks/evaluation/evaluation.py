@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,6 +57,10 @@ class EvaluationOptions:
     def windows(self, bundle: Bundle) -> WindowOptions:
         """How the model reads long texts."""
         return WindowOptions.of(bundle, length=self.length, truncate=self.truncate)
+
+    def intervals(self, metrics: Mapping[str, ResampledMetric]) -> dict[str, Interval]:
+        """Each metric with its bootstrap interval."""
+        return {name: metric.interval(samples=self.samples, seed=self.seed) for name, metric in metrics.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

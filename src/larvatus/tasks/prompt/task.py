@@ -15,9 +15,7 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.file_options import FileOptions, Paths, TextFiles
-from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
@@ -30,42 +28,26 @@ from larvatus.tasks.classify.classify import (
     unknown_texts,
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_scores
-from larvatus.tasks.classify.task import ClassifyTask, TextValidation, text_metric
+from larvatus.tasks.classify.task import TextTask, TextValidation, text_metric
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.inputs import PredictOptions, readable
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
 from larvatus.tasks.prompt.pattern import PromptOptions
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.task import CardTerms, Task, TaskData
-
-_CLASSIFY = ClassifyTask()
+from larvatus.tasks.task import CardTerms, TaskData
 
 
-class PromptTask(Task[TextExample, Classified, PromptOptions]):
+class PromptTask(TextTask[PromptOptions]):
     name = "prompt"
     title = "Classify texts or pairs through a pattern with a blank (PET)."
     models = "prompted classifiers"
     Options = PromptOptions
     Head = VerbaliserConfig
-    Reading = TextFiles
-    Inputs = TextOrPairInput
     defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms("classifies texts through a pattern with a blank", "text-classification", None)
-    shows = frozenset({"top", "probabilities"})
-    as_tuples = ClassifyTask.as_tuples
-
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
-    ) -> Dataset[TextExample]:
-        return _CLASSIFY.read(source, columns, kind=kind, problems=problems)
 
     def prepare(
         self, bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, args: TaskArguments
@@ -96,22 +78,17 @@ class PromptTask(Task[TextExample, Classified, PromptOptions]):
             validation = TextValidation(data, head, text_metric(head, counts, args.metric))
         return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
-    def example(self, given: Input, place: Place) -> TextExample:
-        return text_or_pair(given, place)
-
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Classified]:
         texts = [readable(example) for example in examples]
-        limit = WindowOptions.of(bundle, length=options.length).limit
+        limit = options.windows(bundle).limit
         head = prompt_of(bundle)
         prompts = encode_prompts(bundle.tokenizer, head.config, texts, limit=limit)
         scores = prompt_scores(bundle, texts, limit=limit, scoring=scoring)
         return predictions(head.config, texts_of(texts), prompts.sequences, probabilities(head, scores))
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> TextEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions) -> TextEvaluation:
         config = prompt_of(bundle).config
         windows = options.windows(bundle)
         _, encoded = labelled_prompts(bundle, data.examples, config, windows)
@@ -119,12 +96,6 @@ class PromptTask(Task[TextExample, Classified, PromptOptions]):
         bundle.network.to(options.scoring.device)
         scores = prompt_scores(bundle, data.examples, limit=windows.limit, scoring=options.scoring)
         return evaluate_scores(bundle, data, encoded, scores, options)
-
-    def label_kind(self, config: VerbaliserConfig) -> Kind | None:
-        return "multi-class"
-
-    def tells_classes_apart(self, config: VerbaliserConfig) -> bool:
-        return True
 
 
 def labelled_prompts(

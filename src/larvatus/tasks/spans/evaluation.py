@@ -293,7 +293,7 @@ def evaluate_spans(
         decoding=config.decoding,
         threshold=config.threshold,
         longest=config.longest,
-        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
+        metrics=options.intervals(rows),
         by_type=score.all.by_type,
         by_depth=score.by_depth,
         errors=score.all.errors,

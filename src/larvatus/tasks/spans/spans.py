@@ -33,7 +33,7 @@ from larvatus.models.nn.span_scorer import SpanIndex
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.words import WordExample, align_examples
-from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
+from larvatus.tasks.results import Entity, Relation, Spanned, coverages
 from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as
 from larvatus.tasks.spans.decoding import (
     RelationTuple,
@@ -334,13 +334,9 @@ def predict_spans(
     config = head.config
     names = config.relations.labels if config.relations is not None else ()
     answers = []
-    for number, (text, likely) in enumerate(zip(texts, span_candidates(model, encoded, scoring), strict=True)):
+    candidates = span_candidates(model, encoded, scoring)
+    for text, likely, coverage in zip(texts, candidates, coverages(sequences), strict=True):
         kept = decode_spans(likely, config.decoding, config.threshold)
-        coverage = Coverage(
-            tokens=int(sequences.tokens[number]),
-            read=int(sequences.read[number]),
-            windows=int(sequences.parts[number]),
-        )
         entities = []
         for (first, end, label), score in zip(likely.spans(kept), likely.scores[kept].tolist(), strict=True):
             start, stop = int(text.word_spans[first, 0]), int(text.word_spans[end - 1, 1])

@@ -17,9 +17,9 @@ import msgspec
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, digits
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, as_file_options
+from larvatus.data.labelled.file_options import Paths, WordFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.data.labelled.records import Dataset, Kind
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import binary, read_spanned
 from larvatus.models.bundle.directory import Bundle
@@ -30,10 +30,9 @@ from larvatus.models.heads.spans import Decoding
 from larvatus.models.network import Network
 from larvatus.models.nn.span_scorer import Representation
 from larvatus.tasks.arguments import Defaults, TaskArguments, report_unknown, with_layer_mix
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.encoding.words import check_word_pool
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.results import Spanned
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.spans.evaluation import SpanEvaluation, SpanValidation, evaluate_spans, span_metric
@@ -178,16 +177,10 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
     reads_words = True
     as_tuples = (("text", "spans"),)
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: WordFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[SpannedWords]:
         """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
-        files = as_file_options(columns, WordFiles)
         return read_spanned(
             source,
             word=_number(files.word, "--word"),
@@ -226,20 +219,15 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
             args.say(f"threshold of relations {threshold} on held-out ones")
         return validation.scores(model, args.scoring)
 
-    def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
-        return text_or_words(given, place)
-
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Spanned]:
         config = spans_head(bundle.network).config
-        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate)
+        windows = options.windows(bundle)
         encoded = encode_words(bundle.tokenizer, examples, config, limit=windows.limit, truncate=windows.truncate)
         return predict_spans(bundle.network, encoded.texts, encoded.encoded, scoring=scoring)
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
-    ) -> SpanEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions) -> SpanEvaluation:
         return evaluate_spans(bundle, data, options)
 
 

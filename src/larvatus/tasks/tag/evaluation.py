@@ -180,7 +180,7 @@ def evaluate_tags(
         labels=names,
         unknown=unknown.names,
         notes=tuple(line for line in [unknown.note("words", "tagged with tags")] if line),
-        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
+        metrics=options.intervals(rows),
         by_type=entities.by_type if entities else {},
         errors=entities.errors if entities else None,
         by_tag={label: by_tag.of(number) for number, label in enumerate(names)},

@@ -48,7 +48,7 @@ from larvatus.tasks.encoding.sequences import Sequences, word_sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.encoding.words import WordExample, align_examples, check_word_pool, spacing_of
-from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
+from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 
@@ -280,13 +280,8 @@ def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, sco
     sure = tag_probabilities(head, scores, counts)[np.arange(len(tags)), tags]
     borders = edges(counts)
     answers = []
-    for number, text in enumerate(texts):
+    for number, (text, coverage) in enumerate(zip(texts, coverages(sequences), strict=True)):
         place = slice(int(borders[number]), int(borders[number + 1]))
-        coverage = Coverage(
-            tokens=int(sequences.tokens[number]),
-            read=int(sequences.read[number]),
-            windows=int(sequences.parts[number]),
-        )
         answers.append(_answer(text, tags[place].tolist(), sure[place].tolist(), coverage, head.config))
     return answers
 

@@ -21,9 +21,9 @@ import numpy as np
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.core.targets import WordTags
-from larvatus.data.labelled.file_options import FileOptions, Paths, WordFiles, as_file_options
+from larvatus.data.labelled.file_options import Paths, WordFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.data.labelled.records import Dataset, Kind, TaggedExample
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.text.tag_schemes import Scheme, read_entities
 from larvatus.metrics.entities import tag_f1
@@ -33,12 +33,10 @@ from larvatus.models.heads import TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.features import Features
-from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.results import Tagged
-from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
+from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
 from larvatus.tasks.tag.tag import (
     TaggedWords,
@@ -54,29 +52,19 @@ from larvatus.tasks.tag.tag import (
     words_read,
 )
 from larvatus.tasks.task import CardTerms, Task, TaskData
-from larvatus.tasks.validation import Calibration, Scores, check_metric, fit_calibration, mean_loss
+from larvatus.tasks.validation import Calibration, EncodedValidation, Scores, check_metric, fit_calibration, mean_loss
 
 
 @dataclass(frozen=True, eq=False)
-class TagValidation:
+class TagValidation(EncodedValidation):
     data: TaggedWords
     config: TaggingConfig
     metric: str
-    features: Features | None = None
-    """Features of these examples, where the encoder is frozen; see `read_once`."""
-
-    def read_once(self, model: Network, scoring: ScoringOptions) -> TagValidation:
-        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
-
-    def logits(self, model: Network, scoring: ScoringOptions) -> Floats:
-        if self.features is not None:
-            return self.features.scores(head_of(model))
-        return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
         head = tagger_of(model)
         counts, unknown = words_read(self.data.sequences), self.data.unknown
-        scores = self.logits(model, scoring)
+        scores = self.row_scores(model, scoring)
         gold = np.asarray(unknown.added_to(self.data.tags, known=len(self.config.labels)), np.int64)
         values = tag_metrics(gold, decode(head, scores, counts), counts, self.config, more=unknown.names)
         targets = WordTags(tags=self.data.tags, counts=counts)
@@ -89,7 +77,7 @@ class TagValidation:
         known = self.data.tags != IGNORE
         if self.config.crf or not known.any():
             return Calibration()
-        return fit_calibration(self.logits(model, scoring)[known], self.data.tags[known], kind="softmax")
+        return fit_calibration(self.row_scores(model, scoring)[known], self.data.tags[known], kind="softmax")
 
 
 def _without_gaps(scores: Floats, targets: WordTags[Ints]) -> tuple[Floats, WordTags[Ints]]:
@@ -146,15 +134,9 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
     reads_words = True
     as_tuples = (("tokens", "tags"),)
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: WordFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[TaggedExample]:
-        files = as_file_options(columns, WordFiles)
         return read_tagged(source, word=files.word, tag=files.tag, problems=problems)
 
     def prepare(
@@ -175,19 +157,14 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
             report_unknown(args, dev.source, validation.data.unknown, ("words", "tagged with tags"))
         return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
-    def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
-        return text_or_words(given, place)
-
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Tagged]:
-        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        windows = options.windows(bundle)
         encoded = encode_words(bundle, examples, tagger_of(bundle.network).config, windows)
         return tag(bundle.network, encoded.texts, encoded.sequences, scoring=scoring)
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> TagEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions) -> TagEvaluation:
         return evaluate_tags(bundle, data, options)
 
     def tells_classes_apart(self, config: TaggingConfig) -> bool:

@@ -210,9 +210,7 @@ class Written(Tabular):
             "written": self.written,
             "log_probability": self.log_probability,
             "ended": self.ended,
-            "tokens": self.coverage.tokens,
-            "tokens_read": self.coverage.read,
-            "windows": self.coverage.windows,
+            **self.coverage.to_dict(),
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:

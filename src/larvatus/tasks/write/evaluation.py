@@ -203,7 +203,7 @@ def evaluate_writing(
     return WritingEvaluation(
         model=str(bundle.path),
         data=data,
-        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
+        metrics=options.intervals(rows),
         reading=read_statistics(sequences),
         notes=(note,) if note else (),
         classes=config.classes,

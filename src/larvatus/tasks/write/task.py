@@ -20,7 +20,7 @@ from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.columns import Columns
-from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
+from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
 from larvatus.data.labelled.unlabelled import TextFormat
@@ -28,7 +28,6 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.generator import CanGenerate
 from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
 from larvatus.tasks.results import Coverage
@@ -98,15 +97,10 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
     shows = frozenset({"beams"})
     as_tuples = (("text", "target"), ("sentence1", "sentence2", "target"))
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: WritingFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[WritingExample]:
-        return read_pairs(source, as_file_options(columns, WritingFiles), problems=problems)
+        return read_pairs(source, files, problems=problems)
 
     def prepare(
         self, bundle: Bundle, train: Dataset[WritingExample], dev: Dataset[WritingExample] | None, args: TaskArguments
@@ -169,7 +163,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
         self, bundle: Bundle, examples: Sequence[WritingExample], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Written]:
         config = writer_of(bundle)
-        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate)
+        windows = options.windows(bundle)
         sequences = encode_sources(bundle, examples, config, windows)
         answers = write_texts(
             bundle.network,
@@ -191,9 +185,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
             for n, (example, answer) in enumerate(zip(examples, answers, strict=True))
         ]
 
-    def evaluate(
-        self, bundle: Bundle, data: Dataset[WritingExample], options: EvaluationOptions = EvaluationOptions()
-    ) -> WritingEvaluation:
+    def evaluate(self, bundle: Bundle, data: Dataset[WritingExample], options: EvaluationOptions) -> WritingEvaluation:
         return evaluate_writing(bundle, data, options)
 
 
