@@ -38,8 +38,6 @@ REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 ALLOWED: dict[str, dict[str, str]] = {
     "functions_of_many_parameters": {
         "interfaces/cli/commands/finetune.py:finetune": "the command that is generated for each task",
-        "tasks/estimators/text_classifier.py:__init__": "scikit-learn clones estimators by their plain parameters",
-        "tasks/estimators/word_tagger.py:__init__": "scikit-learn clones estimators by their plain parameters",
     },
     "names_that_say_nothing": {
         "core/files.py": "stays as it is: whether files survive a crash hangs on each of its lines",

@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from larvatus.models.generation.results import Continuation, Generated
     from larvatus.models.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.encode import Chosen
-    from larvatus.tasks.estimators.text_classifier import TextClassifier
-    from larvatus.tasks.estimators.word_tagger import WordTagger
+    from larvatus.tasks.estimators import TextClassifier, WordTagger
     from larvatus.tasks.few_shot.results import PromptTable
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.tasks.write.encode import Written
@@ -161,11 +160,11 @@ _HOMES = {
     "Spanned": "larvatus.tasks.results",
     "Standardiser": "larvatus.inference.vectors.standardise",
     "Tagged": "larvatus.tasks.results",
-    "TextClassifier": "larvatus.tasks.estimators.text_classifier",
+    "TextClassifier": "larvatus.tasks.estimators",
     "TokenBatch": "larvatus.core.batch",
     "Tokenizer": "larvatus.data.text.tokenizer",
     "Vectors": "larvatus.inference.vectors.results",
-    "WordTagger": "larvatus.tasks.estimators.word_tagger",
+    "WordTagger": "larvatus.tasks.estimators",
     "Written": "larvatus.tasks.write.encode",
     "ablate": "larvatus.interfaces.api",
     "audit_bias": "larvatus.interfaces.api",

@@ -23,7 +23,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
-from larvatus.tasks.prompt import continuations
+from larvatus.tasks.prompt import prompted
 from larvatus.tasks.prompt.encode import encode_prompts, truncated_lengths
 from larvatus.tasks.prompt.pattern import Pattern, _check_labels, parse_verbaliser, verbaliser, words_by_label
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, with_prompt_head
@@ -260,9 +260,9 @@ def test_models_that_write_are_asked_for_the_word_and_what_follows(
         asked.extend((p.tolist(), c.tolist()) for p, c in zip(prompts, continuations, strict=True))
         return [-float(len(c)) for c in continuations]
 
-    monkeypatch.setattr(continuations, "continuation_scores", counted)
+    monkeypatch.setattr(prompted, "continuation_scores", counted)
     config: VerbaliserConfig = prompt_config(tiny, pattern="{text} was {blank} .", words=SEVERAL)
-    prompts, scores = continuations.continuation_prompt_scores(tiny, config, [example("the river")], limit=32)
+    prompts, scores = prompted.continuation_prompt_scores(tiny, config, [example("the river")], limit=32)
     token = tiny.tokenizer.token
     assert [[token(id) for id in part] for part in asked[0]] == [
         ["[CLS]", "the", "river", "was"], ["river", "bank", "."],
