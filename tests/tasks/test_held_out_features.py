@@ -54,7 +54,7 @@ def test_tags(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, set
     cached = plain.read_once(model, SCORING)
     for parameter in model.objectives.parameters():  # the head learns
         parameter.data.add_(0.1)
-    assert_allclose(cached.logits(model, SCORING), plain.logits(model, SCORING), atol=1e-5)
+    assert_allclose(cached.row_scores(model, SCORING), plain.row_scores(model, SCORING), atol=1e-5)
     again, scores = cached.scores(model, SCORING), plain.scores(model, SCORING)
     assert again.values == scores.values
     assert again.validation_loss == pytest.approx(scores.validation_loss, rel=1e-5)

@@ -65,33 +65,25 @@ def read_with_problems(
     if isinstance(given, Dataset):
         return given
     with as_files(given, get_task(task).as_tuples, of=task) as names:
-        if are_files(given):
-            return _read(task, names, reading, problems, kind=kind, group=group)
-        rows, unnamed = RowNames.of(given, names[0]), Problems()
+        rows = None if are_files(given) else RowNames.of(given, names[0])
+        noted = problems if rows is None else Problems()
         try:
-            examples = _read(task, names, reading, unnamed, kind=kind, group=group)
+            examples: Dataset[Any] = get_task(task).read(names, reading, kind=kind, problems=noted)
+            if group is not None:
+                examples = with_groups(examples, names, group, reading.table)
         except (DataError, UsageError) as fault:
+            if rows is None:
+                raise
             raise type(fault)(rows.said(str(fault))) from None  # the cause would name a file that is gone
-    problems.take(unnamed, rows.place)
+    if rows is None:
+        return examples
+    problems.take(noted, rows.place)
     return dataclasses.replace(
         examples,
         source=f"{type(given).__name__}{IN_MEMORY}",
         examples=tuple(dataclasses.replace(example, place=rows.place(example.place)) for example in examples),
         groups={rows.place(place): name for place, name in examples.groups.items()},
     )
-
-
-def _read(
-    task: TaskName,
-    names: list[str],
-    reading: FileOptions,
-    problems: Problems,
-    *,
-    kind: Kind | None,
-    group: str | None,
-) -> Dataset[Any]:
-    examples: Dataset[Any] = get_task(task).read(names, reading, kind=kind, problems=problems)
-    return examples if group is None else with_groups(examples, names, group, reading.table)
 
 
 def task_of_file(name: str) -> str:

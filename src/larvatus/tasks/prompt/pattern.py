@@ -74,12 +74,6 @@ class Pattern:
         """Whether it is about pairs of texts."""
         return any(piece.slot == "first" for piece in self.pieces)
 
-    @property
-    def order(self) -> tuple[int, ...]:
-        """Which of an example's texts comes first, which second."""
-        slots = [piece.slot for piece in self.pieces if piece.slot not in (None, "blank")]
-        return tuple(int(slot == "second") for slot in slots)
-
     def filled(self, texts: Sequence[str], word: str) -> str:
         """The whole text, with a word in its blank."""
         values = {"text": texts[0], "first": texts[0], "second": texts[-1], "blank": word}

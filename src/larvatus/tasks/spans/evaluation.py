@@ -98,9 +98,6 @@ class SpanValidation:
         """Gold spans of each text, those that are longer than the longest too, and the model's."""
         return self._both(self._kept(model, scoring))
 
-    def score(self, model: Network, scoring: ScoringOptions) -> SpanScore:
-        return span_f1(*self.both(model, scoring))
-
     def _kept(self, model: Network, scoring: ScoringOptions) -> list[SpanCandidates]:
         """The spans that are found, by text."""
         return _decoded(span_candidates(model, self.data.encoded, scoring), spans_head(model).config)

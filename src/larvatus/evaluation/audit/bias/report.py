@@ -12,10 +12,10 @@ with application bias*).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +26,6 @@ from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.version import VERSION
 from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
-from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts
 
 
@@ -58,10 +57,6 @@ class Resampling:
         if len(np.asarray(rows)) > 1:
             return interval
         return replace(interval, low=math.nan, high=math.nan, deviation=math.nan)
-
-
-def mean_of(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def percent(interval: Interval) -> tuple[str, str]:
@@ -151,20 +146,6 @@ SWAPS = (
 
 
 REPORT = "bias.json"
-
-
-class BiasPart(Protocol):
-    """The result of one set."""
-
-    @property
-    def unit(self) -> str:
-        """Unit of resampling."""
-
-    def figures(self) -> Iterator[Figure]: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-    def shown(self) -> Iterator[ReportPart]: ...
 
 
 @dataclass(frozen=True)

@@ -46,91 +46,20 @@ class SwappedText(NamedTuple):
     """Empty where the text holds no word of the list."""
 
 
-DEFAULT_SWAPS = tuple(
-    Swap(pair.partition("/")[0], pair.partition("/")[2], "gender")
-    for pair in [
-        "he/she",
-        "him/her",
-        "his/her",
-        "his/hers",
-        "himself/herself",
-        "man/woman",
-        "men/women",
-        "boy/girl",
-        "boys/girls",
-        "father/mother",
-        "fathers/mothers",
-        "dad/mom",
-        "son/daughter",
-        "sons/daughters",
-        "brother/sister",
-        "brothers/sisters",
-        "husband/wife",
-        "husbands/wives",
-        "uncle/aunt",
-        "nephew/niece",
-        "grandfather/grandmother",
-        "male/female",
-        "males/females",
-        "gentleman/lady",
-        "gentlemen/ladies",
-        "king/queen",
-        "prince/princess",
-        "mr/mrs",
-        "sir/madam",
-        "actor/actress",
-        "waiter/waitress",
-        "businessman/businesswoman",
-    ]
-)
+_GENDER = """
+    he/she him/her his/her his/hers himself/herself man/woman men/women boy/girl boys/girls father/mother
+    fathers/mothers dad/mom son/daughter sons/daughters brother/sister brothers/sisters husband/wife
+    husbands/wives uncle/aunt nephew/niece grandfather/grandmother male/female males/females gentleman/lady
+    gentlemen/ladies king/queen prince/princess mr/mrs sir/madam actor/actress waiter/waitress
+    businessman/businesswoman
+"""
+DEFAULT_SWAPS = tuple(Swap(first, second, "gender") for first, second in (pair.split("/") for pair in _GENDER.split()))
 """English gender words. Users name words of other groups, whose counterparts depend on the data."""
-_OBJECT = frozenset(
-    [
-        "to",
-        "and",
-        "or",
-        "but",
-        "for",
-        "in",
-        "on",
-        "at",
-        "with",
-        "that",
-        "as",
-        "by",
-        "from",
-        "when",
-        "if",
-        "because",
-        "out",
-        "up",
-        "off",
-        "away",
-        "back",
-        "about",
-        "into",
-        "over",
-        "after",
-        "before",
-        "so",
-        "then",
-        "than",
-        "while",
-        "who",
-        "which",
-        "was",
-        "is",
-        "were",
-        "are",
-        "had",
-        "has",
-        "did",
-        "will",
-        "would",
-        "again",
-        "too",
-    ]
-)
+_PARTICLES = """
+    to and or but for in on at with that as by from when if because out up off away back about into over after
+    before so then than while who which was is were are had has did will would again too
+"""
+_OBJECT = frozenset(_PARTICLES.split())
 """After these, *her* is *him*."""
 _NEXT = re.compile(r"\s+([^\W\d_]+)")
 
