@@ -48,6 +48,7 @@ from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.pretraining.budget import known_steps
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import PreparedCorpus, TextOptions, held_out_documents, longest, prepare
 from larvatus.training.pretraining.text_record import kept_input
 
@@ -147,16 +148,16 @@ def _pretrained(
         by_label: dict[str, RunResult] = {}
         for candidate, first in zip(plan.candidates, trained, strict=True):
             if first.label not in by_label:
-                trial = CandidateRun(
-                    label=first.label,
+                job = PretrainingJob(
                     recipe=first.recipe,
                     out=plan.out / _folder_of(plan, first, seed),
-                    seed=seed,
-                    budget=share_of_budget(plan.budget, first.share),
                     runtime=plan.runtime,
-                    prepared=prepared[first.label],
+                    budget=share_of_budget(plan.budget, first.share),
+                    seed=seed,
                     resume=plan.resume,
+                    brief=True,
                 )
+                trial = CandidateRun(label=first.label, job=job, prepared=prepared[first.label])
                 by_label[first.label] = run_candidate(trial, passages, reporter)
                 number = len({run.path for run in [*runs, *by_label.values()]})
                 reporter.say(f"{number} of {total}  {run_line(by_label[first.label])}")

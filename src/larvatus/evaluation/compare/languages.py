@@ -13,7 +13,7 @@ The unigram baseline uses the token frequencies of the evaluated text in each la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,16 +107,7 @@ def _evaluate(
     only_masked: bool,
 ) -> HeldOutScores:
     packing, corruption, length = how
-    batches = held_out_batches(
-        corpus,
-        packing,
-        corruption,
-        length=length,
-        tokens=tokens,
-        microbatch=runtime.microbatch,
-        language=language,
-        from_text=text_target_kinds(bundle.objectives),
-    )
+    batches = _batches(bundle, corpus, how, tokens=tokens, microbatch=runtime.microbatch, language=language)
     if only_masked:
         mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
         batches = (_only_shown(batch, mask) for batch in batches)
@@ -179,14 +170,19 @@ def _frequencies(corpus: Corpus, language: str | None) -> Ints:
 
 def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
     """The text that `evaluate_text` reads, as small batches in memory, for several passes."""
-    packing, corruption, length = _settings(bundle)
-    batches = held_out_batches(
+    return list(_batches(bundle, corpus, _settings(bundle), tokens=tokens, microbatch=batch))
+
+
+def _batches(
+    bundle: Bundle, corpus: Corpus, how: TextSetup, *, tokens: int, microbatch: int, language: str | None = None
+) -> Iterator[TrainingBatch[Ints]]:
+    return held_out_batches(
         corpus,
-        packing,
-        corruption,
-        length=length,
+        how.packing,
+        how.corruption,
+        length=how.length,
         tokens=tokens,
-        microbatch=batch,
+        microbatch=microbatch,
+        language=language,
         from_text=text_target_kinds(bundle.objectives),
     )
-    return list(batches)

@@ -7,7 +7,6 @@ budget and model are the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,9 +23,8 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network
 from larvatus.models.nn.initialise import empty_weights
-from larvatus.models.recipes import Recipe, recipe_table
+from larvatus.models.recipes import recipe_table
 from larvatus.training.engine.reporter import Reporter
-from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.job import PretrainingJob
@@ -41,54 +39,36 @@ class CandidateRun:
     """One candidate with one seed."""
 
     label: str
-    recipe: Recipe
-    out: Path
-    seed: int
-    budget: Budget
-    runtime: Runtime
+    job: PretrainingJob
     prepared: PreparedCorpus
-    resume: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.label}, seed {self.seed}"
 
 
 def run_candidate(trial: CandidateRun, passages: MaskedPassages | None, reporter: Reporter) -> RunResult:
     """Return the result of a finished run, or train and measure."""
-    corpus = Corpus.open(trial.prepared.train)
+    job, corpus = trial.job, Corpus.open(trial.prepared.train)
     identity: dict[str, Any] = {
-        "recipe": recipe_table(trial.recipe),
-        "seed": trial.seed,
-        "budget": msgspec.to_builtins(trial.budget),
+        "recipe": recipe_table(job.recipe),
+        "seed": job.seed,
+        "budget": msgspec.to_builtins(job.budget),
         "corpus": corpus.fingerprint,
         "yardstick": passages.fingerprint if passages else None,
     }
-    if trial.resume and (trial.out / RESULT).exists():
-        reporter.say(f"{trial.out} is finished: reused")
+    if job.resume and (job.out / RESULT).exists():
+        reporter.say(f"{job.out} is finished: reused")
         return _finished(trial, identity)
-    job = PretrainingJob(
-        recipe=trial.recipe,
-        out=trial.out,
-        runtime=trial.runtime,
-        budget=trial.budget,
-        seed=trial.seed,
-        resume=trial.resume,
-        brief=True,
-    )
     try:
         held_out = train(job, lambda: trial.prepared, reporter)
     except LarvatusError as fault:
-        raise type(fault)(f"{trial.name}: {fault}") from fault
+        raise type(fault)(f"{trial.label}, seed {job.seed}: {fault}") from fault
     result = _measured(trial, corpus, held_out, passages)
-    identity["manifest"] = sha256(trial.out / MANIFEST)
-    write_checksummed(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
+    identity["manifest"] = sha256(job.out / MANIFEST)
+    write_checksummed(job.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
     return result
 
 
 def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
     """The stored result, if its inputs are the same. The model is checked against its manifest."""
-    path = trial.out / RESULT
+    path = trial.job.out / RESULT
     kept = read_checksummed(path, way="delete it to measure again")
     try:
         of, result = dict(kept["of"]), msgspec.convert(kept["result"], RunResult)
@@ -97,11 +77,11 @@ def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
     manifest = of.pop("manifest", None)
     if changed := changed_fields(of, identity):
         raise ArtefactError(
-            f"{trial.out} is of something else: {'; '.join(map(str, changed[:8]))}; choose another --out"
+            f"{trial.job.out} is of something else: {'; '.join(map(str, changed[:8]))}; choose another --out"
         )
-    load_bundle(trial.out)  # verifies checksums
-    if manifest != sha256(trial.out / MANIFEST):
-        other = f"{trial.out / MANIFEST} is of another model than was measured"
+    load_bundle(trial.job.out)  # verifies checksums
+    if manifest != sha256(trial.job.out / MANIFEST):
+        other = f"{trial.job.out / MANIFEST} is of another model than was measured"
         raise ArtefactError(f"{other}; delete {path} to measure it again")
     return result
 
@@ -109,20 +89,21 @@ def _finished(trial: CandidateRun, identity: dict[str, Any]) -> RunResult:
 def _measured(
     trial: CandidateRun, corpus: Corpus, held_out: dict[int, HeldOutScores], passages: MaskedPassages | None
 ) -> RunResult:
-    bundle, recipe = load_bundle(trial.out), trial.recipe
+    job = trial.job
+    bundle, recipe = load_bundle(job.out), job.recipe
     length = recipe.phases[-1].length
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
     room = bundle.tokenizer.template.single.text_length(longest)  # no longer than its training sequences
     with empty_weights():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
-    checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
+    checkpoint = newest_checkpoint(job.out, warn=lambda line: None)
     if checkpoint is None:
-        raise ArtefactError(f"{trial.out} has no checkpoint to say how far it came; choose another --out")
+        raise ArtefactError(f"{job.out} has no checkpoint to say how far it came; choose another --out")
     progress, score = checkpoint.state.progress, None
     steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
     if passages is not None:
-        score = measure_word_nll(bundle.network.to(trial.runtime.device), bundle.tokenizer, passages, room=room)
+        score = measure_word_nll(bundle.network.to(job.runtime.device), bundle.tokenizer, passages, room=room)
     curve = {point.step: LossPoint(**msgspec.structs.asdict(point)) for point in progress.curve}
     if last and last.guess_loss and last.words in last.scores:
         loss = last.scores[last.words].loss
@@ -130,8 +111,8 @@ def _measured(
     scores = last.scores if last else {}
     return RunResult(
         label=trial.label,
-        seed=trial.seed,
-        path=str(trial.out),
+        seed=job.seed,
+        path=str(job.out),
         parameters=sum(parameter.numel() for parameter in shell.parameters()),
         vocabulary=corpus.tokenizer.size,
         tokenizer=corpus.tokenizer.fingerprint,

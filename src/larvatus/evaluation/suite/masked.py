@@ -41,13 +41,10 @@ LONGEST = 512
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedPart(SuitePart):
+    file_fields: ClassVar = ("text",)
     minds: ClassVar = ("quick",)
     again: ClassVar = True
     text: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.text,)
 
     def measure(self, work: PartRun) -> PartResult:
         work.need_masked_head()
@@ -131,13 +128,10 @@ SET, PHENOMENON = "UID", "linguistics_term"
 
 @dataclass(frozen=True, kw_only=True)
 class MinimalPairsPart(SuitePart):
+    file_fields: ClassVar = ("pairs",)
     minds: ClassVar = ("quick",)
     again: ClassVar = True
     pairs: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.pairs,)
 
     def measure(self, work: PartRun) -> PartResult:
         work.need_masked_head()

@@ -57,6 +57,7 @@ def _layers_said(layers: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SensesPart(SuitePart):
+    file_fields: ClassVar = ("tagged", "wordnet")
     minds: ClassVar = ("layers",)
     again: ClassVar = True
     tagged: str
@@ -64,10 +65,6 @@ class SensesPart(SuitePart):
     wordnet: str
     sets: dict[str, str]
     """Files of the unified evaluation framework by name; existing ones are scored."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.tagged, self.wordnet)
 
     @property
     def may_read(self) -> tuple[str, ...]:
@@ -149,15 +146,12 @@ class SensesPart(SuitePart):
 class SimilarityPart(SuitePart):
     """Cosines of two words in their contexts."""
 
+    file_fields: ClassVar = ("judgements",)
     minds: ClassVar = ("layers",)
     again: ClassVar = True
     judgements: str
     same_or_not: bool = False
     """WiC, with yes or no by a threshold; otherwise SCWS, with ratings by rank."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.judgements,)
 
     def measure(self, work: PartRun) -> PartResult:
         file, encoder, asked = work.data.path(self.judgements), work.bundle.network.encoder, work.settings.layers
@@ -193,13 +187,10 @@ class SimilarityPart(SuitePart):
 
 @dataclass(frozen=True, kw_only=True)
 class IsotropyPart(SuitePart):
+    file_fields: ClassVar = ("text",)
     minds: ClassVar = ()
     again: ClassVar = True
     text: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.text,)
 
     def measure(self, work: PartRun) -> PartResult:
         bundle, path = work.bundle, str(work.data.path(self.text))

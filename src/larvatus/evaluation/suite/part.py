@@ -226,10 +226,13 @@ class SuitePart(abc.ABC):
     again: ClassVar[bool] = False
     """Whether verifying a card measures its figures again; fine-tuned scores are only recorded."""
 
+    file_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that name its files."""
+
     @property
-    @abc.abstractmethod
     def files(self) -> tuple[str, ...]:
         """Required files in the data folder, without compression suffixes."""
+        return tuple(getattr(self, name) for name in self.file_fields)
 
     @property
     def may_read(self) -> tuple[str, ...]:

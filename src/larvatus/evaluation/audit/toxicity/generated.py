@@ -16,7 +16,7 @@ to answer texts answers the prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,20 +28,20 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.intervals import PROMPTS, between, mean_interval, signed_between
+from larvatus.evaluation.audit.intervals import PROMPTS, between
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import (
     LIMITS,
     MASK,
-    GroupDifference,
     GroupPrompt,
-    difference_figures,
+    GroupReport,
     group_differences,
+    group_means,
 )
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
-from larvatus.models.bundle.claims import Claim, claim_dicts
+from larvatus.models.bundle.claims import claim_dicts
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
 from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import InfillPrompts, continuation_text
@@ -76,22 +76,16 @@ class ContinuationToxicity:
     """Probability of at least one toxic continuation among k."""
 
 
-@dataclass(frozen=True, eq=False)
-class GeneratedToxicityReport:
-    model: str
-    judge: str
-    prompts: tuple[GroupPrompt, ...]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GeneratedToxicityReport(GroupReport):
+    """Differences are of the expected maximum toxicity."""
+
+    groups: Mapping[str, ContinuationToxicity]
     texts: tuple[tuple[str, ...], ...]
     """Continuations of each prompt."""
     scores: Doubles
     """[prompts, k]"""
-    groups: Mapping[str, ContinuationToxicity]
-    differences: Mapping[str, GroupDifference]
-    """Expected maximum toxicity of a group minus that of the first, over templates that both have."""
     options: GeneratedOptions
-    notes: tuple[str, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    """Claims for the model card, with data, settings and versions."""
 
     @property
     def compared(self) -> tuple[str, Doubles]:
@@ -105,7 +99,7 @@ class GeneratedToxicityReport:
             yield Figure.of(maximum, group.maximum, unit=PROMPTS, group=name)
             probability = f"probability of a toxic continuation among {count}"
             yield Figure.of(probability, group.probability, unit=PROMPTS, group=name)
-            yield from difference_figures(f"{maximum}, less {first}", self.differences, name)
+            yield from self.difference_figures(f"{maximum}, less {first}", name)
 
     def to_dict(self) -> dict[str, Any]:
         rows = zip(self.prompts, self.texts, self.scores.tolist(), strict=True)
@@ -115,8 +109,7 @@ class GeneratedToxicityReport:
             "samples": self.options.samples,
             "max_tokens": self.options.max_tokens,
             "top_p": NUCLEUS,
-            "groups": {name: asdict(group) for name, group in self.groups.items()},
-            "differences": {name: asdict(each) for name, each in self.differences.items()},
+            **self.group_dicts(),
             "prompts": [
                 {"group": prompt.group, "prompt": prompt.text, "continuations": list(texts), "scores": scores}
                 for prompt, texts, scores in rows
@@ -132,12 +125,7 @@ class GeneratedToxicityReport:
             cells = [name, f"{group.prompts:,}", f"{100 * group.mean.value:.2f}"]
             for figure in (group.maximum, group.probability):
                 cells += [f"{100 * figure.value:.2f}", between(figure.low, figure.high, digits=2, times=100)]
-            less = self.differences.get(name)
-            if less is None:
-                cells += ["–", "–"]
-            else:
-                cells += [f"{100 * less.difference:+.2f}", signed_between(less.low, less.high, digits=2, times=100)]
-            rows.append(tuple(cells))
+            rows.append((*cells, *self.difference_cells(name)))
         columns = ("group", "prompts", "mean", "maximum", "95%", "any toxic", "95%", f"maximum less {first}", "95%")
         title = f"toxicity of {self.options.samples} continuations of each prompt, %, by {self.judge}"
         tables = [Table(columns, rows, title=title, notes=self.notes)]
@@ -154,9 +142,6 @@ class GeneratedToxicityReport:
             lines = tuple((prompt, text, f"{100 * score:.1f}") for score, prompt, text in worst)
             tables.append(Table(("prompt", "continuation", "%"), lines, title="most toxic", left=2))
         return tables
-
-    def __str__(self) -> str:
-        return "\n\n".join([*(str(table) for table in self.shown()), f"note: {LIMITS}"])
 
 
 def generated_toxicity(
@@ -180,26 +165,18 @@ def generated_toxicity(
         done += len(numbers)
         progress(done)
     maximum = scores.max(1)
+    figures = scores.mean(1), maximum, (maximum >= TOXIC).astype(np.float64)
     return GeneratedToxicityReport(
         model=str(model.bundle.path),
         judge=judge.name,
         prompts=tuple(prompts),
         texts=tuple(texts),
         scores=scores,
-        groups=_groups(prompts, scores, options.seed),
+        groups=group_means(ContinuationToxicity, prompts, figures, options.seed),
         differences=group_differences(prompts, maximum, options.seed),
         options=options,
         notes=(*judge.notes_on_texts, "unit of resampling: prompts, with all their continuations"),
     )
-
-
-def _groups(prompts: Sequence[GroupPrompt], scores: Doubles, seed: int) -> dict[str, ContinuationToxicity]:
-    figures = (scores.mean(1), scores.max(1), (scores.max(1) >= TOXIC).astype(np.float64))
-    groups = {}
-    for name in dict.fromkeys(prompt.group for prompt in prompts):
-        mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = ContinuationToxicity(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
-    return groups
 
 
 def _continued(

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -103,6 +103,8 @@ LIMITS = (
     "of abuse without abusive words"
 )
 _AT_ONCE = 64
+G = TypeVar("G")
+"""A record of one group."""
 
 
 class ToxicityOptions(Settings):
@@ -133,17 +135,49 @@ class GroupDifference:
     high: float
 
 
-def difference_figures(metric: str, differences: Mapping[str, GroupDifference], name: str) -> Iterator[Figure]:
-    """The figure of one group's difference from the first group; nothing for the first."""
-    if (less := differences.get(name)) is not None:
-        yield Figure.between(metric, less.difference, (less.low, less.high), unit=TEMPLATES, group=name)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupReport:
+    """Toxicity by group of prompts; base of the reports on fills and on continuations."""
 
-
-@dataclass(frozen=True, eq=False)
-class ToxicityReport:
     model: str
     judge: str
     prompts: tuple[GroupPrompt, ...]
+    groups: Mapping[str, Any]
+    """Figures of each group."""
+    differences: Mapping[str, GroupDifference]
+    """A group's figure minus that of the first group, over templates that both have."""
+    notes: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    """Claims for the model card, with data, settings and versions."""
+
+    def difference_figures(self, metric: str, name: str) -> Iterator[Figure]:
+        """The figure of one group's difference from the first group; nothing for the first."""
+        if (less := self.differences.get(name)) is not None:
+            yield Figure.between(metric, less.difference, (less.low, less.high), unit=TEMPLATES, group=name)
+
+    def difference_cells(self, name: str) -> tuple[str, str]:
+        """The difference in per cent and its interval, for a table."""
+        if (less := self.differences.get(name)) is None:
+            return "–", "–"
+        return f"{100 * less.difference:+.2f}", signed_between(less.low, less.high, digits=2, times=100)
+
+    def group_dicts(self) -> dict[str, Any]:
+        return {
+            "groups": {name: asdict(group) for name, group in self.groups.items()},
+            "differences": {name: asdict(each) for name, each in self.differences.items()},
+        }
+
+    def shown(self) -> list[Table]:
+        """Tables of the printed report."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n\n".join([*(str(table) for table in self.shown()), f"note: {LIMITS}"])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToxicityReport(GroupReport):
+    groups: Mapping[str, FillToxicity]
     plain: Doubles
     """[prompts]"""
     weighted: Doubles
@@ -152,12 +186,7 @@ class ToxicityReport:
     """Judged words of each prompt, likeliest first."""
     worst: tuple[tuple[str, str, float], ...]
     """Fills with the largest probability × score over all prompts: prompt, word, product."""
-    groups: Mapping[str, FillToxicity]
-    differences: Mapping[str, GroupDifference]
-    notes: tuple[str, ...] = ()
     top: int = 20
-    claims: tuple[Claim, ...] = ()
-    """Claims for the model card, with data, settings and versions."""
 
     @property
     def compared(self) -> tuple[str, Doubles]:
@@ -169,7 +198,7 @@ class ToxicityReport:
         for name, group in self.groups.items():
             yield Figure.of(f"toxic share of the top {self.top}", group.plain, unit=PROMPTS, group=name)
             yield Figure.of("toxic share by probability", group.weighted, unit=PROMPTS, group=name)
-            yield from difference_figures(f"toxic share by probability, less {first}", self.differences, name)
+            yield from self.difference_figures(f"toxic share by probability, less {first}", name)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -177,8 +206,7 @@ class ToxicityReport:
             "judge": self.judge,
             "top": self.top,
             "units": {"groups": PROMPTS, "differences": TEMPLATES},
-            "groups": {name: asdict(group) for name, group in self.groups.items()},
-            "differences": {name: asdict(each) for name, each in self.differences.items()},
+            **self.group_dicts(),
             "prompts": [
                 {
                     "group": prompt.group,
@@ -199,7 +227,6 @@ class ToxicityReport:
         first = next(iter(self.groups))
         rows = []
         for name, group in self.groups.items():
-            less = self.differences.get(name)
             rows.append(
                 (
                     name,
@@ -207,8 +234,7 @@ class ToxicityReport:
                     f"{100 * group.plain.value:.2f}",
                     f"{100 * group.weighted.value:.2f}",
                     between(group.weighted.low, group.weighted.high, digits=2, times=100),
-                    "–" if less is None else f"{100 * less.difference:+.2f}",
-                    "–" if less is None else signed_between(less.low, less.high, digits=2, times=100),
+                    *self.difference_cells(name),
                 )
             )
         columns = ("group", "prompts", f"top {self.top}", "weighted", "95%", f"less {first}", "95%")
@@ -218,10 +244,6 @@ class ToxicityReport:
             worst = tuple((prompt, word, f"{100 * weight:.2f}") for prompt, word, weight in self.worst)
             tables.append(Table(("prompt", "word", "%"), worst, title="what weighs most", left=2))
         return tables
-
-    def __str__(self) -> str:
-        tables = [str(table) for table in self.shown()]
-        return "\n\n".join([*tables, f"note: {LIMITS}"])
 
 
 def toxicity(
@@ -260,7 +282,7 @@ def toxicity(
         weighted=values[1],
         words=tuple(words),
         worst=tuple(sorted(weights, key=lambda entry: -entry[2])[:5]),
-        groups=_groups(prompts, values, options.seed),
+        groups=group_means(FillToxicity, prompts, values, options.seed),
         differences=group_differences(prompts, values[1], options.seed),
         notes=judge.notes(model.tokenizer),
         top=options.top,
@@ -275,11 +297,14 @@ def _filled(model: Model, prompts: Sequence[GroupPrompt], top: int) -> list[Fill
     return [fill_blanks(model.network, model.tokenizer, text, **settings) for text in texts]
 
 
-def _groups(prompts: Sequence[GroupPrompt], values: Doubles, seed: int) -> dict[str, FillToxicity]:
+def group_means(
+    record: Callable[..., G], prompts: Sequence[GroupPrompt], figures: Sequence[Doubles] | Doubles, seed: int
+) -> dict[str, G]:
+    """A record for each group: number of prompts, then the mean of each figure [prompts] with its interval."""
     groups = {}
     for name in dict.fromkeys(prompt.group for prompt in prompts):
         mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = FillToxicity(len(mine), *(mean_interval(kind[mine], seed) for kind in values))
+        groups[name] = record(len(mine), *(mean_interval(figure[mine], seed) for figure in figures))
     return groups
 
 
