@@ -35,8 +35,8 @@ from larvatus.tasks.classify.classify import (
 )
 from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
-    Evaluation,
     EvaluationOptions,
+    LabelEvaluation,
     PairedMetrics,
     class_rows,
     most_confused,
@@ -50,23 +50,13 @@ Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextEvaluation(Evaluation):
+class TextEvaluation(LabelEvaluation):
     """Evaluation of a model that classifies texts."""
 
     data: Dataset[TextExample]
     kind: Kind
-    labels: tuple[str, ...]
-    """Labels of the model, then those that only the examples have."""
-    unknown: tuple[str, ...]
-    """The latter: the model does not know them, so they count as wrong."""
-    notes: tuple[str, ...]
-    """Notes for people on how they are counted."""
     by_class: dict[str, F1]
     """Scores of each class; empty for a regression."""
-    confusion: Ints | None
-    """[K, K] gold by answer, where each text has one class."""
-    calibration: CalibrationReport | None
-    """None for a regression."""
     gold: npt.NDArray[np.generic]
     """[E] classes or numbers, [E, K] truths; so are the answers `found`."""
     found: npt.NDArray[np.generic]
@@ -80,9 +70,7 @@ class TextEvaluation(Evaluation):
             "kind": self.kind,
             "metrics": plain_metrics(self.metrics),
             "classes": class_rows(self.by_class),
-            "labels": list(self.labels),
-            "unknown": list(self.unknown),
-            "notes": list(self.notes),
+            **self.label_dict(),
             "confusion": None if self.confusion is None else self.confusion.tolist(),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "read": self.reading.to_dict(),
@@ -93,13 +81,7 @@ class TextEvaluation(Evaluation):
             yield from class_table("class", self.by_class)
         if self.confusion is not None:
             yield from confusion_table(self.confusion, self.labels, most_confused(self.confusion, self.labels))
-        if self.calibration is not None:
-            yield from self.calibration.shown()
-        yield from (f"\n{line}" for line in self.notes)
-
-    @property
-    def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
-        return None if self.confusion is None else (self.confusion, self.labels)
+        yield from self.calibration_and_notes()
 
     def paired(self, other: TextEvaluation) -> PairedMetrics:
         rows = _rows_of_texts(self, other)

@@ -226,6 +226,33 @@ class Evaluation(Tabular, ABC):
         return None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelEvaluation(Evaluation):
+    """Evaluation of a model that gives texts or words labels."""
+
+    labels: tuple[str, ...]
+    """Labels of the model, then those that only the examples have."""
+    unknown: tuple[str, ...]
+    """The latter: the model does not know them, so they count as wrong."""
+    confusion: Ints | None
+    """[K, K] gold by answer, where each text or word has one label."""
+    calibration: CalibrationReport | None
+
+    @property
+    def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
+        return None if self.confusion is None else (self.confusion, self.labels)
+
+    def calibration_and_notes(self) -> Iterator[ReportPart]:
+        """What follows the tables of labels."""
+        if self.calibration is not None:
+            yield from self.calibration.shown()
+        yield from (f"\n{line}" for line in self.notes)
+
+    def label_dict(self) -> dict[str, Any]:
+        """Labels and notes, for `to_dict`."""
+        return {"labels": list(self.labels), "unknown": list(self.unknown), "notes": list(self.notes)}
+
+
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:
     return {name: plain(dataclasses.asdict(interval)) for name, interval in metrics.items()}
 

@@ -38,8 +38,8 @@ from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
     ConfusedPair,
-    Evaluation,
     EvaluationOptions,
+    LabelEvaluation,
     PairedMetrics,
     class_rows,
     most_confused,
@@ -63,17 +63,11 @@ Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TagEvaluation(Evaluation):
+class TagEvaluation(LabelEvaluation):
     """Evaluation of a model that tags words."""
 
     data: Dataset[TaggedExample]
     scheme: Scheme
-    labels: tuple[str, ...]
-    """Tags of the model, then those that only the examples have."""
-    unknown: tuple[str, ...]
-    """The latter: the model does not know them, so they count as wrong."""
-    notes: tuple[str, ...]
-    """Notes for people on how they are counted."""
     by_type: dict[str, F1]
     """Scores by type of entity, read leniently; empty where tags hold no entities."""
     errors: EntityErrors | None
@@ -84,8 +78,6 @@ class TagEvaluation(Evaluation):
     """[K, K] words read: gold tag by answer."""
     confused: tuple[ConfusedPair, ...]
     """The most frequent first."""
-    calibration: CalibrationReport | None
-    """Calibration on words; None where none was read."""
     right: Ints
     """[E] words of each sentence that are tagged rightly, of `words` [E]."""
     words: Ints
@@ -107,9 +99,7 @@ class TagEvaluation(Evaluation):
             "types": class_rows(self.by_type),
             "errors": None if self.errors is None else dataclasses.asdict(self.errors),
             "tags": class_rows(self.by_tag),
-            "labels": list(self.labels),
-            "unknown": list(self.unknown),
-            "notes": list(self.notes),
+            **self.label_dict(),
             "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(pair) for pair in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
@@ -127,17 +117,11 @@ class TagEvaluation(Evaluation):
         else:
             yield from class_table("tag", self.by_tag)
         yield from confusion_table(self.confusion, self.labels, self.confused, pairs=True)
-        if self.calibration is not None:
-            yield from self.calibration.shown()
-        yield from (f"\n{line}" for line in self.notes)
+        yield from self.calibration_and_notes()
 
     @property
     def headline(self) -> str:
         return "accuracy" if self.errors is None else "entity-f1"
-
-    @property
-    def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
-        return self.confusion, self.labels
 
     def paired(self, other: TagEvaluation) -> PairedMetrics:
         """Words are no independent examples, so that none is right or wrong by itself."""
