@@ -52,7 +52,7 @@ from larvatus.training.engine.settings import Runtime
 
 
 class _Parameters:
-    """What scikit-learn's `BaseEstimator` gives, for machines without it."""
+    """Stand-in for scikit-learn's `BaseEstimator` where it is not installed."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Settings by name."""
@@ -125,7 +125,7 @@ class FineTunedEstimator(_Estimator):
         return {example.place: str(group) for example, group in zip(examples, groups, strict=True)}
 
     def _keep(self, tuned: FineTuneResult) -> None:
-        """What stays of a run: the model, and its score on what was held out, if anything was."""
+        """Keep the model of a run, and its validation score if examples were held out."""
         self.bundle_ = tuned.bundle
         self.held_out_score_ = tuned.scores.main if tuned.scores is not None else None
 

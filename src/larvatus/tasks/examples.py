@@ -1,4 +1,4 @@
-"""Labelled examples of a task, whatever they come in: files, tables and lists in memory, or what was read before.
+"""Labelled examples of a task from files, from tables and lists in memory, or read before.
 
 read_examples("classify", [("good", "pos"), ("bad", "neg")])
 read_examples("tag", "train.conll", WordFiles(word="1"))
@@ -32,7 +32,7 @@ def read_examples(
     group: str | None = None,
     errors: Errors | None = None,
 ) -> Dataset[Any]:
-    """Labelled examples of a task, whatever they come in. `kind`: of their labels, where it is known.
+    """Labelled examples of a task; `kind` is that of their labels, if known.
 
     `errors` decides about rows that cannot be used, such as those without text or label: `refuse` raises one error
     that names them, `skip` leaves them out and notes how many. None refuses where the user has no such choice.

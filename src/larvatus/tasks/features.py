@@ -8,7 +8,7 @@ last layer, or of all layers where the head mixes them; for a tagger that learns
 rows lie in a temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
 
 Held-out examples, which are scored again and again, have features too: ``build(…, learning=False).scores(head)``.
-Features are the encoder's alone: heads of the same kind that start from other seeds may share them.
+Features depend only on the encoder: heads of the same kind with other seeds may share them.
 E examples, S sequences, R rows, D hidden size, K classes or tags.
 """
 
@@ -70,7 +70,7 @@ class Features:
     ) -> Features:
         """Read all examples once, short ones first, for `loss`, or where they are not for learning, for `scores`.
 
-        `progress` is told tokens read and tokens in all. Leaves the encoder in evaluation mode.
+        `progress` is called with the tokens read and the total. Leaves the encoder in evaluation mode.
         """
         head, encoder = head_of(model), model.encoder
         encoder.eval()
@@ -102,7 +102,7 @@ class Features:
         return x if x.ndim == 2 else x.transpose(0, 1)
 
     def of(self, examples: Ints) -> Tensor:
-        """What `head.features` gives for a batch of these examples: [rows, D], or [layers + 1, rows, D] for a mix."""
+        """Features of these examples, as from `head.features`: [rows, D], or [layers + 1, rows, D] for a mix."""
         return self._take(self._rows_of(np.asarray(examples, np.int64)))
 
     def loss(self, head: Head, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
@@ -113,7 +113,7 @@ class Features:
 
     @torch.inference_mode()
     def scores(self, head: Head) -> Floats:
-        """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
+        """Scores of each sequence or word of all examples, as from `score_sequences`."""
         assert not self.sizes.learning, "these features are for learning"
         head.eval()
         units, border = self.sizes.units, edges(self.sizes.units)
@@ -133,7 +133,7 @@ class FeatureSizes:
     rows: Ints  # [E]
     units: Ints  # [S] rows of each sequence: itself, its words, or its tokens
     learning: bool
-    """Whether rows are those that the loss is told from, not those that are scored."""
+    """Whether rows are for the loss, not for scores."""
 
     @classmethod
     def of(cls, data: ExampleBatches, head: Head, *, learning: bool) -> FeatureSizes:
@@ -152,7 +152,7 @@ class FeatureSizes:
 
 
 def _rows_alone(counts: Ints) -> TrainingBatch[Ints]:
-    """A batch that says how many rows its sequences have, and has no tokens: for scores from features."""
+    """A batch with numbers of rows but without tokens, for scores from features."""
     nothing = np.empty(0, np.int64)
     words = WordTokens(rows=nothing, words=nothing, counts=counts, starts=counts, total=int(counts.sum()))
     tokens = TokenBatch(

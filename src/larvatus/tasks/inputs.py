@@ -48,10 +48,10 @@ class PredictOptions(Settings):
 
 
 class PlainTexts(Settings):
-    """Texts of the command line, alone. A task that wants more of an input extends this by fields, which are flags."""
+    """Texts of the command line. A task whose inputs have more parts adds fields, which become flags."""
 
     def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
-        """What `predict` is given. `files`: whether others come from files or standard input."""
+        """Inputs of `predict`; `files`: whether others come from files or standard input."""
         return list(texts)
 
 
@@ -75,7 +75,7 @@ class InputPlace(Place):
 
 
 def text_or_pair(given: Input, place: Place) -> TextExample:
-    """What a model that reads texts or pairs is given."""
+    """The example of a model that reads texts or pairs."""
     if isinstance(given, str):
         return TextExample(given, None, None, place)
     if isinstance(given, tuple) and len(given) == 2:
@@ -86,7 +86,7 @@ def text_or_pair(given: Input, place: Place) -> TextExample:
 
 
 def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
-    """What a model that reads words is given: a text, which is cut into words, or words."""
+    """The example of a model that reads words: a text, which is split into words, or words."""
     if isinstance(given, str):
         return TextExample(given, None, None, place)
     if not (isinstance(given, list | tuple) and all(isinstance(part, str) for part in given)):
@@ -97,7 +97,7 @@ def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
 
 
 def readable(example: TextExample | TaggedExample) -> TextExample:
-    """A text or pair that has something to read; a fault names its place."""
+    """A text or pair that is not empty; errors name its place."""
     plain = example.plain_text()
     if plain is None:
         raise DataError(f"{example.place} holds words already cut, which a tagger reads; the model classifies texts")

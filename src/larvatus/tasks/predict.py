@@ -1,4 +1,4 @@
-"""Answers of a fine-tuned model for texts that come in any number and of any length.
+"""Predictions of a fine-tuned model for any number of texts of any length.
 
     predictor = TaskPredictor(bundle, PredictOptions(merge="max"))
     for prediction in predictor.predict(open("reviews.txt")):
@@ -6,7 +6,7 @@
 
 Any iterable goes in and answers come out in its order, a block at a time: memory holds a block (some thousand texts, or
 a megabyte of characters), never the file. The first block is small, so that the first answers come soon. A text longer
-than a window is read in several that overlap; `truncate` reads its first window alone, and every answer says how much
+than a window is read in several that overlap; `truncate` reads only its first window, and every prediction has how much
 was read.
 """
 
@@ -78,7 +78,7 @@ class ReadTotals:
 
     @property
     def unread(self) -> str:
-        """What was not read, in a line: ``3 of 200 texts were cut; 12.3% of tokens not read``; nothing if all was."""
+        """How much was not read: ``3 of 200 texts were cut; 12.3% of tokens not read``; empty if everything was."""
         if not self.cut:
             return ""
         share = 1 - self.read / self.tokens
@@ -105,19 +105,19 @@ class TaskPredictor:
         self.scoring = ScoringOptions(device=str(self.device), tokens=self.options.tokens)
 
     def predict(self, texts: Iterable[Input]) -> Iterator[Prediction]:
-        """One answer for each text, in their order."""
+        """One prediction for each text, in order."""
         if isinstance(texts, str):
             raise UsageError("a list of texts is wanted, not one text; write [text]")
         examples = (self.task.example(text, InputPlace("text", number)) for number, text in enumerate(texts, start=1))
         return (answer.found for answer in self.answers(examples))
 
     def answers(self, examples: Iterable[Any]) -> Iterator[ExamplePrediction]:
-        """As `predict`, for examples that know where they come from."""
+        """As `predict`, for examples with their places."""
         for block in blocks(examples):
             yield from predict_block(PredictWorker(self), block).answers
 
     def answer(self, block: list[LabelledExample]) -> list[Prediction]:
-        """The answers of a block."""
+        """The predictions of a block."""
         with explain_out_of_memory("lower --batch-tokens or --length, or take a smaller --model"):
             return list(self.task.predict(self.bundle, block, self.options, self.scoring))
 

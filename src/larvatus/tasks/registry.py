@@ -4,7 +4,7 @@
     task_of(bundle).evaluate(bundle, data, EvaluationOptions())
 
 Adding a task is a folder with a `task.py`, its line here, and that of its head in `models/heads/registry.py`
-(docs/architecture.md says how).
+(see docs/extending.md).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def is_finetuned(bundle: Bundle) -> bool:
 
 
 def option_names() -> frozenset[str]:
-    """What may be set of any task."""
+    """Names of the options of all tasks."""
     return frozenset(name for task in TASKS.values() for name in task.Options.__struct_fields__)
 
 
@@ -102,12 +102,12 @@ def parse_options(name: str, settings: Mapping[str, Any], *, strict: bool = Fals
 
 
 def column_names() -> frozenset[str]:
-    """What may be said of the files of any task."""
+    """Names of the file options of all tasks."""
     return frozenset(name for task in TASKS.values() for name in task.Reading.__struct_fields__)
 
 
 def parse_file_options(name: str, given: Mapping[str, Any]) -> FileOptions:
-    """What a command was told of files, as the task takes it; columns of other tasks are refused."""
+    """File options of a command as the task's struct; columns of other tasks are refused."""
     kind = get_task(name).Reading
     said = {setting: value for setting, value in given.items() if value is not None}
     foreign = [setting for setting in said if setting not in kind.__struct_fields__]

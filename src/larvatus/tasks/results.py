@@ -1,9 +1,9 @@
-"""What predictions are: small typed objects that print well and become dictionaries.
+"""Predictions: small typed objects that print well and become dictionaries.
 
     found = model.predict("Mt. Sanitas is in Sunshine Canyon.")
     found.entities[0].text, found.entities[0].label, found.entities[0].start
 
-Each says how much of the text was read: `tokens` of it, `read` of them, in so many `windows`.
+`coverage` is how much of the text was read: its `tokens`, those that were `read`, and the number of `windows`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def coverages(sequences: Sequences) -> list[Coverage]:
 
 
 class Piece(NamedTuple):
-    """A part of a line for people, and how it is to look: ``bold``, ``dim``, ``label:PER`` (the colour of a label)."""
+    """A part of a line for people, with its style: ``bold``, ``dim``, ``label:PER`` (the colour of a label)."""
 
     text: str
     style: str = ""
 
 
 class Prediction(Protocol):
-    """What every task answers: small typed objects."""
+    """A prediction of any task."""
 
     @property
     def coverage(self) -> Coverage: ...
@@ -62,7 +62,7 @@ class Prediction(Protocol):
         """Flat rows, for tables."""
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
-        """A line for people; `top` answers where several are asked for, labels padded to `width`."""
+        """A line for people with the `top` answers, labels padded to `width`."""
 
 
 def best(probabilities: dict[str, float], top: int) -> list[tuple[str, float]]:
@@ -77,7 +77,7 @@ class Classified(Tabular):
     text: str
     pair: str | None = None
     label: str | None = None
-    """The class; None where labels or a number are asked for."""
+    """The class; None for a model that gives several labels or a number."""
     labels: tuple[str, ...] = ()
     """The labels that hold, of a model that gives several."""
     value: float | None = None
@@ -287,7 +287,7 @@ class Answer(Tabular):
         return [{name: value for name, value in self.to_dict().items() if name != "others"}]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
-        """The answer, or where several are asked for, those of the best spans; then the question."""
+        """The answer, or the `top` spans; then the question."""
         several = [*([] if self.text else [str(self)]), *map(str, self.others)]
         yield Piece("  ".join(several) if top is not None else str(self), "bold")
         yield Piece("  ")
@@ -299,13 +299,13 @@ class Answer(Tabular):
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """What one entity of a text, the head, is to another, the tail."""
+    """A relation of one entity of a text, the head, to another, the tail."""
 
     head: Entity
     tail: Entity
     label: str
     score: float
-    """How sure the label is rather than none."""
+    """Probability of the label against none."""
 
     def __str__(self) -> str:
         return f"{self.head.text} –{self.label}→ {self.tail.text}"
@@ -313,7 +313,7 @@ class Relation:
 
 @dataclass(frozen=True, kw_only=True)
 class Spanned(Tabular):
-    """A text with the spans of it that are something; they may nest. Outer ones come before what stands in them."""
+    """A text with its spans, which may nest; outer spans come before those inside them."""
 
     text: str
     entities: tuple[Entity, ...]
@@ -323,7 +323,7 @@ class Spanned(Tabular):
     coverage: Coverage
 
     def inside(self, outer: Entity) -> tuple[Entity, ...]:
-        """What stands within an entity."""
+        """Entities within an entity."""
         return tuple(
             inner
             for inner in self.entities
@@ -391,7 +391,7 @@ def entity_rows(text: str, entities: Sequence[Entity]) -> list[dict[str, Any]]:
 
 
 def _crossing(order: Sequence[Entity]) -> list[Entity]:
-    """Those that cross another, of entities by their start, longer ones first."""
+    """Entities that cross another; `order` is by start, longer ones first."""
     crossing: dict[int, Entity] = {}
     for number, entity in enumerate(order):
         for other in order[number + 1 :]:

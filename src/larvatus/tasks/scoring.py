@@ -62,7 +62,7 @@ def head_as(model: Network, kind: type[AHead], does: str, name: str = "the model
 def features_of(
     model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None, learning: bool = False
 ) -> Tensor:
-    """What the head's `features` gives. Where [CLS] or a blank says all, the rest of the last layer is not computed."""
+    """The head's `features`. If it reads only [CLS] or a blank, the rest of the last layer is not computed."""
     if (places := head.places(batch.tokens)) is not None:
         return head.added(model.encoder.at(batch.tokens, places, limit=limit))
     return head.features(head.states(model.encoder, batch.tokens, limit=limit), batch, learning=learning)

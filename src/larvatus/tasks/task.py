@@ -90,19 +90,19 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     reads_words: ClassVar[bool] = False
     """Whether plain files may hold words already cut."""
     Reading: ClassVar[type[FileOptions]] = FileOptions
-    """What may be said of its files of labelled examples, such as columns: the options of commands that read them."""
+    """Options of its files of labelled examples, such as columns."""
     Inputs: ClassVar[type[PlainTexts]] = PlainTexts
-    """What `larvatus predict` takes beside TEXT, and how they make an input."""
+    """Options of `larvatus predict` that complete a TEXT to an input."""
     models: ClassVar[str] = "models of other tasks"
-    """What models fine-tuned for it are called: taggers."""
+    """Name of models fine-tuned for it: taggers."""
     shows: ClassVar[frozenset[str]] = frozenset()
-    """What `larvatus predict` can be asked for besides: top, probabilities, beams."""
+    """Output options of `larvatus predict` that it supports: top, probabilities, beams."""
     as_tuples: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
     answers_by_id: ClassVar[bool] = False
-    """Whether answers go to official scorers as a file of texts by id."""
+    """Whether official scorers read its answers as a file of texts by id."""
 
     # ---- labelled examples
 
@@ -144,7 +144,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         return next((config for config in bundle.objectives if type(config) is self.Head), None)
 
     def is_linear(self, config: Any) -> bool:
-        """Whether the head is a single linear layer over one vector of a text, which may learn faster alone."""
+        """Whether the head is a single linear layer over one vector per text, which trains faster by itself."""
         return False
 
     def fit_threshold(self, model: Network, validation: Any, args: TaskArguments) -> Scores | None:
@@ -183,10 +183,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     @abstractmethod
     def evaluate(self, bundle: Bundle, data: Dataset[AnExample], options: EvaluationOptions) -> Evaluation:
-        """Metrics with intervals, and what else there is to say; `Evaluation.shown` is for people."""
+        """Metrics with intervals, and details; `Evaluation.shown` is for people."""
 
     def label_kind(self, config: Any) -> Kind | None:
-        """What labels of test data are, where the head says it."""
+        """Kind of the labels of test data; None if the head does not determine it."""
         return None
 
     def tells_classes_apart(self, config: Any) -> bool:

@@ -73,7 +73,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """For people: what was fitted, what it is worth, and whether it is used; empty where nothing was fitted."""
+        """For people: the fitted temperature, its effect, and whether it is used; empty if nothing was fitted."""
         if math.isnan(self.fitted):
             return ""
         figures = f"held-out loss {self.loss_before:.4f}, {self.loss_after:.4f} with it"
@@ -96,7 +96,7 @@ class ValidationSet(Protocol):
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores: ...
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
-        """By what scores must be divided so that probabilities are right on average."""
+        """The temperature that makes probabilities right on average."""
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> ValidationSet:
         """The same, for models with this encoder, which is then not run again."""
@@ -133,7 +133,7 @@ def mean_loss(head: Head, scores: Floats, targets: Any) -> float:
 def fit_calibration(
     logits: Floats, labels: npt.NDArray[np.generic], *, kind: Kind, groups: Ints | None = None
 ) -> Calibration:
-    """The temperature that fits all examples, and what it is worth on those it was not fitted on.
+    """The temperature that fits all examples, and its effect on examples it was not fitted on.
 
     Examples of a group [n] (the spans of one text) are never on both sides.
     """

@@ -46,7 +46,7 @@ NOWHERE = -np.inf
 
 
 class Decoding(Settings):
-    """How answers are chosen; None: as the model was fitted."""
+    """Options of decoding; None uses the values of the model's head."""
 
     top: Count = 1
     """How many spans to give."""
@@ -57,7 +57,7 @@ class Decoding(Settings):
 
 @dataclass(frozen=True)
 class DecodedSpans:
-    """What decoding finds for one question."""
+    """The decoded spans of one question."""
 
     spans: tuple[tuple[float, int, int], ...]
     """Score, first and last token of the best spans, highest score first; none where nothing may be an answer."""
@@ -190,12 +190,12 @@ def words_at(text: str, start: int, end: int) -> tuple[int | None, int | None]:
 
 @lru_cache(maxsize=64)
 def _words(text: str) -> Ints:
-    """Several questions are asked about a passage, one after the other."""
+    """Words of a passage; cached, since consecutive questions are often about the same passage."""
     return segment_words(text)
 
 
 def null_score(decoded: DecodedSpans, config: QuestionAnsweringConfig) -> float | None:
-    """By how much no answer is ahead of the best span."""
+    """Score of no answer minus that of the best span."""
     if not config.null:
         return None
     return decoded.null - decoded.spans[0][0] if decoded.spans else float("inf")
@@ -204,7 +204,7 @@ def null_score(decoded: DecodedSpans, config: QuestionAnsweringConfig) -> float 
 def chosen_text(
     passage: Alignment, decoded: DecodedSpans, config: QuestionAnsweringConfig, threshold: float | None = None
 ) -> str:
-    """The answer alone; empty for none."""
+    """The text of the answer; empty for none."""
     against = null_score(decoded, config)
     if against is not None and against > (config.threshold if threshold is None else threshold):
         return ""

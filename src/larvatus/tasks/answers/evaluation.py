@@ -89,7 +89,7 @@ class QuestionValidation:
 
     @cached_property
     def targets(self) -> AnswerSpans[Any]:
-        """Where the answer stands in every window."""
+        """Position of the answer in every window."""
         weighted = msgspec.structs.replace(self.empty, most=None)  # all windows are read, so all are counted
         return label_questions(self.asked, self.examples, weighted).targets(np.arange(len(self.asked.firsts)))
 
@@ -122,7 +122,7 @@ class QuestionValidation:
         return {"f1": f1, "exact-match": exact}
 
     def against(self, decoded: list[DecodedSpans], config: QuestionAnsweringConfig) -> list[float]:
-        """By how much no answer is ahead of the best span, of each question."""
+        """Score of no answer minus that of the best span, for each question."""
         return [float(null_score(answer, config) or 0.0) for answer in decoded]
 
     def best(self, decoded: list[DecodedSpans], config: QuestionAnsweringConfig, metric: str = "f1") -> BestThreshold:
@@ -327,7 +327,7 @@ def _mean(sums: Doubles) -> Doubles:
 def paired_answers(
     first: AnswerEvaluation, second: AnswerEvaluation
 ) -> tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]:
-    """What two models add question by question; under the rules of version 2 where one of them has them."""
+    """Metrics of two models, question by question; by the rules of version 2 if either needs them."""
     version: Version = "2.0" if "2.0" in (first.version, second.version) else "1.1"
     impossible = np.array([example.impossible for example in first.data])
     rows = []

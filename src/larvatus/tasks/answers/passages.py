@@ -37,7 +37,7 @@ NO_WORDS = np.empty((0, 2), np.int64)
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions:
-    """Questions over their passages. `sequences.tokens` and `read` are of the passage alone."""
+    """Questions over their passages. `sequences.tokens` and `read` count tokens of the passage only."""
 
     sequences: Sequences
     passages: tuple[Alignment, ...]  # [E] those that are asked about twice are there twice, as one object
@@ -147,7 +147,7 @@ class LabelledQuestions:
         return TrainingBatch(tokens=self.sequences.batch(chosen), targets={AnswerSpans: self.targets(chosen)})
 
     def targets(self, sequences: Ints) -> AnswerSpans[Any]:
-        """Where the answer stands in some sequences."""
+        """Position of the answer in some sequences."""
         return AnswerSpans(
             starts=self.starts[sequences],
             ends=self.ends[sequences],
@@ -167,7 +167,7 @@ def answer_tokens(passage: Alignment, example: QuestionExample) -> range:
 def label_questions(
     asked: EncodedQuestions, examples: Sequence[QuestionExample], empty: EmptyWindows = EmptyWindows(), *, seed: int = 0
 ) -> LabelledQuestions:
-    """Where the answer stands in each sequence. One that a window holds in part is not there."""
+    """Position of the answer in each sequence. An answer that a window holds in part does not count."""
     places = [answer_tokens(passage, example) for passage, example in zip(asked.passages, examples, strict=True)]
     owners = asked.sequences.owners
     first = np.array([place.start for place in places], np.int64)[owners]

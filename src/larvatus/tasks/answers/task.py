@@ -51,7 +51,7 @@ Swahili 0.94, Korean 0.42; XQuAD in English has 1.00."""
 
 
 class AnswerOptions(Settings):
-    """What may be chosen of a model that answers questions."""
+    """Options of question answering."""
 
     null: bool | None = None
     """Whether a passage may not answer; None: as the training questions say."""

@@ -73,7 +73,7 @@ class ChoiceEvaluation(Evaluation):
 
     data: Dataset[ChoiceExample]
     by_endings: dict[int, EndingCountScore]
-    """By the number of endings."""
+    """Scores by number of endings."""
     calibration: CalibrationReport
     gold: Ints
     """[E] the right endings; so are the `answers`."""

@@ -52,7 +52,7 @@ class ChoiceColumns:
 
     context: str
     start: str | None
-    """What every ending begins with."""
+    """Text that every ending begins with."""
     endings: tuple[str, ...]
     """One column that holds lists, or one for each ending."""
     listed: bool
@@ -68,7 +68,7 @@ class ChoiceColumns:
 
 
 def choice_columns(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool = True) -> ChoiceColumns:
-    """The columns as asked for (`text`: the context, `pair`: what endings begin with), the rest by their names."""
+    """The requested columns (`text`: the context, `pair`: what endings begin with), the rest by their names."""
     context, start, label = (
         None if name is None else named_column(table, name, role)
         for role, name in (("context", asked.text), ("start of every ending", asked.pair), ("label", asked.label))
@@ -130,14 +130,14 @@ def _names(table: LabelledTable) -> str:
 
 
 SKEWED = 2.0
-"""How many times its even share a place must be right before it is said."""
+"""A position is reported if it is right this many times its even share."""
 FEWEST_EXAMPLES = 20
 """Examples below which shares of places say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample(LabelledExample):
-    """A context and its endings, as a model reads them: each beside the context."""
+    """A context and its endings; a model reads each ending with the context."""
 
     labels_are: ClassVar = "choices"
     stratified: ClassVar = "the place of the right ending"
@@ -147,7 +147,7 @@ class ChoiceExample(LabelledExample):
     context: str
     endings: tuple[str, ...]
     label: int | None
-    """The right one, from 0; None where nobody says."""
+    """The right one, from 0; None if unknown."""
     place: Place
     id: str | None = None
 
@@ -198,7 +198,7 @@ class ChoiceExample(LabelledExample):
 
 
 def _skewed(name: str, part: Dataset[ChoiceExample]) -> Iterator[Remark]:
-    """Scores do not depend on places, but whoever scores all alike answers the first, and people learn places."""
+    """Scores do not depend on positions, but a model with equal scores answers the first, and people notice."""
     known = [(example, example.label) for example in part if example.label is not None]
     if len(known) < FEWEST_EXAMPLES:
         return

@@ -68,7 +68,7 @@ class LabelledTexts:
 
 
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
-    """What a model of these classes is to say of each example: [E], or [E, K] for labels.
+    """Gold labels of the examples as numbers: [E], or [E, K] for several labels.
 
     A class that the model does not know is IGNORE, a label that it does not know is left out; see `unknown_texts`.
     """
@@ -154,7 +154,7 @@ def encode_texts(
 def labelled_texts(
     bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: WindowOptions
 ) -> LabelledTexts:
-    """The same with what a model of these classes is to say of each."""
+    """Encoded texts and pairs with their gold labels."""
     labels = label_array(examples, config)
     return LabelledTexts(encode_texts(bundle, examples, config, windows), labels, unknown_texts(examples, config))
 

@@ -104,7 +104,7 @@ def evaluate_texts(
 def evaluate_scores(
     bundle: Bundle, data: Dataset[TextExample], encoded: LabelledTexts, scores: Floats, options: EvaluationOptions
 ) -> TextEvaluation:
-    """What scores [E, K] of the model's labels are worth."""
+    """Evaluate scores [E, K] of the model's labels."""
     head = classifier_of(bundle.network, str(bundle.path))
     config, unknown = head.config, encoded.unknown
     names = (*config.labels, *unknown.names)

@@ -183,7 +183,7 @@ def pooling_of(
     head: ClassificationConfig | None = None,
     asked: Pool | None = None,
 ) -> Pooling:
-    """`family` is what classifiers of the model's family read, `head` the model's own; `asked` overrules all."""
+    """`family` is the pooling of the model's family, `head` the model's own head; `asked` overrides both."""
     if asked is not None:
         return Pooling(asked, "as asked")
     if head is not None and head.labels == tuple(labels):

@@ -4,9 +4,9 @@
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
 A text or pair that fits is one sequence with the special tokens of its tokenizer (`data/text/template.py`). A longer
-one is several that overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads the first alone, and
+one is several that overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads only the first, and
 `read` says how much that is. The longer text of a pair is cut, and the shorter stands in every window, unless both are
-long: then windows of the one are laid beside windows of the other. With `both_orders` each window of a pair is two
+long: then windows of one are paired with windows of the other. With `both_orders` each window of a pair is two
 sequences, in the given order and in the other.
 E examples, S sequences, N tokens, W words.
 """
@@ -104,7 +104,7 @@ class Sequences:
         )
 
     def inputs(self, sequences: Ints) -> TrainingBatch[Ints]:
-        """What a head needs to give scores: tokens with their words, and nothing to learn."""
+        """Inputs of a head for scoring: tokens with their words, without targets."""
         return TrainingBatch(tokens=self.batch(sequences), targets={})
 
     def of_words(self, sequences: Ints, values: Ints) -> Ints:
@@ -132,7 +132,7 @@ def text_sequences(
     overlap: int | None = None,
     both_orders: bool = False,
 ) -> Sequences:
-    """Texts and pairs in sequences of at most `limit` tokens; of a text alone, both orders are the same."""
+    """Texts and pairs in sequences of at most `limit` tokens; a single text has one order."""
     _check_limit(limit)
     firsts = tokenizer.encode_fast([text if isinstance(text, str) else text[0] for text in texts])
     seconds = iter(tokenizer.encode_fast([text[1] for text in texts if not isinstance(text, str)]))

@@ -1,4 +1,4 @@
-"""Labels of held-out or test examples that the model does not know: counted as wrong, said once, refused if asked.
+"""Labels of validation or test examples that the model does not know: counted as wrong and reported, or refused.
 
     unknown = unknown_texts(dev.examples, config)      # classes that no training example had
     unknown.note("texts", "labelled with classes")     # 3 of 872 texts are labelled with classes that the model …

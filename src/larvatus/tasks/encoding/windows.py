@@ -1,4 +1,4 @@
-"""How long texts are read: in windows of so many tokens, which overlap, or the first of them alone.
+"""How long texts are read: in overlapping windows, or only the first window.
 
 windows = WindowOptions.of(bundle, length=384, truncate=False)
 """
@@ -16,7 +16,7 @@ class WindowOptions:
     limit: int
     """Tokens of a window, special ones included."""
     truncate: bool = False
-    """Read the first window of a long text alone."""
+    """Read only the first window of a long text."""
     overlap: int | None = None
     """Tokens that windows share; None: a quarter of a window."""
 
@@ -24,7 +24,7 @@ class WindowOptions:
     def of(
         cls, bundle: Bundle, *, length: int | None = None, truncate: bool = False, overlap: int | None = None
     ) -> WindowOptions:
-        """As long as is asked, or as the model has positions."""
+        """Windows of the given length, or of as many tokens as the model has positions."""
         most = bundle.model.max_positions
         if length is not None and length > most:
             raise UsageError(f"--length {length} is more than the model's {most} positions")

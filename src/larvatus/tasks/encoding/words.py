@@ -64,7 +64,7 @@ def check_word_pool(pool: str | None) -> None:
 
 
 def spacing_of(examples: Sequence[TaggedExample]) -> Spacing:
-    """How a model that learns from these reads texts: as written, unless they are words alone."""
+    """How a model trained on these reads texts: as written, unless they are only words."""
     return "apart" if any(example.text is not None for example in examples) else "spaced"
 
 
@@ -129,7 +129,7 @@ def _moved(places: Ints, word_spans: Ints, written: Alignment) -> Ints:
     """Borders between characters of the text with other spaces → of the text as written."""
     if not len(word_spans):
         return np.zeros_like(places)
-    # what stands before the first word is as good as the end of a word at 0
+    # text before the first word counts as the end of a word at 0
     starts, ends = (np.concatenate([[0], column]) for column in word_spans.T)
     old_starts, old_ends = (np.concatenate([[0], column]) for column in written.word_spans.T)
     limits = np.append(old_starts[1:], len(written.text))

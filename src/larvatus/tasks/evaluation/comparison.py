@@ -5,7 +5,7 @@
 
 Of each metric: the difference (the second less the first) with its 95% interval by the paired bootstrap, and p by
 approximate randomisation (`metrics/paired.py`); where each text has one right answer, and of exact matches of answers
-to questions, McNemar's exact test as well. Labels are told by name, so that models whose classes stand in another order
+to questions, McNemar's exact test as well. Labels are matched by name, so models with classes in another order
 compare.
 """
 
@@ -74,7 +74,7 @@ class ModelComparison(Tabular):
         return render_text(self.parts())
 
     def parts(self) -> Iterator[ReportPart]:
-        """All that `print` and `larvatus evaluate --against` show."""
+        """Everything that `print` and `larvatus evaluate --against` show."""
         yield f"this ({self.second}) less the other ({self.first})"
         rows = []
         for name, each in self.metrics.items():

@@ -100,7 +100,7 @@ class ReadStatistics:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CalibrationReport:
-    """Whether probabilities mean what they say; of answers to texts, or to single words."""
+    """Calibration of the probabilities of texts or of single words."""
 
     temperature: float
     nll: float
@@ -150,31 +150,31 @@ class ConfusedPair:
 
 
 class PairedMetrics(NamedTuple):
-    """What two models add, example by example."""
+    """Metrics of two models, example by example."""
 
     first: dict[str, ResampledMetric]
     second: dict[str, ResampledMetric]
-    """By metric, the same of both."""
+    """By metric; both have the same metrics."""
     right: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None = None
     """[E] whether each example is answered rightly, by either; None where examples are not right or wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation(Tabular, ABC):
-    """What a fine-tuned model is worth on labelled examples."""
+    """Scores of a fine-tuned model on labelled examples."""
 
     model: str
     data: Dataset[Any]
     metrics: dict[str, Interval]
     reading: ReadStatistics
     notes: tuple[str, ...] = ()
-    """What was done about examples that the model cannot answer rightly, for people."""
+    """Notes for people, such as examples that the model cannot answer correctly."""
     claims: tuple[Claim, ...] = ()
     """The metrics as a model card takes them over: with data, settings and versions."""
 
     @property
     def headline(self) -> str:
-        """The metric that speaks for all where there is room for one."""
+        """The main metric."""
         return next(iter(self.metrics))
 
     def figures(self) -> Iterator[Figure]:
@@ -189,7 +189,7 @@ class Evaluation(Tabular, ABC):
         return render_text(self.parts())
 
     def parts(self) -> Iterator[ReportPart]:
-        """All that `print` and `larvatus evaluate` show."""
+        """Everything that `print` and `larvatus evaluate` show."""
         yield f"{self.model} on {self.data.describe()}"
         cells = tuple(
             (name, format_score(each.value), f"{format_score(each.low)} to {format_score(each.high)}")
@@ -209,11 +209,11 @@ class Evaluation(Tabular, ABC):
 
     @abstractmethod
     def shown(self) -> Iterator[ReportPart]:
-        """For people: what stands between the table of metrics and the line on what was read."""
+        """Lines and tables between the table of metrics and the line on how much was read."""
 
     @abstractmethod
     def paired(self, other: Any) -> PairedMetrics:
-        """What this and another model of the same task add, for tests of their difference."""
+        """Metrics of this and another model of the same task, example by example, for tests of their difference."""
 
     @property
     def predictions(self) -> dict[str, str] | None:
@@ -222,7 +222,7 @@ class Evaluation(Tabular, ABC):
 
     @property
     def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
-        """Gold by answer and the names of both, where that can be drawn."""
+        """Confusion matrix [gold, answer] and the names of its labels; None if there is none."""
         return None
 
 
@@ -258,7 +258,7 @@ def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:
-    """What JSON can say: it has neither NaN nor infinity."""
+    """The record with None for NaN and infinity, which JSON lacks."""
     known = {name: not isinstance(value, float) or math.isfinite(value) for name, value in record.items()}
     return {name: value if known[name] else None for name, value in record.items()}
 

@@ -69,7 +69,7 @@ def entity_error_line(what: str, wrong: EntityErrors) -> Iterator[ReportPart]:
 def confusion_table(
     counts: Ints, labels: Sequence[str], confused: Sequence[Confusion], *, pairs: bool = False
 ) -> Iterator[ReportPart]:
-    """The whole matrix of a few classes; of many, and where `pairs` are asked for, the most frequent confusions."""
+    """The whole matrix of a few classes; of many classes, or with `pairs`, the most frequent confusions."""
     if len(labels) <= MOST_COLUMNS and not pairs:
         rows = zip(labels, counts.tolist(), strict=True)
         cells = tuple((label, *(f"{count:,}" if count else "·" for count in row)) for label, row in rows)

@@ -42,8 +42,8 @@ def run_experiment(
     unlabelled: Dataset[TextExample] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> PromptTable:
-    """The table; `say` is told each row as it comes. Unlabelled texts of PET are those of `train` that are not drawn,
-    where none are given."""
+    """The table; `say` is called with each row. Unlabelled texts of PET are by default those of `train` that were not
+    sampled."""
     trial = _Experiment(few_shot, few, test, train, unlabelled)
     rows = []
     for row in trial.rows():

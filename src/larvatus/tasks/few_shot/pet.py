@@ -83,7 +83,7 @@ def train_ensemble(
     done: Sequence[PatternScores] = (),
     keep: Callable[[PatternScores], None] = lambda member: None,
 ) -> PatternEnsemble:
-    """Every pattern, trained on the few examples and asked of the others; those that are `done` are taken."""
+    """Train every pattern on the few examples and score the unlabelled texts; those that are `done` are reused."""
     members = list(done)
     for pattern in few_shot.patterns[len(members) :]:
         members.append(_member(few_shot, pattern, few, unlabelled, seed))
@@ -131,7 +131,7 @@ def distil(
 
 
 class PetIdentity(Struct, frozen=True, kw_only=True):
-    """What a resume must find again, besides what every fine-tuning has."""
+    """Inputs that must be equal on resume, in addition to those of every fine-tuning run."""
 
     patterns: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]

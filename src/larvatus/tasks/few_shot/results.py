@@ -1,4 +1,4 @@
-"""What ways of prompting are worth: a row for each method and pattern, mean ± deviation and an interval over draws.
+"""Scores of prompting: a row for each method and pattern, mean ± deviation and an interval over samples.
 
     table = prompt("runs/mine", words=…, patterns=…, data="test.tsv", train="train.tsv", k=16)
     table.rows[0].mean, table.rows[0].low, table.rows[0].high
@@ -38,7 +38,7 @@ class PromptRow:
     low: float
     high: float
     over: Literal["draws", "test examples"]
-    """What the interval is over."""
+    """Unit of the interval."""
 
     @classmethod
     def of_draws(cls, method: str, pattern: str, values: Sequence[float]) -> PromptRow:

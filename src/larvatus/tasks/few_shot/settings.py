@@ -1,4 +1,4 @@
-"""What may be set of prompting with few examples: the same struct for Python and for the command.
+"""Settings of few-shot prompting, for Python and for the command.
 
 FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
 """
@@ -30,7 +30,7 @@ DRAWS = whole(1, 10_000)
 
 
 class FewShotSettings(Settings):
-    """With how many examples, how often drawn, and by which methods."""
+    """Number of examples and of samples, and the methods."""
 
     k: CountOrNone = 16
     """Examples of each class that are drawn (LM-BFF); 0: none, the model as it is."""
@@ -66,7 +66,7 @@ class FewShotSettings(Settings):
 
 
 class FewShotTraining(Settings):
-    """How prompts, and the classifier beside them, learn of few examples."""
+    """Training of prompts and of the plain classifier on few examples."""
 
     steps: Count = 250
     """Updates on the drawn examples (PET: 250), of prompts and of plain fine-tuning."""
@@ -95,5 +95,5 @@ class FewShotTraining(Settings):
 
     @property
     def mlm_share(self) -> float:
-        """α; 0 where nothing is said."""
+        """α; 0 by default."""
         return 0.0 if self.mlm_weight is UNSET else self.mlm_weight

@@ -80,7 +80,7 @@ def sample_examples(
 def unlabelled_rest(
     data: Dataset[TextExample], drawn: Dataset[TextExample], most: int, *, seed: int, number: int
 ) -> Dataset[TextExample]:
-    """Examples that were not drawn, without their labels: at most so many."""
+    """At most `most` examples that were not sampled, without their labels."""
     gone = {_key(example, seed, number) for example in drawn.examples}
     rest = {_key(example, seed, number): example for example in data.examples}
     chosen = [rest[key] for key in sorted(rest.keys() - gone)[:most]]
@@ -176,7 +176,7 @@ class FewShot:
     def tune(
         self, pattern: str, few: Dataset[TextExample], *, seed: int, unlabelled: Dataset[TextExample] | None = None
     ) -> FineTuneResult:
-        """Through a pattern; beside it, where that is asked for, the masked language model of unlabelled texts."""
+        """Fine-tune through a pattern; optionally with the masked-LM loss of unlabelled texts."""
         options = PromptOptions(pattern=pattern, verbaliser=self.words)
         args = self.arguments(len(few), seed, options=options)
         if unlabelled is not None and self.training.mlm_share:
@@ -196,13 +196,13 @@ class FewShot:
         )
 
     def finetune(self, few: Dataset[TextExample], *, seed: int) -> FineTuneResult:
-        """Plainly."""
+        """Fine-tune a plain classifier."""
         return finetune("classify", self.bundle, few, None, self.arguments(len(few), seed, options=ClassifyOptions()))
 
     def arguments(
         self, examples: int, seed: int, *, options: Struct | None, steps: int | None = None
     ) -> FineTuneArguments:
-        """So many steps over so many examples."""
+        """Arguments for `steps` steps over `examples` examples."""
         training = self.training
         each = -(-examples // training.batch)
         config = TrainConfig(

@@ -34,7 +34,7 @@ class Prompts:
     """Number of demonstrations that were given."""
 
     def describe(self) -> str:
-        """What did not fit, a line for people; empty where all did."""
+        """Truncated texts and omitted demonstrations, a line for people; empty if there are none."""
         cut = int((self.sequences.read < self.sequences.tokens).sum())
         fewer = int((self.shown < self.demonstrations).sum())
         lines = []
@@ -60,7 +60,7 @@ class PatternTokens:
 
     @property
     def fixed(self) -> int:
-        """Tokens beside texts and blank."""
+        """Number of tokens other than texts and blank."""
         return sum(map(len, self.literals))
 
     def ids(self, texts: Sequence[Integers], blank: Integers) -> Ints:
@@ -103,7 +103,7 @@ def encode_prompts(
     limit: int,
     blanks: int | None = None,
 ) -> Prompts:
-    """`limit` tokens of a sequence at most; `blanks` of each, as many as the longest word has where nothing is said."""
+    """`limit` tokens of a sequence at most; `blanks` of each, by default as many as the longest word has tokens."""
     pair = bool(examples) and examples[0].pair is not None
     pattern = PatternTokens.of(tokenizer, pattern_of(config, pair=pair))
     template = tokenizer.template.single
@@ -149,7 +149,7 @@ def demonstrations(tokenizer: Tokenizer, config: VerbaliserConfig, template: Pat
 
 
 def demonstrations_that_fit(shots: Sequence[Ints], room: int) -> list[Ints]:
-    """Those that still fit, whole, in their order."""
+    """Demonstrations that fit completely, in order."""
     chosen = []
     for shot in shots:
         if len(shot) <= room:

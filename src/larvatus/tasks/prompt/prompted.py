@@ -74,7 +74,7 @@ def check_fills(bundle: Bundle) -> None:
 
 
 def check_trains(bundle: Bundle) -> None:
-    """Refuse a model that a prompt cannot be trained of: one that writes is asked, or fine-tuned to classify."""
+    """Refuse a model whose prompt cannot be trained: generating models are prompted, or fine-tuned to classify."""
     if is_generative(bundle):
         raise ArtefactError(
             f"{bundle.path} continues texts: it is prompted without training, or fine-tuned by finetune classify; a "
@@ -156,7 +156,7 @@ def _word(
 def _log_probabilities(
     predictor: MaskedPredictor, sequences: Sequences, places_En: Ints, word: Ints, scoring: ScoringOptions
 ) -> npt.NDArray[np.float64]:
-    """[E, n] of each token of the word at its blank, as the text stands."""
+    """[E, n] log-probability of each token of the word at its blank, given the current text."""
     firsts = np.cumsum(sequences.lengths) - sequences.lengths
     within_En = places_En - firsts[:, None]
     result = np.zeros(places_En.shape)
@@ -199,7 +199,7 @@ def continuation_prompt_scores(
 
 
 class _ContinuationEncoder:
-    """A pattern for one model: what is read before the blank, and what is asked for there."""
+    """A pattern for one model: the prompt before the blank, and the continuation that is scored."""
 
     def __init__(self, config: VerbaliserConfig, template: PatternTokens, shots: list[Ints], room: int) -> None:
         self.config, self.template, self.shots, self.room = config, template, shots, room
@@ -228,7 +228,7 @@ class _ContinuationEncoder:
         return asking
 
     def pairs(self, tokenizer: Tokenizer, examples: Sequence[TextExample]) -> tuple[Prompts, list[Ints], list[Ints]]:
-        """For each example and word what is read and what is asked; and how much of the examples that is."""
+        """Prompt and continuation for each example and word, and how much of the examples was read."""
         before = self.template.fixed + self.config.blanks
         asked: list[Ints] = []
         continuations: list[Ints] = []

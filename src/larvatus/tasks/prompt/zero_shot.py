@@ -1,4 +1,4 @@
-"""What a pretrained model says through a prompt, without training: as it is, calibrated, with examples in the context.
+"""Zero-shot prompting of a pretrained model: plain, calibrated, or with examples in the context.
 
     asked = ask(bundle, config, examples, neutral=("N/A", ""), scoring=ScoringOptions())
     asked.scores, asked.prompts.describe()
@@ -36,7 +36,7 @@ _PLACE = Place("a neutral text", 1)
 
 @dataclass(frozen=True, eq=False)
 class PromptScores:
-    """What a prompt said of some examples."""
+    """Scores of a prompt on some examples."""
 
     config: VerbaliserConfig
     """With the offsets that calibration found."""
@@ -49,7 +49,7 @@ class PromptScores:
 
 
 def with_demonstrations(config: VerbaliserConfig, shown: Sequence[Demonstration]) -> VerbaliserConfig:
-    """The same with labelled examples in the context."""
+    """The config with labelled examples in the context."""
     for _, _, label in shown:
         if label not in config.labels:
             near = did_you_mean(label, config.labels)

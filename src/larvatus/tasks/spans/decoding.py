@@ -56,9 +56,9 @@ class SpanCandidates:
     margins: npt.NDArray[np.float64]
     """Log-odds of the type against NULL."""
     numbers: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """Which of the scored spans they are."""
+    """Their numbers among the scored spans."""
     vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    """What relations between them are scored from, a row for each; nothing where none are looked for."""
+    """Inputs of relation scores, a row for each; empty without relations."""
 
     @classmethod
     def join(cls, parts: Sequence[SpanCandidates]) -> SpanCandidates:
@@ -86,7 +86,7 @@ class SpanCandidates:
 
     @property
     def scores(self) -> npt.NDArray[np.float64]:
-        """How sure the type is rather than NULL."""
+        """Probability of the type against NULL."""
         return 1 / (1 + np.exp(-np.clip(self.margins, -700, 700)))
 
     def spans(self, chosen: Ints) -> list[SpanTuple]:
@@ -163,7 +163,7 @@ def _not_overlapping(spans: SpanCandidates, sure: Ints, weights: npt.NDArray[np.
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold and what it is worth on the spans it was fitted to."""
+    """A threshold with precision and recall on the spans it was fitted to."""
 
     threshold: float
     precision: float

@@ -192,7 +192,7 @@ class SpanValidation:
 
 
 def _decoded(texts: Sequence[SpanCandidates], config: SpansConfig) -> list[SpanCandidates]:
-    """Those of each text that are kept."""
+    """The spans of each text that are kept."""
     return [spans.take(decode_spans(spans, config.decoding, config.threshold)) for spans in texts]
 
 
@@ -229,7 +229,7 @@ class SpanEvaluation(Evaluation):
     """Words of the longest span that the model looks at."""
     by_type: dict[str, F1]
     by_depth: dict[int, F1]
-    """An outer span has depth 1, what stands in it depth 2, and so on."""
+    """An outer span has depth 1, spans inside it depth 2, and so on."""
     errors: EntityErrors
     notes: tuple[str, ...]
     """How the gold spans are read, and which of them the model cannot find."""
@@ -269,7 +269,7 @@ class SpanEvaluation(Evaluation):
 def evaluate_spans(
     bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
 ) -> SpanEvaluation:
-    """A model that finds spans; of one that only tells whether words are something, types are not asked for."""
+    """Evaluate a model that finds spans; types are ignored if the model has a single one."""
     config = spans_head(bundle.network, str(bundle.path)).config
     bare = next((example for example in data if example.spans is None), None)
     if bare is not None:
@@ -358,7 +358,7 @@ def _inner_f1(sums: Doubles) -> Doubles:
 def paired_spans(
     first: SpanEvaluation, second: SpanEvaluation
 ) -> tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]:
-    """What two models add text by text, counted in one go, so that both have the same types and depths."""
+    """Metrics of two models, text by text, counted together so that both have the same types and depths."""
     if first.gold_spans != second.gold_spans:
         raise UsageError(f"{first.model} and {second.model} do not find the same types; compare two that do")
     count = len(first.gold_spans)

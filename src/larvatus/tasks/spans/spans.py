@@ -82,7 +82,7 @@ class SpannedTexts:
         return self.encoded.batch(self.encoded.sequences.of(examples), self.learnt)
 
     def notes(self, longest: int, *, learning: bool = True) -> list[str]:
-        """What of the gold spans is not learnt, or cannot be found, a line each."""
+        """Gold spans that are not trained on or cannot be found, a line each."""
         total = sum(map(len, self.gold))
         way = "; --set longest=N looks at more" if learning else ""
         said = [(self.longer, f"are longer than {longest} words, so they are never found{way}")]
@@ -280,7 +280,7 @@ def span_candidates(
 
 
 def spans_with_probabilities(batch: ScoredSpans, config: SpansConfig, floor: float | None = None) -> SpanCandidates:
-    """Those at least as sure as `floor`; at the head's own threshold they are ready to be related, too."""
+    """Spans with at least the probability `floor`; at the head's own threshold they are prepared for relations."""
     least = config.threshold if floor is None else floor
     predict_spans = find_candidates(batch.first, batch.end, batch.scores, temperature=config.temperature, floor=least)
     return batch.with_sides(predict_spans) if floor is None else predict_spans

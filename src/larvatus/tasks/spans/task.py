@@ -42,11 +42,11 @@ from larvatus.tasks.validation import Scores
 
 COVERED = 0.995
 LONGEST = 32
-"""Where nothing is said, the longest span is as long as this share of the training ones, at most so many words."""
+"""By default the longest span covers this share of the training spans, with at most `LONGEST` words."""
 
 
 class SpansOptions(Settings):
-    """What may be chosen of a head of spans."""
+    """Options of a span head."""
 
     longest: Size | None = None
     """Words of the longest span; None: by the training set."""
@@ -82,7 +82,7 @@ class SpansOptions(Settings):
 
 
 def spans_config(train: Dataset[SpannedWords], options: SpansOptions) -> SpansConfig:
-    """The types of the training set, and what was chosen."""
+    """The head for the types of the training set, with the chosen options."""
     check_word_pool(options.pool)
     if not train.labels():
         raise DataError(f"{train.source}: no span is labelled; give texts with spans to learn from")
@@ -232,7 +232,7 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
 
 
 def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, args: TaskArguments) -> SpannedTexts:
-    """Examples to learn from or to be scored on; what of them cannot be learnt is said."""
+    """Encoded examples for training or validation; logs what cannot be learned."""
     windows = args.windows(bundle)
     texts = label_spans(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
     for line in texts.notes(config.longest):

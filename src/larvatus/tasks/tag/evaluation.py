@@ -185,8 +185,8 @@ def evaluate_tags(
 
 
 def model_scheme(config: TaggingConfig, data: Dataset[TaggedExample]) -> Scheme:
-    """How the model's tags spell entities. Models of others do not say: by the letters of their tags, and where those
-    are of BIO and IOB1 alike, as the file has it."""
+    """The scheme of the model's tags. If the model does not state it, the letters of its tags decide, and between BIO
+    and IOB1 the file."""
     if config.scheme != "none":
         return config.scheme
     named, alike = detect_scheme([config.labels]), ("BIO", "IOB1")

@@ -92,7 +92,7 @@ def convert_scheme(
 
 
 def all_tags(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """Every tag with which the scheme can spell the types that occur: an I-LOC for a B-LOC that always stood alone.
+    """Every tag with which the scheme can encode the types that occur: also I-LOC if B-LOC always occurred by itself.
 
     >>> all_tags(["B-LOC", "O"], "BIO")
     ('O', 'B-LOC', 'I-LOC')
@@ -238,14 +238,14 @@ def encode_words(
 def tagged_words(
     bundle: Bundle, examples: Sequence[TaggedExample], config: TaggingConfig, windows: WindowOptions
 ) -> TaggedWords:
-    """The same with the tags of the words that are read."""
+    """Encoded sentences with the tags of the words that are read."""
     sequences = encode_words(bundle, examples, config, windows).sequences
     tags = tag_array(examples, sequences, config.labels)
     return TaggedWords(sequences, tags, unknown_tags(examples, sequences, config.labels))
 
 
 def allowed_by(config: TaggingConfig) -> AllowedTransitions | None:
-    """What may follow what; None: anything."""
+    """Tags that may follow each tag; None if any may."""
     return None if config.scheme == "none" else AllowedTransitions.of(legal_transitions(config.labels, config.scheme))
 
 

@@ -45,7 +45,7 @@ TUNING_FACTS = (
     "held-out loss without a temperature",
     "held-out loss with one",
 )
-"""Figures of a run that only training gives."""
+"""Figures that only training gives."""
 CHOSEN = "best-"
 """Metrics that begin so are of a threshold that was chosen on the same examples: an evaluation has none of them."""
 
@@ -53,7 +53,7 @@ CHOSEN = "best-"
 def result_claims(
     result: FineTuneResult, *, dev: Data | None, how: Mapping[str, Any], processes: int = 1
 ) -> list[Claim]:
-    """All that the card says in figures; `dev` are the held-out examples as they were read, `how` says in which way."""
+    """All figures of the card; `dev` are the validation examples as they were read, `how` the options of reading."""
     known = {"machine": _machine(result)}
     return [
         *size_claims(result.bundle.network, vocabulary=result.bundle.tokenizer.size),
@@ -99,7 +99,7 @@ def _training(result: FineTuneResult) -> dict[str, str | int | float]:
 
 
 def _calibration(result: FineTuneResult) -> dict[str, str | int | float]:
-    """What a temperature is worth, measured on each half of the held-out examples with one fitted on the other."""
+    """Effect of the temperature, measured on each half of the validation examples with one fitted on the other."""
     fit = result.calibration
     if math.isnan(fit.fitted):
         return {}

@@ -4,7 +4,7 @@
 
 Texts are wrapped in a start, a delimiter and an extract token of which the model knew nothing
 (`data/text/special_tokens.py`),
-the task is told from the extract token, and the language-model loss of the same texts is learnt beside it.
+the task reads the extract token, and the language-model loss of the same texts is added.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def with_delimiters(bundle: Bundle) -> Bundle:
 
 
 def _with_rows(words_VD: Tensor, first: int, parts: tuple[tuple[int, ...], ...], *, std: float) -> Tensor:
-    """The word vectors with a row for each new token: the mean of those that stood in its place, or drawn by name."""
+    """The word vectors with a row for each new token: the mean of the tokens it replaces, or sampled by its name."""
     longer = words_VD.new_zeros(max(len(words_VD), first + len(parts)), words_VD.shape[1])
     longer[: len(words_VD)] = words_VD
     for number, (name, old) in enumerate(zip(NAMES[len(NAMES) - len(parts) :], parts, strict=True)):
@@ -57,7 +57,7 @@ def _with_rows(words_VD: Tensor, first: int, parts: tuple[tuple[int, ...], ...],
 
 
 def with_lm_weight(config: TrainConfig, bundle: Bundle) -> TrainConfig:
-    """The settings, the weight of the language-model loss said where the model has one."""
+    """The settings with the weight of the language-model loss, if the model has one."""
     given = config.lm_weight
     if not isinstance(bundle.model, CausalTransformerConfig):
         if given is not msgspec.UNSET and given:

@@ -21,7 +21,7 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.throughput import RemainingTime
 
 LINE_EVERY_S = 30.0
-"""Between two lines, where there is no bar and no evaluation says how far it is."""
+"""Seconds between two lines of progress, where there is no bar."""
 
 
 class FineTuneProgress:

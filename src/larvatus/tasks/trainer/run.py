@@ -93,7 +93,7 @@ def shuffled(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
 
 
 def sample_share(data: D, share: float) -> D:
-    """A share of the examples, drawn at random; a larger share holds the smaller, and each holds every label."""
+    """A random share of the examples; a larger share contains the smaller, and each has every label."""
     order, fewest = shuffled(data, "finetune curve")
     count = max(2, fewest, round(share * len(data)))
     if count >= len(data):
@@ -108,7 +108,7 @@ LOWER = (
 )
 CURVE = "curve.json"
 ENSEMBLE = "ensemble.json"
-"""What the patterns of a prompt said of unlabelled texts, of which a classifier then learns
+"""Scores of patterns on unlabelled texts, on which a classifier is then trained
 (`tasks/few_shot/pet.py`)."""
 
 
@@ -129,7 +129,7 @@ class FineTuneRun:
     curve: tuple[float, ...] = ()
     """Shares of the training examples that are also trained on, for a learning curve."""
     how: Mapping[str, Any] = field(default_factory=dict)
-    """How files were read, for claims: `columns` by name, and the column `by` which some were held out together."""
+    """How files were read, for claims: `columns` by name, and the column `by` which examples were grouped."""
 
     ranked: ClassVar[bool] = True
     """Whether several processes can share it."""
@@ -206,7 +206,7 @@ def _way_on(out: Path) -> str:
 def _curve(
     run: FineTuneRun, args: FineTuneArguments, identity: dict[str, Any], point: Callable[[LearningCurvePoint], None]
 ) -> list[LearningCurvePoint]:
-    """What shares of the examples come to; those that are done are kept for a resume."""
+    """Points of the learning curve; finished points are kept for a resume."""
     path = run.out / FOLDER / CURVE
     points = _points_before(path, run, identity) if run.resume and is_there(path) else []
     quiet = dataclasses.replace(args, callbacks=Callbacks(progress=args.callbacks.progress, stop=args.callbacks.stop))
@@ -262,7 +262,7 @@ def has_finished_run(out: Path) -> bool:
 
 @contextmanager
 def _under_way(run: FineTuneRun, say: Callable[[str], None]) -> Iterator[None]:
-    """The folder of checkpoints says that a run was begun and has not ended: what else stands there is its own."""
+    """Keep the folder of checkpoints while the run lasts: it marks a run that has not ended."""
     only_regular(run.out, (FOLDER, CURVE, "metrics.jsonl"))
     inputs = [run.bundle.path]
     check_run_directory(run.out, resume=run.resume, overwrite=run.overwrite, inputs=inputs)
@@ -302,7 +302,7 @@ def check_run_directory(out: Path, *, resume: bool, overwrite: bool, inputs: Seq
 
 
 def _hash(groups: list[str | None]) -> str | None:
-    """Which examples are of one group; None where none have one."""
+    """Hash of the groups of the examples; None if none has a group."""
     return hashlib.sha256(msgspec.json.encode(groups)).hexdigest() if any(groups) else None
 
 

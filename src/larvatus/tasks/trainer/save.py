@@ -26,11 +26,11 @@ from larvatus.tasks.trainer.checkpoint import SeedRun
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
 HISTORY = "finetuning.json"
-"""Scores of every evaluation of every seed, beside the model."""
+"""Scores of every evaluation of every seed, next to the model."""
 
 
 def contents_hash(data: Any) -> str:
-    """SHA-256 of what the examples say, whatever file they came from."""
+    """SHA-256 of the contents of the examples, independent of their files."""
     digest = hashlib.sha256()
     for example in data.examples:
         digest.update(msgspec.json.encode(example.contents()) + b"\n")
@@ -42,7 +42,7 @@ def data_facts(data: Any) -> DataFacts:
 
 
 def read_history(out: Path) -> tuple[SeedRun, ...]:
-    """What each seed of a finished run came to."""
+    """Results of the seeds of a finished run."""
     try:
         return msgspec.convert(files.read_json(out / HISTORY)["runs"], tuple[SeedRun, ...])
     except (KeyError, TypeError, msgspec.ValidationError) as fault:
@@ -50,7 +50,7 @@ def read_history(out: Path) -> tuple[SeedRun, ...]:
 
 
 def source_files(data: Any) -> tuple[str, ...]:
-    """Names of the files that examples come from; none of those in memory."""
+    """Names of the files of the examples; empty for examples in memory."""
     if data.source.endswith(IN_MEMORY):
         return ()
     return tuple(dict.fromkeys(str(example.place.source) for example in data.examples))

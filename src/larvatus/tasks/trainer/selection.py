@@ -22,7 +22,7 @@ from larvatus.tasks.validation import Scores
 
 WAIT = 1 / 2
 FEWEST_WAITED = 10
-"""Where no patience is given: this share of the planned evaluations, but never fewer than so many."""
+"""Where no patience is given: this share of the planned evaluations, but at least `FEWEST_WAITED`."""
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def improves(now: Scores, before: Sequence[Epoch]) -> bool:
 
 
 def resolve_patience(asked: int | None, *, evaluations: int) -> int:
-    """Evaluations without a gain after which a run of so many ends; 0: never."""
+    """Evaluations without a gain after which a run of `evaluations` ends; 0: never."""
     return max(FEWEST_WAITED, math.ceil(WAIT * evaluations)) if asked is None else asked
 
 

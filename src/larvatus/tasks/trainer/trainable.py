@@ -58,7 +58,7 @@ class TrainableConfig(Settings):
 
     @classmethod
     def read(cls, word: str, **settings: Any) -> TrainableConfig:
-        """From the command line's word, with the other settings beside it.
+        """From the command line's word and the other settings.
 
         The scale α / r of LoRA is that of the default rank.
 
@@ -118,7 +118,7 @@ def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: in
 
 
 def _parts(model: Network) -> list[tuple[int, nn.Module]]:
-    """What of the encoder the head learns with: all of it, but for a decoder that the head does not read."""
+    """Parts of the encoder that are trained with the head: all, except a decoder that the head does not read."""
     head = next((head for head in model.heads.values() if isinstance(head, Head)), None)
     return model.encoder.parts() if head is None else head.parts(model.encoder)
 

@@ -170,7 +170,7 @@ class Trainer:
         return micros
 
     def _loss(self, micro: TrainingBatch[Ints], size: float, predicted: int) -> MicrobatchLoss:
-        """What a microbatch adds to the mean loss of a step of `size`, through the encoder or from features.
+        """The share of a microbatch in the mean loss of a step of `size`, through the encoder or from features.
 
         With a language model, `predicted` is the number of next tokens in the step. The task's loss alone is reported.
         """

@@ -69,7 +69,7 @@ class EncodedPairs:
 def encode_sources(
     bundle: Bundle, examples: Sequence[WritingExample], config: TextToTextConfig, windows: WindowOptions
 ) -> Sequences:
-    """What the encoder reads, a sequence for each example."""
+    """Input of the encoder, a sequence for each example."""
     for example in examples:
         _check(example, config)
     texts = [config.read_as(example.text, example.pair) for example in examples]
@@ -137,7 +137,7 @@ def decode_targets(tokenizer: Tokenizer, text: str) -> str:
 
 @dataclass(frozen=True)
 class GeneratedAnswers:
-    """What was written for one text."""
+    """The text generated for one input."""
 
     text: str
     ids: tuple[int, ...]
@@ -149,7 +149,7 @@ class GeneratedAnswers:
 def write_texts(
     network: Network, tokenizer: Tokenizer, sequences: Sequences, *, most: int, beams: int = 1, scoring: ScoringOptions
 ) -> list[GeneratedAnswers]:
-    """One text for each sequence, of at most so many tokens."""
+    """One generated text for each sequence, of at most `most` tokens."""
     generator = require_generator(network)
     network.eval()
     stopping = Stopping(end_ids(tokenizer))
@@ -189,7 +189,7 @@ class Written(Tabular):
     text: str
     pair: str | None = None
     written: str
-    """What was written, without special tokens."""
+    """The generated text, without special tokens."""
     log_probability: float
     """Probability of all generated tokens together."""
     ended: Literal["end", "length"]

@@ -57,7 +57,7 @@ def writing_metric(classes: Sequence[str], asked: str | None) -> str:
 
 
 def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[str]) -> dict[str, ResampledMetric]:
-    """What each example adds to the scores."""
+    """Metrics of the answers, example by example."""
     if classes:
         gold, given, count = as_numbers(golds, answers, classes)
         rows = resampled_classes(gold, given, kind="multi-class", classes=count)
@@ -108,7 +108,7 @@ class WritingEvaluation(Evaluation):
 
     data: Dataset[WritingExample]
     classes: tuple[str, ...]
-    """What may be written, where that is one of a few texts."""
+    """The texts to choose from, if targets are classes."""
     golds: tuple[tuple[str, ...], ...]
     """[E] the right texts."""
     answers: tuple[str, ...]
@@ -118,7 +118,7 @@ class WritingEvaluation(Evaluation):
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """[E] whether what was written is right as it stands."""
+        """[E] whether each generated text is right, except for spaces."""
         return np.array([is_right(*row) for row in zip(self.golds, self.answers, strict=True)], np.bool_)
 
     @property
@@ -157,7 +157,7 @@ def _rows(evaluation: WritingEvaluation, classes: tuple[str, ...]) -> dict[str, 
 
 
 def writer_of(bundle: Bundle) -> TextToTextConfig:
-    """How a model that was fine-tuned from text to text reads and writes."""
+    """Config of a model that was fine-tuned from text to text."""
     return head_as(bundle.network, TextToText, "write texts", str(bundle.path)).config
 
 

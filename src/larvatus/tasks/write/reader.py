@@ -71,7 +71,7 @@ class WritingColumns:
 
     @property
     def parts(self) -> tuple[str, str] | None:
-        """What the texts of a pair are called."""
+        """Names of the texts of a pair."""
         return (self.text, self.pair) if self.named and self.pair is not None else None
 
     def describe(self) -> str:
@@ -84,7 +84,7 @@ class WritingColumns:
 def writing_columns(
     table: LabelledTable, asked: WritingFiles = WritingFiles(), *, labelled: bool = True
 ) -> WritingColumns:
-    """The columns as asked for, the rest as guessed. Without `labelled` no target is wanted."""
+    """The requested columns, the rest guessed; without `labelled` no target is needed."""
     text, pair, target = (
         None if name is None else named_column(table, name, role)
         for role, name in (("text", asked.text), ("pair", asked.pair), ("target", asked.target))
@@ -142,11 +142,11 @@ class WritingExample(LabelledExample):
     text: str
     pair: str | None
     targets: tuple[str, ...]
-    """What may be written; the first is learnt, all are right. Nothing where nobody says."""
+    """Right texts; the first is trained on. Empty for unlabelled examples."""
     place: Place
     id: str | None = None
     parts: tuple[str, str] | None = None
-    """What the two texts are called, where the file names its columns."""
+    """Names of the two texts, if the file names its columns."""
     few: bool = False
     """Whether its target is one of a few, which are then classes."""
 
@@ -173,7 +173,7 @@ LONGEST_CLASS = 60
 """Characters of a class."""
 TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
 QUESTION = ("question", "context")
-"""What the two texts of SQuAD are called."""
+"""Names of the two texts of SQuAD."""
 
 
 def read_pairs(

@@ -1,4 +1,4 @@
-"""Text to text as a task: the encoder reads a text, the decoder writes the answer, whatever the task (T5).
+"""Text to text: the encoder reads a text, the decoder writes the answer, for any task (T5).
 
     larvatus finetune write --model runs/t5 --train train.tsv --prefix "sst2 sentence:" --label-word 0=negative \\
         --label-word 1=positive --out runs/sst2
@@ -81,7 +81,7 @@ class WriteOptions(Settings):
 
 
 PARTS = ("sentence1", "sentence2")
-"""What the texts of a pair are called where the file does not say it."""
+"""Default names of the texts of a pair."""
 
 
 class WriteTask(Task[WritingExample, Written, WriteOptions]):
@@ -190,7 +190,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
 
 
 def check_writes(bundle: Bundle) -> None:
-    """Refuse a model that has no decoder beside its encoder."""
+    """Refuse a model without a decoder next to its encoder."""
     encoder = bundle.network.encoder
     if not isinstance(encoder, CanGenerate):
         raise UsageError(
@@ -215,14 +215,14 @@ def _unlabelled(example: TextExample) -> WritingExample:
 
 
 def _most(asked: int | None, longest: int, reach: int) -> int:
-    """Tokens to write at most: as asked, or half as many again as the longest target has."""
+    """Most tokens to generate: as given, or one and a half times those of the longest target."""
     if asked is not None and asked > reach:
         raise UsageError(f"max_tokens = {asked:,} is more than the {reach:,} that the model writes; give {reach:,}")
     return int(min(reach, np.ceil(1.5 * longest))) if asked is None else asked
 
 
 def _classes(bundle: Bundle, train: Dataset[WritingExample], options: WriteOptions) -> tuple[str, ...]:
-    """What may be written, where targets are labels: they are few, or have been given words."""
+    """The texts of the labels, if targets are labels: few, or with given words."""
     words = options.label_words
     labels = train.label_names()
     if words:
