@@ -44,7 +44,7 @@ def test_a_temperature_that_helps_is_used_however_far_from_one(scale: float) -> 
     assert fit.after < fit.before
     assert fit.loss_after < fit.loss_before
     assert fit.line.startswith(
-        f"probabilities have a temperature of {fit.fitted:.3f} (calibration error {fit.before:.4f},"
+        f"calibrated: temperature {fit.fitted:.3f}, expected calibration error {fit.before:.4f} →"
     )
 
 
@@ -71,7 +71,7 @@ def test_a_temperature_that_makes_held_out_probabilities_worse_is_not_used_and_s
     assert compared > 10
     assert {fit.refused for fit in refused} >= {"it makes the held-out loss worse"}
     assert all(
-        f"no temperature: {fit.refused}" in fit.line and f"{fit.fitted:.3g} fitted" in fit.line for fit in refused
+        f"not calibrated: {fit.refused}" in fit.line and f"temperature {fit.fitted:.3g}," in fit.line for fit in refused
     )
 
 

@@ -76,14 +76,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         """For people: the fitted temperature, its effect, and whether it is used; empty if nothing was fitted."""
         if math.isnan(self.fitted):
             return ""
-        figures = f"held-out loss {self.loss_before:.4f}, {self.loss_after:.4f} with it"
+        figures = f"validation loss {self.loss_before:.4f} → {self.loss_after:.4f}"
         if not math.isnan(self.before):
-            figures = f"calibration error {self.before:.4f}, {self.after:.4f} with it; {figures}"
+            figures = f"expected calibration error {self.before:.4f} → {self.after:.4f}, {figures}"
         if math.isnan(self.loss_before):
             figures = "not measured"
         if self.refused:
-            return f"probabilities have no temperature: {self.refused} ({self.fitted:.3g} fitted; {figures})"
-        return f"probabilities have a temperature of {self.temperature:.3f} ({figures})"
+            return f"not calibrated: {self.refused} (fitted temperature {self.fitted:.3g}, {figures})"
+        return f"calibrated: temperature {self.temperature:.3f}, {figures}"
 
 
 class ValidationSet(Protocol):

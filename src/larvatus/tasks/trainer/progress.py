@@ -91,7 +91,7 @@ def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
         run = next(run for run in result.runs if run.seed == result.kept)
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch
-        yield f"* by which what is kept was chosen: {chosen}"
+        yield f"* best checkpoint: {chosen}, selected by {result.metric}"
         if many and result.fitted:
             yield "kept: with the fitted threshold; mean and deviation of seeds: before it"
         if line := result.calibration.line:
