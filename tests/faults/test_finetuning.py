@@ -25,7 +25,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--text", "body"), 4, "train.jsonl has no column 'body'"),
         ([{"text": "the river"}] * 4, (), 4, "label"),
         ([{"label": "wet"}] * 4, (), 4, "text"),
-        (CLASSES[:1] * 9, (), 4, "all examples are labelled 'wet'; classification wants two classes"),
+        (CLASSES[:1] * 9, (), 4, "all examples are labelled 'wet'; classification needs two classes"),
         ([*CLASSES, {"text": " ", "label": "wet"}], (), 4, "train.jsonl:41"),
         ([*CLASSES, {"text": "a", "label": None}], (), 4, "train.jsonl:41"),
         (CLASSES[:3], (), 4, "too few to hold some out; give --dev, or --no-dev"),
@@ -52,7 +52,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--curve", "lots"), 2, "--curve lots is no list of percentages"),
         (CLASSES, ("--curve", "10,200"), 2, "percentages lie above 0 and at most at 100"),
         (CLASSES, ("--no-dev", "--curve", "10"), 2, "--no-dev"),
-        (CLASSES, ("--no-dev", "--seeds", 2), 2, "several seeds, patience and a metric want held-out examples"),
+        (CLASSES, ("--no-dev", "--seeds", 2), 2, "several seeds, patience and a metric need validation examples"),
         (CLASSES, ("--task", "rte", "--glue", "."), 2, "in place of --train"),
         (CLASSES, ("--glue", "."), 2, "name labelled examples with --train FILE, or a task of GLUE"),
         (CLASSES, ("--precision", "fp8"), 2, "--precision is fp32 or bf16"),
@@ -92,7 +92,7 @@ def test_strict_refuses_labels_of_dev_that_train_lacks_with_their_place(finetune
     [
         ("the\tO\nriver\tB-LOC\nbank\n\n", (), 4, "train.conll:3"),
         ("the\tO\nriver\tI-LOC\n\na\tO\nbank\tB-LOC\n\n" * 9, (), 4, "train.conll:"),
-        ("the\tO\nriver\tO\n\n" * 20, (), 4, "all words are tagged O; tagging wants two tags or more"),
+        ("the\tO\nriver\tO\n\n" * 20, (), 4, "all words are tagged O; tagging needs two tags or more"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--pool", "cls"), 2, "not cls"),
         (
             "the\tO\nriver\tB-LOC\n\n" * 20,

@@ -145,7 +145,7 @@ def test_parts_of_speech_are_scored_by_words_and_cross_validated(directory: str)
 @pytest.mark.parametrize(
     ("X", "y", "said"),
     [
-        (["the", "a"], ["x"], "2 texts want as many classes"),
+        (["the", "a"], ["x"], "2 texts need as many classes"),
         (["the", "a"], ["x", "x"], "all examples are labelled 'x'"),
         (["the", "a"], [0.5, 0.7], "regression is for larvatus finetune"),
         (["the", 3], ["x", "y"], r"X\[1\] is int, not text"),

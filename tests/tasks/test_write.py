@@ -213,7 +213,7 @@ def test_what_cannot_be_learnt_is_refused_in_a_line(
         assert len(err.strip().splitlines()[-1]) > 20
         return err
 
-    assert "wants an encoder with a decoder, a model of the recipe t5" in refused(train, model=tiny_directory)
+    assert "needs an encoder with a decoder, a model of the recipe t5" in refused(train, model=tiny_directory)
     assert "no head that could learn alone" in refused(train, "--trained", "head")
     empty = write_tsv(tmp_path / "empty.tsv", [*RIVERS, ("the river", "")], "text", "target")
     assert "empty.tsv:10: target is empty" in refused(empty)

@@ -186,7 +186,7 @@ class TextClassifier(Classifier, FineTunedEstimator):
         """
         texts, labels = _texts(X), np.asarray(y)
         if labels.ndim != 1 or len(labels) != len(texts):
-            raise DataError(f"{len(texts)} texts want as many classes, one each, not an array of shape {labels.shape}")
+            raise DataError(f"{len(texts)} texts need as many classes, one each, not an array of shape {labels.shape}")
         if labels.dtype.kind == "f" and not np.all(labels == np.floor(labels)):
             raise DataError("y holds numbers that are no classes; regression is for larvatus finetune")
         classes = np.unique(labels)
@@ -253,7 +253,7 @@ class TextClassifier(Classifier, FineTunedEstimator):
 def _texts(X: Sequence[Any]) -> list[Input]:
     """Texts and pairs, from a list, an array, a column of a data frame, or a data frame of two."""
     if as_string(X) is not None:
-        raise UsageError("a list of texts is wanted, not one text; write [text]")
+        raise UsageError("give a list of texts, not one text: [text]")
     rows = X.values.tolist() if is_table(X) and hasattr(X, "values") else X
     listed = checked_inputs(list(rows) if isinstance(rows, tuple) else rows, "X").inputs
     return [tuple(text) if isinstance(text, list) else text for text in listed]
@@ -266,7 +266,7 @@ def _parts(text: Input) -> tuple[str, str | None]:
         first, second = text
         if isinstance(first, str) and isinstance(second, str):
             return first, second
-    raise UsageError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")
+    raise UsageError(f"X holds {type(text).__name__} instead of a text or a pair of two: {text!r:.60}")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -107,7 +107,7 @@ class TaskPredictor:
     def predict(self, texts: Iterable[Input]) -> Iterator[Prediction]:
         """One prediction for each text, in order."""
         if isinstance(texts, str):
-            raise UsageError("a list of texts is wanted, not one text; write [text]")
+            raise UsageError("give a list of texts, not one text: [text]")
         examples = (self.task.example(text, InputPlace("text", number)) for number, text in enumerate(texts, start=1))
         return (answer.found for answer in self.answers(examples))
 

@@ -247,7 +247,7 @@ BAD: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "labels": (
         read_stereoset,
         '{"data": {"intrasentence": [{"target": "a", "bias_type": "b", "context": "BLANK", "sentences": []}]}}',
-        "intrasentence 1: wants one sentence each with gold_label stereotype, anti-stereotype, unrelated",
+        "intrasentence 1: needs one sentence each with gold_label stereotype, anti-stereotype, unrelated",
     ),
     "toml": (read_templates, "sentences = [", "broken TOML"),
     "field": (read_templates, "sentence = []", "'sentence' is no field"),
@@ -255,7 +255,7 @@ BAD: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "groups": (
         read_templates,
         'sentences = ["[GROUP] [MASK]"]\ngroups.a = ["x", "y"]\nattributes.b = ["z", "w"]',
-        "1 of groups where 2 are wanted",
+        "1 of groups; 2 are needed",
     ),
     "member": (
         read_associations,

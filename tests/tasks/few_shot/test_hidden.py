@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_both_losses_by_their_shares(still: Bundle, micr
 
 
 def test_it_is_of_pet_and_of_an_encoder_that_learns(still: Bundle) -> None:
-    with pytest.raises(UsageError, match="--mlm-weight wants an encoder that learns"):
+    with pytest.raises(UsageError, match="--mlm-weight needs an encoder that is trained"):
         FewShotTraining(mlm_weight=1e-4, trained="head")
     with pytest.raises(UsageError, match="mlm_weight = 2"):
         FewShotTraining(mlm_weight=2.0)

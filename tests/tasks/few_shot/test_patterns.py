@@ -90,7 +90,7 @@ def test_bad_patterns(source: str, said: str) -> None:
         ({"wet": ["river", "River"], "dry": "deep"}, "twice"),
         ({"wet": "river", "dry": "deep", "drier": "wide"}, "did you mean dry?"),
         ({"wet": "river", "dry": "zebra"}, "cannot spell 'zebra'"),
-        ({}, "labels want words"),
+        ({}, "labels need words"),
     ],
 )
 def test_bad_words(tiny: Bundle, words: dict[str, Any], said: str) -> None:

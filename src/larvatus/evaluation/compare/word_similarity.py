@@ -89,7 +89,7 @@ def evaluate_scws(
     """Spearman's ρ of cosines with mean ratings."""
     pairs = list(read_scws(file))
     if len(pairs) < 2:
-        raise DataError(f"{file} holds {len(pairs)} pairs, and 2 are wanted; name scws.tsv")
+        raise DataError(f"{file} holds {len(pairs)} pairs, and 2 are needed; name scws.tsv")
     ratings = [pair.rating for pair in pairs]
     scores = tuple(
         LayerScore(layers=name, value=spearman(cosines, ratings))
@@ -106,7 +106,7 @@ def evaluate_wic(
     pairs = [pair for pair in lines if isinstance(pair, WordPair)]
     lost = [line for line in lines if isinstance(line, int)]
     if len(pairs) < 2:
-        raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are wanted; name wic.jsonl")
+        raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are needed; name wic.jsonl")
     labels = np.array([pair.rating > 0 for pair in pairs])
     order = stream(options.seed, "threshold").permutation(len(pairs))
     cut = threshold_pairs(len(pairs), options)
@@ -168,7 +168,7 @@ def _between_tags(file: Path, number: int, context: str) -> WordInstance:
     word, _, after = rest.partition("</b>")
     word, count = word.strip(), min(context.count("<b>"), context.count("</b>"))
     if not word or context.count("<b>") != 1 or rest.count("</b>") != 1:
-        raise DataError(f"{file}:{number}: {count} words between <b> and </b> in a context; one is wanted")
+        raise DataError(f"{file}:{number}: {count} words between <b> and </b> in a context; one is needed")
     return WordInstance(before + word + after, len(before), len(before) + len(word))
 
 

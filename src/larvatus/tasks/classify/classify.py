@@ -114,7 +114,7 @@ def _number(example: TextExample) -> float:
         value = float(example.label)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as fault:
         label = short_repr(example.label)
-        raise DataError(f"{example.place}: the label {label} is not a number, as regression wants") from fault
+        raise DataError(f"{example.place}: the label {label} is not a number, which regression needs") from fault
     VALUES.check(value, f"{example.place}: the label", DataError)
     return value
 

@@ -99,7 +99,7 @@ def classification_head(
     counts = train.labels()
     labels = ("value",) if kind == "regression" else train.label_names()
     if kind == "multi-class" and len(labels) < 2:
-        raise DataError(f"{train.source}: all examples are labelled {labels[0]!r}; classification wants two classes")
+        raise DataError(f"{train.source}: all examples are labelled {labels[0]!r}; classification needs two classes")
     chosen = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
     settings: dict[str, Any] = {**natural, **{name: value for name, value in chosen.items() if value is not None}}
     if settings.get("dense") == "none":

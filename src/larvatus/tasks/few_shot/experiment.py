@@ -157,7 +157,7 @@ class _Experiment:
         if texts is None:
             texts = unlabelled_rest(self.train, few, training.unlabelled_most, seed=self.few.seed, number=number)
         if not len(texts):
-            raise UsageError("pet wants unlabelled texts, and all examples are drawn; give --unlabelled FILE")
+            raise UsageError("pet needs unlabelled texts, and all examples are sampled; give --unlabelled FILE")
         soft = train_ensemble(self.few_shot, few, texts, seed=seed).labels(training.temperature)
         args = self.few_shot.arguments(len(texts), seed, options=None, steps=training.distil_steps)
         return self._classified(distil(self.few_shot, few, texts, soft, args).bundle)

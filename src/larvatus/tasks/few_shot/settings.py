@@ -54,9 +54,9 @@ class FewShotSettings(Settings):
             if method not in METHODS:
                 raise UsageError(f"there is no method {method!r} of prompting{did_you_mean(method, METHODS)}")
         if not self.k and set(self.chosen) & {"context", "tune", "pet"}:
-            raise UsageError("context, tune and pet want examples: give --k 1 or more, or leave these methods out")
+            raise UsageError("context, tune and pet need examples: give --k 1 or more, or leave these methods out")
         if not self.k and self.baseline:
-            raise UsageError("--baseline finetune wants examples: give --k 1 or more")
+            raise UsageError("--baseline finetune needs examples: give --k 1 or more")
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class FewShotTraining(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mlm_share and self.trained == "head":
-            raise UsageError("--mlm-weight wants an encoder that learns, and only the head does; leave it out")
+            raise UsageError("--mlm-weight needs an encoder that is trained, and only the head is; leave it out")
 
     @property
     def mlm_share(self) -> float:

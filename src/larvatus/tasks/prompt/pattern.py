@@ -181,9 +181,9 @@ def word_tokens(tokenizer: Tokenizer, word: str, *, spaced: bool) -> tuple[int, 
 
 def _check_labels(labels: Sequence[str], words: Mapping[str, Iterable[str]]) -> None:
     if not labels:
-        raise UsageError("a prompt wants the words of its labels: --verbaliser LABEL=WORD, such as pos=great")
+        raise UsageError("a prompt needs the words of its labels: --verbaliser LABEL=WORD, such as pos=great")
     if not words:
-        raise UsageError(f"labels want words: --verbaliser {labels[0]}=WORD, one or more for each of {_some(labels)}")
+        raise UsageError(f"labels need words: --verbaliser {labels[0]}=WORD, one or more for each of {_some(labels)}")
     missing = [label for label in labels if not words.get(label)]
     if missing:
         raise UsageError(f"the label {missing[0]} has no word; give it one: --verbaliser {missing[0]}=WORD")

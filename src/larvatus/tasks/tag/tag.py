@@ -138,7 +138,7 @@ def tagging_head(
     labels = all_tags(train.labels(), scheme)
     if len(train.labels()) < 2:
         raise DataError(
-            f"{train.source}: all words are tagged {', '.join(train.labels())}; tagging wants two tags or more"
+            f"{train.source}: all words are tagged {', '.join(train.labels())}; tagging needs two tags or more"
         )
     settings: dict[str, Any] = dict(natural)
     if options.dropout is not None:

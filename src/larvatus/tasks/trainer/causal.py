@@ -68,7 +68,7 @@ def with_lm_weight(config: TrainConfig, bundle: Bundle) -> TrainConfig:
         return config
     if config.trained.part == "head":
         if given is not msgspec.UNSET and given:
-            raise UsageError("lm_weight wants an encoder that learns, and only the head does; leave it out")
+            raise UsageError("lm_weight needs an encoder that is trained, and only the head is; leave it out")
         return config
     return msgspec.structs.replace(config, lm_weight=LM_WEIGHT if given is msgspec.UNSET else given)
 

@@ -94,7 +94,7 @@ def split_validation(
     """Training and validation examples; where none are given, a tenth of the training examples is held out."""
     if dev is not None or not args.hold_out:
         if dev is None and (len(args.seeds) > 1 or args.config.patience or args.metric):
-            raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
+            raise UsageError("several seeds, patience and a metric need validation examples; leave out --no-dev")
         return train, dev
     parts = hold_out(train)
     args.say(f"no held-out examples were given: {parts.said}")

@@ -85,5 +85,5 @@ def no_progress_warning(history: Sequence[Epoch]) -> str | None:
         return None
     return (
         f"{scores[0].metric} stayed {scores[0].main:.4g} at all {len(scores)} evaluations, and the weights with the "
-        "lowest validation loss are kept; it wants more examples, more --epochs, or a higher --rate"
+        "lowest validation loss are kept; it needs more examples, more --epochs, or a higher --rate"
     )

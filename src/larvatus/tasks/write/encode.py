@@ -126,7 +126,7 @@ def end_of(tokenizer: Tokenizer) -> int:
     """The token by which a target ends."""
     end = next(iter(end_ids(tokenizer)), None)
     if end is None:
-        raise ArtefactError("the vocabulary has no token that ends a text; text to text wants one, such as </s> of t5")
+        raise ArtefactError("the vocabulary has no token that ends a text; text to text needs one, such as </s> of t5")
     return end
 
 

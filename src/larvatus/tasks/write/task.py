@@ -194,7 +194,7 @@ def check_writes(bundle: Bundle) -> None:
     encoder = bundle.network.encoder
     if not isinstance(encoder, CanGenerate):
         raise UsageError(
-            f"{bundle.path} reads texts and writes none; text to text wants an encoder with a decoder, a model of the "
+            f"{bundle.path} reads texts and writes none; text to text needs an encoder with a decoder, a model of the "
             "recipe t5"
         )
     if not encoder.closes_prompts:

@@ -114,7 +114,7 @@ def _example(kind: str, row: Any, where: str) -> StereoExample:
         refuse_surrogates(sentence["sentence"], where)
         sentences[str(sentence.get("gold_label"))] = sentence["sentence"]
     if set(sentences) != set(LABELS) or not all(text.strip() for text in sentences.values()):
-        raise DataError(f"{where}: wants one sentence each with gold_label {', '.join(LABELS)}")
+        raise DataError(f"{where}: needs one sentence each with gold_label {', '.join(LABELS)}")
     if kind == "intrasentence" and BLANK not in row["context"]:
         raise DataError(f"{where}: its context has no {BLANK}")
     if len(set(sentences.values())) < len(LABELS):

@@ -54,5 +54,5 @@ def read_word_lists(value: Any, where: str, *, what: str, least: int) -> dict[st
         raise DataError(f"{where}: no [{what}], which are lists of words by name")
     lists = {str(name): read_texts(words, where, what=f"{what}.{name}") for name, words in value.items()}
     if len(lists) < least:
-        raise DataError(f"{where}: {len(lists)} of {what} where {least} are wanted, to compare them")
+        raise DataError(f"{where}: {len(lists)} of {what}; {least} are needed to compare them")
     return lists

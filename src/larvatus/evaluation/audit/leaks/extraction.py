@@ -167,7 +167,7 @@ def extraction(
     if not (inside & long).any() or not (~inside & long).any():
         raise DocumentsTooShort(
             f"too few documents have {most:,} tokens, which a prefix of {max(options.prefixes):,} and a suffix of "
-            f"{options.suffix:,} want; give smaller ones, or read more words of each document"
+            f"{options.suffix:,} need; give smaller ones, or read more words of each document"
         )
     prefixes: dict[int, PrefixExtraction] = {}
     right = np.zeros(len(ids), np.int64)

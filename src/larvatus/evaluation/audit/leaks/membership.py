@@ -77,7 +77,7 @@ class Membership:
                 "need not be memory; draw both at random from one source (larvatus audit split)"
             )
         if any(each.threshold is None for each in self.attacks["loss"].caught):
-            notes.append("0.1% false positives want 1,000 held-out texts, 1% want 100: – where there are fewer")
+            notes.append("0.1% false positives need 1,000 held-out texts, 1% need 100: – where there are fewer")
         if self.cut:
             notes.append(f"{self.cut:,} texts were longer than the model's window; what fits was read")
         notes += [spread_note(f"AUC by {name}", values) for name, values in self.by_draw.items()]
