@@ -30,7 +30,7 @@ from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.spans.evaluation import SpanValidation
 from larvatus.tasks.spans.sequences import span_sequences
-from larvatus.tasks.spans.spans import encode_words, label_spans, predict_spans, scored_spans
+from larvatus.tasks.spans.spans import encode_words, given_spans, label_spans, predict_spans, scored_spans
 from larvatus.tasks.spans.task import SpansOptions, conflicts, natural_longest, spans_config
 from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
@@ -188,6 +188,31 @@ def test_binary_identification_has_one_type_and_a_wished_precision_is_kept(bundl
     assert tuned.bundle.objectives[0].labels == ("SPAN",)
     assert tuned.scores is not None
     assert tuned.scores.values["precision"] >= 0.9
+
+
+def test_given_spans_are_classified_and_those_that_cannot_be_are_none(bundle) -> None:
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(epochs=1), SpansOptions(hidden=8)).bundle
+    model, head = tuned.network, tuned.network.heads["spans"]
+    data = label_spans(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
+    given = [[(0, 2), (3, 6), (0, 5), (0, 2)], [], [(1, 2)], [(4, 5), (9, 10)]]
+    found = given_spans(model, data.encoded, given, ScoringOptions(tokens=20))
+    wanted = {
+        (int(text), int(first), int(end)): torch.softmax(
+            torch.from_numpy(row[1:]).double() / head.config.temperature, 0
+        )
+        for part in scored_spans(model, data.encoded, ScoringOptions())
+        for text, first, end, row in zip(part.owners, part.first, part.end, part.scores, strict=True)
+    }
+    for text, (own, answers) in enumerate(zip(given, found, strict=True)):
+        for (first, end), answer in zip(own, answers, strict=True):
+            if (first, end) in ((0, 5), (9, 10)):  # longer than any span that is looked at; outside the text
+                assert answer is None
+            else:
+                assert answer is not None
+                assert list(answer) == ["ORG", "PER"]
+                assert_close(
+                    torch.tensor(list(answer.values())).double(), wanted[text, first, end], rtol=1e-5, atol=1e-5
+                )
 
 
 def test_what_cannot_be_learnt_is_counted_and_still_counts_as_missed(bundle) -> None:

@@ -3,9 +3,8 @@
     class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         name, title = "tag", "Tag words."
         Options, Head, defaults = TagOptions, TaggingConfig, Defaults(1e-4, 10.0, 4_000)
-        def read(self, source, columns): …                       # files → labelled examples
+        def read_files(self, source, files, kind, problems): …   # files → labelled examples
         def prepare(self, bundle, train, dev, args): …           # examples → head, training data, validation data
-        def example(self, given, place): …                       # an input of `predict` as an example
         def predict(self, bundle, examples, options, scoring): …
         def evaluate(self, bundle, data, options): …             # metrics with intervals
 

@@ -25,6 +25,7 @@ from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import Spans, SpansConfig
+from larvatus.models.heads.spans import NULL
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.relation_scorer import RelationScorer
@@ -293,6 +294,36 @@ def split_by_text(parts: Sequence[tuple[Ints, SpanCandidates]], texts: int) -> l
     order = np.argsort(owners, kind="stable")
     borders = np.searchsorted(owners[order], np.arange(texts + 1)).tolist()
     return [joined.take(order[low:high]) for low, high in pairwise(borders)]
+
+
+def given_spans(
+    model: Network,
+    encoded: SpanSequences,
+    given: Sequence[Sequence[tuple[int, int]]],
+    scoring: ScoringOptions,
+) -> list[list[dict[str, float] | None]]:
+    """Probabilities of the types for spans whose words are known, [first, end) of each example: classification.
+
+    NULL is out of the question. None for a span that is longer than the head looks at, or that no window holds.
+    """
+    config = spans_head(model).config
+    answers: list[list[dict[str, float] | None]] = [[None] * len(pairs) for pairs in given]
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for text, pairs in enumerate(given):
+        for number, (first, end) in enumerate(pairs):
+            places.setdefault((text, first, end), []).append(number)
+    room = 1 + max((end for pairs in given for _, end in pairs), default=0)  # so that a number identifies a span
+    wanted = np.array([(text * room + first) * room + end for text, first, end in places], np.int64)
+    for batch in scored_spans(model, encoded, scoring):
+        keys = np.where(batch.end < room, (batch.owners * room + batch.first) * room + batch.end, -1)
+        for row in np.flatnonzero(np.isin(keys, wanted)).tolist():
+            scores = batch.scores[row, NULL + 1 :].astype(np.float64) / config.temperature
+            shares = np.exp(scores - scores.max())
+            by_type = dict(zip(config.labels, (shares / shares.sum()).tolist(), strict=True))
+            text = int(batch.owners[row])
+            for number in places[text, int(batch.first[row]), int(batch.end[row])]:
+                answers[text][number] = by_type
+    return answers
 
 
 def predict_spans(
