@@ -249,10 +249,8 @@ class AnswerEvaluation(Evaluation):
     def paired(self, other: AnswerEvaluation) -> PairedMetrics:
         return PairedMetrics(*paired_answers(self, other), (self.exact > 0, other.exact > 0))
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "version": self.version,
             "metrics": plain_metrics(self.metrics),
             "threshold": self.threshold,
@@ -260,7 +258,6 @@ class AnswerEvaluation(Evaluation):
             "questions": len(self.data),
             "without_answer": sum(example.impossible for example in self.data),
             "not_answered": sum(not text for text in self.answers),
-            "read": self.reading.to_dict(),
         }
 
 

@@ -85,14 +85,11 @@ class ChoiceEvaluation(Evaluation):
     def right(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.gold == self.answers)
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "metrics": plain_metrics(self.metrics),
             "by_endings": [{"endings": size, **dataclasses.asdict(row)} for size, row in self.by_endings.items()],
             "calibration": self.calibration.to_dict(),
-            "read": self.reading.to_dict(),
         }
 
     def shown(self) -> Iterator[ReportPart]:

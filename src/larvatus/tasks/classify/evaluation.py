@@ -63,17 +63,14 @@ class TextEvaluation(LabelEvaluation):
     probabilities: Floats
     """[E, K] calibrated; of a regression the number."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "kind": self.kind,
             "metrics": plain_metrics(self.metrics),
             "classes": class_rows(self.by_class),
             **self.label_dict(),
             "confusion": None if self.confusion is None else self.confusion.tolist(),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "read": self.reading.to_dict(),
         }
 
     def shown(self) -> Iterator[ReportPart]:

@@ -199,9 +199,13 @@ class Evaluation(Tabular, ABC):
         yield from self.shown()
         yield f"\n{self.reading}"
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
+        return {"model": self.model, "data": self.data.source, **self.details(), "read": self.reading.to_dict()}
+
+    def details(self) -> dict[str, Any]:
+        """The fields of `to_dict` between the data and how much of them was read."""
+        return {"metrics": plain_metrics(self.metrics)}
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each metric, with its 95% interval."""

@@ -248,10 +248,8 @@ class SpanEvaluation(Evaluation):
     def paired(self, other: SpanEvaluation) -> PairedMetrics:
         return PairedMetrics(*paired_spans(self, other))
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "decoding": self.decoding,
             "threshold": self.threshold,
             "longest": self.longest,
@@ -262,7 +260,6 @@ class SpanEvaluation(Evaluation):
             "labels": list(self.labels),
             "unknown": list(self.unknown),
             "notes": list(self.notes),
-            "read": self.reading.to_dict(),
         }
 
 

@@ -90,10 +90,8 @@ class TagEvaluation(LabelEvaluation):
     tags: list[list[str]]
     """Predicted tags of the words of each sentence that were read."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "scheme": self.scheme,
             "metrics": plain_metrics(self.metrics),
             "types": class_rows(self.by_type),
@@ -103,7 +101,6 @@ class TagEvaluation(LabelEvaluation):
             "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(pair) for pair in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "read": self.reading.to_dict(),
         }
 
     def shown(self) -> Iterator[ReportPart]:

@@ -126,15 +126,12 @@ class WritingEvaluation(Evaluation):
         """Answers that are none of the classes."""
         return sum(answer not in self.classes for answer in self.answers) if self.classes else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data.source,
             "metrics": plain_metrics(self.metrics),
             "classes": list(self.classes),
             "answers_of_no_class": self.other,
             "unfinished": self.unfinished,
-            "read": self.reading.to_dict(),
         }
 
     def shown(self) -> Iterator[ReportPart]:
