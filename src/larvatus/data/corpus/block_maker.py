@@ -22,7 +22,7 @@ from larvatus.core.batch import NO_WORD, TrainingBatch
 from larvatus.core.pretraining_targets import TextTargets, add_text_targets, needs_lexicon
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
-from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences, sequence_template
+from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences
 from larvatus.data.corpus.packing.pieces import Pieces, PieceSizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.template import Template
@@ -146,7 +146,7 @@ class BlockMaker:
         """The sequences of a block by their borders and lengths; nothing is laid out, nothing corrupted."""
         text, random = self._text(epoch, block, parts), self._random(epoch, block)
         pieces = plan_sequences(text, self.packing, length=self.length, template=self.template, random=random)
-        sizes = PieceSizes.of(pieces, sequence_template(self.packing, self.template))
+        sizes = PieceSizes.of(pieces, self.packing.sequence_template(self.template))
         lengths, packed = sizes.lengths, int(sizes.lengths.sum())
         if isinstance(self.corruption, PartialCorruption):
             lengths = self.corruption.lengths(lengths, text_lengths(pieces, sizes))
@@ -155,7 +155,7 @@ class BlockMaker:
     def sequences(self, outline: BlockOutline, first: int) -> TrainingBatch[Ints]:
         """A stretch of a block, cut out of its outline; `first` is the place in the block where the stretch begins."""
         text = self._text(outline.epoch, outline.block, outline.parts)
-        batch = assemble(text, outline.pieces, sequence_template(self.packing, self.template))
+        batch = assemble(text, outline.pieces, self.packing.sequence_template(self.template))
         batch = add_text_targets(batch, self.reading.from_text, self._lexicon)
         if isinstance(corruption := self._after(outline.passed), PartialCorruption):
             batch = corruption.hide(batch, outline.epoch, (outline.block << 32) + first)

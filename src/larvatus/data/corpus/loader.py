@@ -31,7 +31,7 @@ from larvatus.data.corpus.block_maker import (
     tokens_of,
 )
 from larvatus.data.corpus.mixture import ChunkPart, check_chunk_languages
-from larvatus.data.corpus.packing import PackingConfig, check
+from larvatus.data.corpus.packing import PackingConfig
 from larvatus.data.corpus.processes import Workers
 from larvatus.data.corpus.steps import Cursor, LoadedBlock, RankAssignment, RankShare, StepPlan, cut_steps, read_share
 from larvatus.data.corpus.store import Corpus
@@ -72,7 +72,7 @@ class Loader:
             raise RecipeError(
                 f"a step of {tokens:,} tokens cannot hold one sequence of {length:,}; make the batch larger"
             )
-        check(packing, corpus.manifest.counts)
+        packing.check(corpus.manifest.counts)
         if reading.mixture.alpha < 1 or language is not None:
             check_chunk_languages(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:

@@ -28,14 +28,12 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Factor, ShareBetween
 from larvatus.core.rng import random_bits
-from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary
+from larvatus.data.corruption.replacement import CorruptionInput, CorruptionSettings, MaskVocabulary
 
 
-class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="sentinels"):
+class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
-    knows_lengths: ClassVar[bool] = True
 
     rate: ShareBetween = 0.15
     """Share of the tokens that are hidden."""
@@ -46,11 +44,6 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
         super().__post_init__()
         if self.mean < 1:
             raise RecipeError(f"corruption.mean = {self.mean:g}: a span has a token at least; set corruption.mean = 3")
-
-    @property
-    def needs_mask(self) -> bool:
-        """Whether the vocabulary must have a mask token: sentinels stand in its place."""
-        return False
 
     @property
     def why_nothing(self) -> str:
@@ -88,9 +81,6 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
         """Tokens to write where `length` are read: sentinels, what they stand for, and the closing."""
         hidden, spans = self.counts(np.array([self.text_length(length) - 1]))
         return int(hidden[0] + spans[0]) + 2
-
-    def check(self, room: int) -> None:
-        """Any length will do."""
 
     def check_sentinels(self, sentinels: Ints) -> None:
         """Refuse a vocabulary without at least two."""
