@@ -46,7 +46,7 @@ from larvatus.data.corpus.format import (
     write_manifest,
 )
 from larvatus.data.corpus.hygiene.filtering import FILTER, FilterPlan, FirstPass, Hygiene
-from larvatus.data.corpus.hygiene.sketch import Sketch
+from larvatus.data.corpus.hygiene.shingles import Sketch
 from larvatus.data.corpus.processes import Processes, check_count
 from larvatus.data.corpus.shards import Journal, JournalEntry, ShardWriter, check_shards, check_tokenizer, shard_fault
 from larvatus.data.corpus.sources import SourceText, skip_reasons

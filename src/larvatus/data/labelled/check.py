@@ -35,9 +35,8 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.ranges import digits
-from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.problems import Errors, Findings, Level, Problems, Report, count_noun
 from larvatus.data.labelled.records import Dataset, LabelledExample, QuestionExample, QuestionPlace, shorten
-from larvatus.data.labelled.report import Findings, Level, Report, count_noun
 from larvatus.data.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
 from larvatus.data.text.words import segment_words
 

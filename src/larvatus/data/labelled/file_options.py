@@ -12,10 +12,8 @@ from typing import Annotated, ClassVar, TypeVar
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.records import Kind
-from larvatus.data.labelled.tables import TableOptions
-from larvatus.data.labelled.texts import Paths
+from larvatus.data.labelled.tables import Columns, Paths, TableOptions
 
 __all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "as_file_options", "refusal"]
 

@@ -28,10 +28,9 @@ from typing import Literal
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.outputs import new_output
-from larvatus.data.labelled.columns import Columns, find_columns
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
-from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_table
+from larvatus.data.labelled.tables import ENDINGS, Columns, TableOptions, ending, find_columns, open_table
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.archives import COMPRESSIONS
 

@@ -29,10 +29,9 @@ from typing import Any, Generic, NamedTuple
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
-from larvatus.data.labelled.columns import named_column
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Example, Place, QuestionPlace
-from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_table
+from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, named_column, open_table
 
 SHARE = 0.1
 MOST = 2_000

@@ -36,8 +36,8 @@ from larvatus.core.errors import DataError
 from larvatus.core.outputs import new_output
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, source_name
-from larvatus.data.labelled.tables import TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
+from larvatus.data.labelled.tables import Paths, TableOptions, ending, open_table, path_strings
+from larvatus.data.labelled.texts import BadCell, cell_text
 from larvatus.data.text.archives import ARCHIVE_ERRORS
 from larvatus.data.text.streams import HINT, LONGEST_LINE, as_utf_8, open_bytes
 

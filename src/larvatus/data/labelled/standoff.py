@@ -2,7 +2,7 @@
 
     {"text": "Jane lives in Rome.", "spans": [{"start": 0, "end": 4, "label": "PER"}, [14, 18, "LOC"]]}
 
-Spans may nest and overlap; `spans_and_tags.to_tagged` makes tags of them. Of brat's files the text-bound annotations
+Spans may nest and overlap; `span_records.to_tagged` makes tags of them. Of brat's files the text-bound annotations
 (T lines) are read, and the relations of two of them (R lines); one that is discontinuous is reported. A span outside
 its text, or one whose words differ from those brat wrote down beside it, is a fault with its place: offsets that are
 wrong once are wrong elsewhere.
@@ -105,23 +105,6 @@ def brat_relations(
             continue
         relations.add(SpanRelation(head, tail, label))
     return tuple(sorted(relations))
-
-
-def renumber_relations(
-    relations: Iterable[SpanRelation], numbers: Sequence[int | None]
-) -> tuple[tuple[SpanRelation, ...], int]:
-    """Relations of spans that have new numbers, None where they are gone; and how many relations go with them.
-
-    Spans that have become one are not related to themselves.
-    """
-    kept, lost = set(), 0
-    for head, tail, label in relations:
-        a, b = numbers[head], numbers[tail]
-        if a is None or b is None or a == b:
-            lost += 1
-        else:
-            kept.add(SpanRelation(a, b, label))
-    return tuple(sorted(kept)), lost
 
 
 def relation_records(relations: Iterable[SpanRelation]) -> list[dict[str, Any]]:

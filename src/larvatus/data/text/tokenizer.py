@@ -31,8 +31,8 @@ from larvatus.core.text_inputs import checked_text, string_list
 from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
 from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, rewritten_characters, word_starts
-from larvatus.data.text.library_calls import arrays_of, refuse_panic, run_library
 from larvatus.data.text.template import Template, tokenizer_template
+from larvatus.data.text.tokenizer_files import arrays_of, refuse_panic, run_library
 from larvatus.data.text.words import segment_words
 
 _BYTES = byte_alphabet()

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.columns import Columns, named_column
 from larvatus.data.labelled.records import Row
-from larvatus.data.labelled.tables import LabelledTable
+from larvatus.data.labelled.tables import Columns, LabelledTable, named_column
 from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
 
 CONTEXTS = (

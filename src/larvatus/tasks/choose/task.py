@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
-from larvatus.data.labelled.texts import BadCell, cell_text
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings

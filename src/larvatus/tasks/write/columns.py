@@ -4,7 +4,7 @@
 
 Names come first: source and target, input and output, document and summary, and those of labelled texts. Of two columns
 without such names the first is the text; what else there is, is guessed as for classification
-(`data/labelled/columns.py`).
+(`data/labelled/tables.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.columns import Columns, find_columns, named_column
 from larvatus.data.labelled.file_options import Column, FileOptions
-from larvatus.data.labelled.tables import LabelledTable, TableOptions
+from larvatus.data.labelled.tables import Columns, LabelledTable, TableOptions, find_columns, named_column
 from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")

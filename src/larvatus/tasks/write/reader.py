@@ -17,13 +17,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Row, shorten
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import (
+    ENDINGS,
+    Columns,
+    Format,
+    LabelledTable,
+    Paths,
+    TableOptions,
+    ending,
+    open_table,
+    path_strings,
+)
+from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.tasks.write.columns import WritingColumns, WritingFiles, writing_columns
 
 

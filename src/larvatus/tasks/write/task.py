@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import TextFormat
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.generator import CanGenerate
 from larvatus.models.heads.writing import TextToTextConfig

@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from larvatus.training.engine.gradients import is_sharded, local_tensor
-from larvatus.training.engine.lamb import Lamb
-from larvatus.training.engine.matrices import group_alike
+from larvatus.training.engine.lamb import Lamb, group_alike
 from larvatus.training.engine.parallel import full_tensor, local_part
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

@@ -23,7 +23,6 @@ from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
 from larvatus.training.engine.adafactor import Adafactor
 from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.lamb import Lamb
-from larvatus.training.engine.matrices import hidden_matrices, stacked_matrices
 from larvatus.training.engine.muon import Muon
 from larvatus.training.engine.parallel import local_part
 
@@ -81,6 +80,19 @@ def muon(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None
         )
     betas, stacked = (config.beta1, config.beta2), stacked_matrices(model)
     return Muon(parts, config.rate, momentum=settings.momentum, betas=betas, eps=config.epsilon, stacked=stacked)
+
+
+def stacked_matrices(model: nn.Module) -> dict[Tensor, int]:
+    """The parameters of a model that hold several matrices, and how many; modules name theirs in `stacked`."""
+    named = ((module, getattr(module, "stacked", {})) for module in model.modules())
+    return {module.get_parameter(name): count for module, parts in named for name, count in parts.items()}
+
+
+def hidden_matrices(model: nn.Module) -> list[Tensor]:
+    """The weights of linear layers in the blocks of a model, each once: shared ones stand in several blocks."""
+    stacks = (getattr(module, "blocks", None) for module in model.modules())
+    layers = (layer for stack in stacks if isinstance(stack, nn.Module) for layer in stack.modules())
+    return list(dict.fromkeys(layer.weight for layer in layers if isinstance(layer, nn.Linear)))
 
 
 def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tuple[int, ...]]:

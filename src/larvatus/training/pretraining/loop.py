@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import queue
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ from larvatus.core.signals import Stop
 from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.models.recipes import Recipe, steps_of_phases
 from larvatus.training.engine.loop import Clock, run_loop
-from larvatus.training.engine.loss_spikes import MAX_ROLLBACKS, SpikeDetector
 from larvatus.training.engine.optimizer import learning_rate
 from larvatus.training.engine.rank_activity import busy, waiting
 from larvatus.training.engine.ranks import Ranks, blame_ranks, check_ranks_agree
@@ -38,6 +39,16 @@ T = TypeVar("T")
 JOIN_S = 2.0
 END_S = 600.0
 """How long the end of Python waits for a thread that is still making a block."""
+SPIKE_FACTOR = 5.0
+"""A loss this many times the usual one is a spike."""
+MIN_RISE = 1.0
+"""And how far above it, at least: small losses of small batches leap all the time."""
+SPIKE_WINDOW = 64
+"""Steps whose median is the usual loss."""
+MIN_STEPS = 16
+"""Steps that must have been seen before anything is usual."""
+MAX_ROLLBACKS = 2
+"""Rollbacks of one run, after which it ends."""
 
 
 @dataclass(kw_only=True)
@@ -329,3 +340,27 @@ def prefetch(
         thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process may take longer
         if thread.is_alive():
             atexit.register(thread.join, END_S)  # torch aborts a process that ends while a thread runs its code
+
+
+class SpikeDetector:
+    """Detects a loss that leaps: a few bad batches may undo hours of training, without being infinite.
+
+    The remedy is PaLM's (Chowdhery et al., 2022): go back to a checkpoint from before, and skip the data between that
+    and the leap; the same data elsewhere in training does no harm.
+
+    >>> spikes = SpikeDetector()
+    >>> [spikes.look(loss) for loss in (*[2.0] * 16, 9.0, 11.0)][-2:]
+    [None, 2.0]
+    """
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=SPIKE_WINDOW)
+
+    def look(self, loss: float) -> float | None:
+        """The usual loss, where this one is a spike; it then counts for nothing."""
+        if len(self._last) >= MIN_STEPS:
+            usual = statistics.median(self._last)
+            if loss > SPIKE_FACTOR * usual and loss > usual + MIN_RISE:
+                return usual
+        self._last.append(loss)
+        return None

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from larvatus.core.errors import printable
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.language_report import language_rows
+from larvatus.data.corpus.mixture import language_rows
 from larvatus.models.network import Network
 from larvatus.training.engine.rank_activity import StragglerReport
 from larvatus.training.engine.reporter import MetricsLog, Reporter

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.language_report import filtered_count, hygiene_lines
+from larvatus.data.corpus.mixture import filtered_count, hygiene_lines
 from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource, model_card
 from larvatus.models.bundle.claims import PERPLEXITY, CardText, Claim, Data, claim_dicts, make_claim
 from larvatus.models.bundle.directory import GENERATOR, architecture_of, save_bundle

@@ -1,4 +1,4 @@
-"""A step of pretraining: the objectives of a network on a batch, as `training/engine/step.py` carries out a step.
+"""A step of pretraining: the objectives of a network on a batch, as `training/engine/step.py` runs a step.
 
     stepper = Stepper(model, optimizer, recipe, runtime=runtime, ranks=Ranks(), seed=1, pad_id=0)
     report = stepper(batch, step=0, rate=1e-4, limit=128)
@@ -9,8 +9,7 @@
 The loss of a step is a mean over all its predicted tokens. Each microbatch's sum is divided by the counts of the whole
 step, so gradients add up to the same whatever the microbatch, and a microbatch without targets counts for nothing.
 
-What a step did. Its numbers travel to the host by themselves; reading them waits for that step, not for later ones.
-
+The numbers of a `StepReport` travel to the host by themselves; reading them waits for that step, not for later ones.
 So the loop launches step n + 1 before it looks at step n, and a GPU never stands idle while Python prints.
 """
 
@@ -32,13 +31,13 @@ from larvatus.data.corpus.loader import Loader, RankAssignment
 from larvatus.data.corpus.steps import Cursor
 from larvatus.data.corpus.steps import RankShare as ReadShare
 from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.models.nn.dropout import has_dropout
 from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.objectives import Loss, WordObjective, weighted_sum
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.staging import Stage, Staged
 from larvatus.training.engine.step import MicrobatchLoss, Update, autocast
 
 
@@ -107,6 +106,42 @@ class StepReport:
                 f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; go on from the last "
                 "checkpoint with a lower rate: --resume --fork --set optimizer.rate=…"
             )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A batch on its way to a device, or there."""
+
+    tensors: TrainingBatch[Tensor]
+    arrived: torch.cuda.Event | None
+    """On the stream that copies; None where nothing is copied."""
+
+    def take(self) -> TrainingBatch[Tensor]:
+        """The batch, for what is launched from here on, on the stream that is current."""
+        if self.arrived is not None:
+            stream = torch.cuda.current_stream(self.tensors.tokens.ids.device)
+            stream.wait_event(self.arrived)
+            self.tensors.map(lambda tensor: tensor.record_stream(stream))  # so that its memory is not given away
+        return self.tensors
+
+
+class Stage:
+    """Sends batches to a device ahead of time, on any thread: into pinned memory, copied on their own stream.
+
+    Where a batch is read (`Staged.take`), the device waits for the copy, the host does not. Pinned memory comes from
+    torch's cache, which gives the same few buffers again once their copies are done. On a CPU tensors are views.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+
+    def __call__(self, batch: TrainingBatch[Ints]) -> Staged:
+        if self._stream is None:
+            return Staged(on_device(batch, self.device), None)
+        with torch.cuda.stream(self._stream):  # its device is then current on this thread, too
+            tensors = on_device(batch, self._stream.device)
+            return Staged(tensors, self._stream.record_event())
 
 
 Step = TrainingBatch[Ints] | ReadShare

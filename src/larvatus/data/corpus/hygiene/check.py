@@ -38,7 +38,7 @@ from larvatus.data.corpus.hygiene.first_pass import (
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.personal import KINDS, find_personal, tag_personal
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch
 from larvatus.data.text.documents import Document
 
 SIMILARITIES = (0.9, 0.7, 0.5)

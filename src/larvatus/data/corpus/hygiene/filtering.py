@@ -38,7 +38,7 @@ from larvatus.data.corpus.hygiene.first_pass import (
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.personal import KINDS, Handling, handle_personal
 from larvatus.data.corpus.hygiene.settings import REASONS, HygieneSettings
-from larvatus.data.corpus.hygiene.sketch import SKETCH, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, Sketch
 from larvatus.data.text.documents import Document
 
 FILTER, VERDICTS, PARTS = "filter.json", "verdicts.bin", "filter.parts"

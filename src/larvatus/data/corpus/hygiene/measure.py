@@ -30,8 +30,7 @@ from larvatus.data.corpus.hygiene.duplicates import MinHashScheme
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSets
 from larvatus.data.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.data.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import HashedWords, ShingleCharacters, hashed_words, n_grams
-from larvatus.data.corpus.hygiene.sketch import WORDS
+from larvatus.data.corpus.hygiene.shingles import WORDS, HashedWords, ShingleCharacters, hashed_words, n_grams
 from larvatus.data.text.documents import Document
 
 MIN_CHARACTERS = 40
