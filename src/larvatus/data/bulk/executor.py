@@ -114,8 +114,8 @@ class RayExecutor(Executor):
 
     A worker is an actor that makes the state once and answers task after task; there is one for each CPU of the
     cluster, or for each GPU where the work needs one. If a worker or its node dies, Ray starts another elsewhere and
-    its open tasks are computed again: results depend only on their task. At most `AHEAD` tasks a worker are open or wait to
-    be taken, so neither this process nor the object store grows with the corpus.
+    its open tasks are computed again: results depend only on their task. At most `AHEAD` tasks a worker are open or
+    wait to be taken, so neither this process nor the object store grows with the corpus.
 
     Ray sends pickled objects between its processes: use only a cluster whose network you trust.
     """

@@ -158,8 +158,8 @@ class Sketch:
         sketch.holds(grams)                       # whether each 8-gram is there
 
     A Bloom filter (Bloom 1970): a byte for each run, in which six bits are set. It reports every run that was added,
-    and 2% of those that were not. A run of thirteen words is six runs of eight, all of which must be known, so chance plays
-    no part any more. The file is mapped into memory, never read whole.
+    and 2% of those that were not. A run of thirteen words is six runs of eight, all of which must be known, so
+    chance plays no part any more. The file is mapped into memory, never read whole.
     """
 
     path: Path
