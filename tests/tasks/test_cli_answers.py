@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.data.labelled.squad import gold_answers, read_predictions, read_questions
+from larvatus.data.labelled.squad import read_questions
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import encode_passages
@@ -21,8 +21,17 @@ from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
+
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
 QUESTION, PASSAGE = "in the river ?", "the wide river deep of a was of the"
+
+
+def read_predictions(path: str) -> dict[str, str]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def gold_answers(data: Any) -> dict[str, tuple[str, ...]]:
+    return {question.id: question.golds for question in data}
 
 
 def fine_tuned(model: Path, folder: Path, without: float) -> Path:

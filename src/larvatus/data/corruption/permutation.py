@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from larvatus.core.arrays import ArrayRecord, Ints, pad_array
+from larvatus.core.arrays import Ints, TargetRecord, pad_array
 from larvatus.core.batch import TokenBatch
 from larvatus.core.pretraining_targets import MaskedTokens, PaddedSizes
 from larvatus.core.ranges import PositiveShare
@@ -42,7 +42,7 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
-class PermutedTokens(ArrayRecord, Generic[A]):
+class PermutedTokens(TargetRecord, Generic[A]):
     """When each token is predicted, and which are: their places in the flat batch (ascending), and what they are."""
 
     what: ClassVar[str] = "an order of the tokens"

@@ -147,18 +147,6 @@ def _without_prefix(examples: list[TaggedExample]) -> tuple[list[TaggedExample],
     return stripped, (f"prefix {prefix} stripped from every word",)
 
 
-def conll_lines(examples: Iterable[TaggedExample]) -> Iterator[str]:
-    """Sentences as lines of ``word<TAB>tag``, blank between them; what `read_conll` reads."""
-    for example in examples:
-        if example.tags is None:
-            raise DataError(f"{example.place}: the words have no tags to write")
-        for word, tag in zip(example.words, example.tags, strict=True):
-            if "\t" in word or "\n" in word:
-                raise DataError(f"{example.place}: word {word!r} holds a tab or a line break; CoNLL cannot write it")
-            yield f"{word}\t{tag}"
-        yield ""
-
-
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 
 

@@ -119,6 +119,9 @@ class Finding:
     examples: tuple[str, ...] = ()
     """``train.tsv:17: …``"""
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "count": self.count, "message": self.message, "examples": list(self.examples)}
+
 
 @dataclass
 class Tally:
@@ -201,22 +204,14 @@ class Report:
                 lines.append(f"    … and {finding.count - len(finding.examples):,} more")
         return "\n".join(lines if self.findings else [*lines, "nothing wrong was found"])
 
-    def raise_errors(self) -> None:
-        """One line of what stops training, if anything does."""
-        if self.errors:
-            first = self.errors[0]
-            place = f"{first.examples[0]} ({first.message})" if first.examples else first.message
-            more = f"; {len(self.errors) - 1} more kinds of error: larvatus data check" if len(self.errors) > 1 else ""
-            raise DataError(f"{place}{more}")
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "sizes": self.sizes,
             "kind": self.kind,
             "balance": self.balance,
             "lengths": {**self.lengths, "unit": self.unit},
-            "errors": [_as_dict(finding) for finding in self.errors],
-            "warnings": [_as_dict(finding) for finding in self.warnings],
+            "errors": [finding.to_dict() for finding in self.errors],
+            "warnings": [finding.to_dict() for finding in self.warnings],
         }
 
 
@@ -224,12 +219,3 @@ def _listed(counts: Mapping[str, int]) -> str:
     """Labels with their counts, the commonest first."""
     shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:MOST_LABELS])
     return f"{shown}, and {len(counts) - MOST_LABELS:,} more" if len(counts) > MOST_LABELS else shown
-
-
-def _as_dict(finding: Finding) -> dict[str, Any]:
-    return {
-        "name": finding.name,
-        "count": finding.count,
-        "message": finding.message,
-        "examples": list(finding.examples),
-    }

@@ -33,7 +33,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, TaggedExample, first_names
 from larvatus.data.text.align import join_words
-from larvatus.data.text.tag_schemes import EntitySpan, Scheme, detect_scheme, read_leniently, write_tags
+from larvatus.data.text.tag_schemes import EntitySpan, Scheme, write_tags
 from larvatus.data.text.words import segment_words
 
 BINARY = "SPAN"
@@ -220,15 +220,6 @@ def _whole_words(
 
 def _described(span: Span, text: str) -> str:
     return f"{span.label} {text[span.start : span.end]!r} ({span.start} to {span.end})"
-
-
-def to_spans(example: TaggedExample, scheme: Scheme | None = None) -> SpanExample:
-    """The entities that tags mean, as characters of the text, read as `conlleval` does. None: their own scheme."""
-    tags = example.tags or ()
-    text, places = example.located()
-    entities = read_leniently(tags, scheme or detect_scheme([tags]))
-    spans = sorted(Span(places[start][0], places[end - 1][1], label) for start, end, label in entities)
-    return SpanExample(text, tuple(spans), example.place, example.id)
 
 
 def to_words(example: SpanExample, problems: Problems | None = None) -> SpannedWords:
