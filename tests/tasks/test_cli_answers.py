@@ -21,7 +21,6 @@ from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
-
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
 QUESTION, PASSAGE = "in the river ?", "the wide river deep of a was of the"
 

@@ -68,7 +68,7 @@ def check_file(path: Path, wanted: str, error: type[LarvatusError] = ArtefactErr
         raise error(f"{path} is missing; {way}")
     got = sha256(path)
     if got != wanted:
-        raise error(f"{path} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); {way}")
+        raise error(f"{path} does not match its checksum (expected {wanted[:8]}…, got {got[:8]}…); {way}")
 
 
 class _Line(Settings):

@@ -1,14 +1,12 @@
-"""How a field of a settings struct is written on the command line, where its name and type do not say it all.
+"""How a field of a settings struct appears on the command line, where its name and type do not tell it all.
 
-    class TrainSettings(Struct, frozen=True, kw_only=True):
+    class TrainSettings(Settings):
         kind: Annotated[Literal["bpe", "unigram"], Flag("--type", panel=None)] = "bpe"
-        \"\"\"What kind of pieces.\"\"\"
+        \"\"\"Kind of subwords.\"\"\"
 
-The struct knows nothing of the command line's machinery (`interfaces/cli/from_struct.py`); these are only words.
+    field_docs(TrainSettings)["kind"]          # 'Kind of subwords.': the docstring below the field in the source
 
-What the fields of a struct are for: the words that stand below each of them in the source.
-
-field_words(FillBody)["joint"]          # 'Fill several blanks together; else each by itself alone.'
+The struct knows nothing of the command line (`interfaces/cli/from_struct.py`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Where results go: nothing that exists is replaced unless that was asked for, and never what is being read.
+"""Output files: nothing that exists is replaced unless requested, and never what is being read.
 
     check_outputs(out, png, overwrite=overwrite, inputs=[model, *texts])      first of all, before any work is done
     with new_output(out) as aside: figure.savefig(aside)                      appears whole, or not at all
 
     check_directory(out, MODEL_FILES, overwrite=overwrite, inputs=[source])   the same for several files in a directory
 
-`/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file.
-
-What all pictures share: they want matplotlib, the extra `plots`, which is imported only where one is drawn.
+`/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file. Pictures need matplotlib, the extra
+`plots`, which is imported only where one is drawn.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import os
 import re
 import signal
 import socket
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +32,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
+from larvatus.core.signals import signal_handlers
 from larvatus.core.version import VERSION
 
 State = TypeVar("State")
@@ -159,7 +159,7 @@ def connected(address: str) -> Iterator[Any]:
         return
     joined = _running(address)
     more: dict[str, Any] = {} if joined else {"include_dashboard": False}
-    with _own_signals():
+    with signal_handlers(signal.getsignal(signal.SIGTERM), signal.SIGTERM):  # Ray installs its own
         try:
             ray.init(address=joined or LOCAL, **more, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError, OSError) as fault:
@@ -189,19 +189,6 @@ def _running(address: str) -> str | None:
             "start one there with ray start --head, or one here with --ray local"
         ) from fault
     return address
-
-
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray puts a handler of its own in place of ours; ours is put back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Worker:

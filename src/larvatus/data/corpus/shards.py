@@ -98,7 +98,7 @@ def shard_fault(directory: Path, shard: ShardInfo) -> str | None:
         return f"{path} cannot be read ({fault.strerror}); {REBUILD}"
     if actual != shard.sha256:
         cut = f", {size:,} bytes instead of {shard.bytes:,}" if size != shard.bytes else ""
-        sums = f"wanted {shard.sha256[:4]}…, got {actual[:4]}…{cut}"
+        sums = f"expected {shard.sha256[:4]}…, got {actual[:4]}…{cut}"
         return f"{path} does not match its checksum ({sums}); {REBUILD}"
     return None
 

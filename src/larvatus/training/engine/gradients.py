@@ -1,6 +1,6 @@
 """How the gradients of ranks are added up: not at all (one process), in buckets (replicated), or by FSDP (sharded).
 
-    gradients = gradients_of(parameters, ranks)
+    gradients = build_gradients(parameters, ranks)
     gradients.begin()                        # before the first microbatch of a step
     with gradients.last():                   # around the backward pass of this rank's last microbatch
         loss.backward()
@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -44,11 +43,21 @@ def local_tensor(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-class Gradients(Protocol):
-    """What a step asks of the gradients of its parameters."""
+def build_gradients(parameters: Sequence[nn.Parameter], ranks: Ranks) -> Gradients:
+    """By what the parameters are, and how many ranks there are."""
+    if any(map(is_sharded, parameters)):
+        return ShardedGradients(parameters)
+    return Gradients(parameters) if ranks.count == 1 else ReplicatedGradients(parameters, ranks)
 
-    equal: bool
+
+class Gradients:
+    """Gradients of one process: what the backward pass leaves. Other kinds override what differs."""
+
+    equal = False
     """Whether every rank must make as many passes as every other, since each pass sends something."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = parameters
 
     def begin(self) -> None:
         """Before the first microbatch of a step."""
@@ -60,40 +69,14 @@ class Gradients(Protocol):
 
     def finish(self, *, failed: bool) -> bool:
         """Complete the sums; whether memory ran out on any rank."""
-
-    def clip(self, most: float) -> Tensor:
-        """The norm of all gradients, which are scaled down to `most`."""
-
-
-def build_gradients(parameters: Sequence[nn.Parameter], ranks: Ranks) -> Gradients:
-    """By what the parameters are, and how many ranks there are."""
-    if any(map(is_sharded, parameters)):
-        return ShardedGradients(parameters)
-    return LocalGradients(parameters) if ranks.count == 1 else ReplicatedGradients(parameters, ranks)
-
-
-class LocalGradients:
-    """One process: gradients are what the backward pass leaves."""
-
-    equal = False
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self.parameters = parameters
-
-    def begin(self) -> None: ...
-
-    @contextmanager
-    def last(self) -> Iterator[None]:
-        yield
-
-    def finish(self, *, failed: bool) -> bool:
         return failed
 
     def clip(self, most: float) -> Tensor:
+        """The norm of all gradients, which are scaled down to `most`."""
         return torch.nn.utils.clip_grad_norm_(self.parameters, most or math.inf)
 
 
-class ShardedGradients(LocalGradients):
+class ShardedGradients(Gradients):
     """FSDP sums gradients in every backward pass, and each rank keeps its part of them.
 
     A rank whose memory runs out cannot be helped: the others wait in the middle of a layer.
@@ -120,14 +103,12 @@ class Bucket:
     """Gradients of the last backward pass that have not come yet."""
 
 
-class ReplicatedGradients:
+class ReplicatedGradients(Gradients):
     """Every rank has all parameters, and all gradients."""
 
-    equal = False
-
     def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
+        super().__init__([p for p in dict.fromkeys(parameters) if p.requires_grad])
         self.ranks = ranks
-        self.parameters = [p for p in dict.fromkeys(parameters) if p.requires_grad]
         self.buckets = [_bucket(group) for group in group_into_buckets(list(reversed(self.parameters)))]
         self._home = {p: bucket for bucket in self.buckets for p, _ in bucket.views}
         self._used: set[nn.Parameter] = set()
@@ -179,9 +160,6 @@ class ReplicatedGradients:
             if not used:
                 parameter.grad = None
         return flags[0] > 0
-
-    def clip(self, most: float) -> Tensor:
-        return torch.nn.utils.clip_grad_norm_(self.parameters, most or math.inf)
 
 
 def group_into_buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

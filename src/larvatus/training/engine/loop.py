@@ -92,7 +92,7 @@ def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = No
                     break
                 with training.clock:
                     training.step()
-            stopping = group.any(stop.asked)
+            stopping = group.any(stop.requested)
             if training.evaluation_due and not stopping:
                 stopping = not _evaluate(training, stop, alone=group.count == 1)
             if stopping and not training.finished:
@@ -120,4 +120,4 @@ def _evaluate(training: Training[Scores], stop: Stop, *, alone: bool) -> bool:
     except Stopped:
         return False
     training.record(scores)
-    return not (stop.asked and alone)
+    return not (stop.requested and alone)

@@ -1,12 +1,11 @@
-"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019), LAMB (`lamb.py`), Adafactor (`adafactor.py`) or Muon
-(`muon.py`); its state as named tensors.
+"""Optimizers (AdamW, LAMB, Adafactor, Muon), their state as named tensors, and learning-rate schedules.
 
-None decays norms and biases; Adafactor alone does not correct its moments for bias.
+AdamW is torch's (Loshchilov & Hutter 2019); the others are in `lamb.py`, `adafactor.py` and `muon.py`. None decays
+norms and biases; only Adafactor does not correct its moments for bias.
 
-Learning-rate schedules: warm-up, then linear, cosine or trapezoid; or by the inverse square root of the step.
-
-rate(step) is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last
-step. By the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
+Schedules warm up, then fall linearly, by a cosine or as a trapezoid; or follow the inverse square root of the step. The
+rate is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last step. By
+the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""What can be known of a rendezvous before it is waited for, and what is said while it is.
+"""How ranks find each other: an impossible address is refused at once, waiting is reported, old greetings are ignored.
 
-    refuse_impossible(launch())            # an address or a port at which ranks can never meet: one line, at once
-    with said_while_waiting(launched):     # after a few seconds: who waits for whom, where, and for how long
-        ...
+    check_address(launch())                # an address or a port at which ranks can never meet: one line, at once
+    with reporting_wait(launched, 600.0):  # after a few seconds: who waits for whom, where, and for how long
+        store, restarted = join_store(store, rank=rank, count=count, restarts=restarts, limit_s=600.0)
 
 In a pod of Kubernetes names and service addresses come up late and belong to no interface: there, ranks wait for them.
 
-How ranks meet at a store that may remember an earlier meeting.
-
-    meeting = meet(store, rank=rank, count=count, restarts=restarts, limit_s=600.0)
-    meeting.store, meeting.restarted
-
 torchrun keeps its store when it starts all ranks again, and with it the addresses that the dead left there; nor do its
-agents agree on how often that was. So each rank greets with a name of its own, rank 0 answers to that name with the
-name of the meeting, and all that is said afterwards is said under it.
+agents agree on how often that was. So each rank greets with its own name, rank 0 answers to that name with the name of
+the rendezvous, and everything afterwards is written under it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""Domain- and task-adaptive pretraining (Gururangan et al. 2020): go on from a model, on text of your own.
+"""Domain- and task-adaptive pretraining (Gururangan et al. 2020): continue from a model, on text of your own.
 
     larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
 
-The text is encoded with the model's own vocabulary, longer by the words that are asked for. Text of the domain that the
-model comes from (`--old`) and held-out text of the new one are evaluated before and after (`domains.py`).
+The text is encoded with the model's own vocabulary, longer by the requested words. Text of the model's old domain
+(`--old`) and validation text of the new one are evaluated before and after (`domains.py`).
 
-How to go on training a model that exists: its own shape and vocabulary, and a recipe's way of training.
-
-    adapted_recipe(load_bundle("runs/base"))                 its own recipe, as `larvatus.json` tells it
+    adapted_recipe(load_bundle("runs/base"))                 its own recipe, from `larvatus.json`
     adapted_recipe(load_bundle("bert-base"))                 no such file: the packaged recipe that is nearest to it
-    adapted_recipe(load_bundle("bert-base"), "spanbert")     the one that is named
+    adapted_recipe(load_bundle("bert-base"), "spanbert")     the named recipe
 
-Model and vocabulary are what they are: a setting that contradicts them is refused, but for dropout. Packaged recipes
-are made for training from nothing; for continuing, batch and rate are held to those of task-adaptive pretraining
-(Gururangan et al. 2020, appendix: 256 sequences, 1e-4), unless `--set` says otherwise.
+Model and vocabulary are fixed: a setting that contradicts them is refused, but for dropout. Packaged recipes are made
+for training from scratch; to continue, batch and rate are limited to those of task-adaptive pretraining (appendix of
+the paper: 256 sequences, 1e-4), unless `--set` changes them.
 """
 
 from __future__ import annotations

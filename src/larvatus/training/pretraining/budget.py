@@ -1,15 +1,14 @@
-"""How many steps: given, from epochs or tokens, or from minutes.
+"""How many steps a run has: given, from epochs or tokens, or from minutes; and the plan that it follows.
 
-Minutes are measured into steps before the run begins, so that the run itself depends on nothing but recipe, corpus and
-seed, and can be repeated with `--steps`.
-
-Makes the plan of a run, or reads the one that it began with, and says it before the first step.
+Minutes are converted to steps before the run begins, so the run itself depends only on recipe, corpus and seed, and can
+be repeated with `--steps`.
 
     planned = make_plan(job, model, loader=run.loader, text=480_000, evaluations=4, ranks=ranks)
     planned.job.recipe, planned.plan               # the recipe that the run follows
-    plan_in_words(planned.job, 8, planned.plan, 480_000)
+    describe_plan(planned.job, 8, planned.plan, 480_000)
 
-Times are measured on the model itself (`budget.time_of_step`), whose weights are put back afterwards.
+A resumed run reads the plan that it began with. Times are measured on the model itself (`time_of_step`), whose weights
+are restored afterwards.
 """
 
 from __future__ import annotations

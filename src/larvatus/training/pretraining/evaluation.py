@@ -1,12 +1,10 @@
-"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, against what unigram counts alone would guess.
+"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, compared with a guess by unigram counts.
 
-Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
-every run, so perplexities compare.
+Counts are kept, never logits. Text is packed and masked as in the recipe, with the masks of epoch 0 of the stream
+"valid": the same at every evaluation of every run, so perplexities compare.
 
-A model on held-out shards, as a recipe packs and masks them: pairs and masks are the same every time.
-
-Text that has no pairs (one document alone, or one sentence in each) is read in single segments, and objectives of
-pairs are not measured on it; those of tokens are.
+Text that has no pairs (a single document, or one sentence in each) is read in single segments, and objectives of pairs
+are not measured on it; those of tokens are.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What to pretrain, on what, where to, and for how long.
+"""A pretraining job: what to train, on what, where to, and for how long.
 
-Job(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
-
-What the ranks of a run settle before any of them reads text: that they do the same, and whether they go on.
-
+    job = PretrainingJob(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
     with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
-        job = joined(job, group)
+        job = agree_on_job(job, group)
 
-`torchrun --max-restarts 3` starts all ranks again, with the same command, when one has failed: they go on from the last
+Before any rank reads text, all ranks check that they have the same job, and whether they resume. `torchrun
+--max-restarts 3` starts all ranks again, with the same command, when one has failed: they resume from the last
 checkpoint, as many as there are now.
 """
 

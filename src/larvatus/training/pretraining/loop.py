@@ -100,7 +100,7 @@ class Pretraining:
             if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
                     left = self._left()
-                    left.of_all = True
+                    left.on_all_ranks = True
                     raise left
         finally:
             self._close()
@@ -148,7 +148,7 @@ class Pretraining:
 
     def _may_leave(self) -> bool:
         """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
-        return self.stop.asked and self.ranks.count == 1
+        return self.stop.requested and self.ranks.count == 1
 
     def _close(self) -> None:
         if self._batches is not None:

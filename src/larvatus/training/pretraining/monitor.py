@@ -1,8 +1,6 @@
-"""What a pretraining run shows of its steps, evaluations and checkpoints, in words and in `metrics.jsonl`.
+"""What a pretraining run prints before its work and about its steps, evaluations and checkpoints; `metrics.jsonl`.
 
-What a run says before its work: what is read, what is trained, and in which languages nothing is held out.
-
-for line in announced(job, corpus, valid, model=model, more=", layers computed again in the backward pass"): …
+for line in describe_run(job, corpus, valid, model=model, more=", layers computed again in the backward pass"): …
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A run that has ended as a model directory, with the claims of its card.
+"""A finished run as a model directory, with its model card: what was trained, on what, for how long, how well.
 
-Ended(job=job, corpus=corpus, valid=valid, microbatch=8_192, processes=1).save(model, progress, results, rows)
+    FinishedRun(job=job, corpus=corpus, valid=valid, microbatch=8_192, processes=1).save(model, progress, results, rows)
 
-The facts of a run for its model card: what was trained, on what, for how long, how well. Its figures are claims.
+The figures of the card are claims (`models/bundle/claims.py`).
 """
 
 from __future__ import annotations
