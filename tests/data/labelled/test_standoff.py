@@ -141,7 +141,7 @@ def flat_spans(draw):
 def test_spans_to_tags_and_back(example, scheme):
     tagged = to_tagged(example, scheme)
     entities = read_leniently(tagged.tags, scheme)
-    back = (Span(tagged.places[start][0], tagged.places[end - 1][1], label) for start, end, label in entities)
+    back = (Span(tagged.spans[start][0], tagged.spans[end - 1][1], label) for start, end, label in entities)
     assert (tagged.text, tuple(sorted(back))) == (example.text, example.spans)
 
 

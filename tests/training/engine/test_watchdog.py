@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from larvatus.training.engine.heartbeat import STEP, WAITING, Heartbeat, ProcessLocation, blocking_ranks
-from larvatus.training.engine.rendezvous import Rendezvous, join_store
+from larvatus.training.engine.launch import Rendezvous, join_store
 from larvatus.training.pretraining.loop import SpikeDetector
 
 

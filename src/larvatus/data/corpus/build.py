@@ -41,16 +41,20 @@ from larvatus.data.corpus.format import (
     CorpusCounts,
     CorpusManifest,
     CorpusSettings,
+    Journal,
+    JournalEntry,
+    ShardWriter,
+    check_shards,
+    check_tokenizer,
     read_manifest,
     schema,
+    shard_fault,
     write_manifest,
 )
 from larvatus.data.corpus.hygiene.filtering import FILTER, FilterPlan, FirstPass, Hygiene
 from larvatus.data.corpus.hygiene.shingles import Sketch
 from larvatus.data.corpus.processes import Processes, check_count
-from larvatus.data.corpus.shards import Journal, JournalEntry, ShardWriter, check_shards, check_tokenizer, shard_fault
-from larvatus.data.corpus.sources import SourceText, skip_reasons
-from larvatus.data.corpus.units import UNIT_CHARACTERS, TextPiece, Unit, units
+from larvatus.data.corpus.sources import UNIT_CHARACTERS, SourceText, TextPiece, Unit, skip_reasons, units
 from larvatus.data.text.languages import LanguageSource
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.tokenizer import Tokenizer

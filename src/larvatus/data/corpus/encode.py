@@ -24,7 +24,7 @@ import pyarrow as pa
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges, runs
 from larvatus.data.corpus.format import ChunkInfo, CorpusCounts, schema
-from larvatus.data.corpus.units import TextPiece
+from larvatus.data.corpus.sources import TextPiece
 from larvatus.data.text.sentences import sentence_spans, split_sentences
 from larvatus.data.text.tokenizer import FlatEncoding, Tokenizer
 

@@ -30,12 +30,13 @@ from larvatus.data.corpus.format import (
     ChunkInfo,
     CorpusManifest,
     ShardInfo,
+    check_shards,
+    check_tokenizer,
     read_manifest,
     schema,
 )
 from larvatus.data.corpus.mixture import ChunkPart
 from larvatus.data.corpus.remote import RemoteShards
-from larvatus.data.corpus.shards import check_shards, check_tokenizer
 from larvatus.data.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from larvatus.training.engine.gradients import local_tensor
+from larvatus.training.engine.parallel import local_tensor
 
 TOGETHER = 1 << 25
 """Numbers of parameters that are updated together, at most: what a step needs for a while grows with them."""

@@ -29,9 +29,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from larvatus.training.engine.gradients import is_sharded, local_tensor
 from larvatus.training.engine.lamb import Lamb, group_alike
-from larvatus.training.engine.parallel import full_tensor, local_part
+from larvatus.training.engine.parallel import full_tensor, is_sharded, local_part, local_tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5

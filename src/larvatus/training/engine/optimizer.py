@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
 from larvatus.training.engine.adafactor import Adafactor
-from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.lamb import Lamb
 from larvatus.training.engine.muon import Muon
-from larvatus.training.engine.parallel import local_part
+from larvatus.training.engine.parallel import is_sharded, local_part
 
 Groups = Sequence[dict[str, Any]]
 """Parameters that learn alike: `params`, `weight_decay`, and where a group has its own rate, `scale` (`set_rate`)."""

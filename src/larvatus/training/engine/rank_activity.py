@@ -1,4 +1,4 @@
-"""Reports what a rank is doing to its watchdog (`watchdog.py`), and which rank is slowest. One rank alone reports nothing.
+"""Reports what a rank is doing to its watchdog (`watchdog.py`), and which rank is slowest.
 
     with guarded_by(watch):
         at_step(12)

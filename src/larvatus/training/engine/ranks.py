@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 -m larvatus pretrain bert …
 
-A step's microbatches are dealt out in turn; `gradients.py` adds up gradients. Losses are divided by the counts of the
+A step's microbatches are dealt out in turn; `parallel.py` adds up gradients. Losses are divided by the counts of the
 whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however it was cut.
 
 Before the first step the ranks check that they train the same: ranks that differ would add up gradients of different
@@ -38,9 +38,8 @@ from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.core.run_identity import changed_fields
 from larvatus.core.version import VERSION
 from larvatus.models.nn.device import choose_device
-from larvatus.training.engine.launch import Launch, launch
+from larvatus.training.engine.launch import Launch, Rendezvous, check_address, join_store, launch, reporting_wait
 from larvatus.training.engine.rank_activity import busy, guarded_by, waiting
-from larvatus.training.engine.rendezvous import Rendezvous, check_address, join_store, reporting_wait
 from larvatus.training.engine.settings import SILENT_S
 from larvatus.training.engine.watchdog import RankWatchdog
 
@@ -50,8 +49,8 @@ RENDEZVOUS_S = 600.0
 """For all ranks to come: machines of a cluster do not start at once."""
 COLLECTIVE_DAYS = 30
 """In effect no timeout of the process group. It would limit every collective alike, also one in which ranks wait for
-rank 0 to build shards for hours; a collective that runs into it names no rank; and NCCL then aborts the process before the
-error is printed. `watchdog.py` knows which rank is silent and what it is allowed to take long for."""
+rank 0 to build shards for hours; a collective that runs into it names no rank; and NCCL then aborts the process before
+the error is printed. `watchdog.py` knows which rank is silent and what it is allowed to take long for."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import format_bytes, memory_of
 from larvatus.models.nn.encoder_base import ModelConfig
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.gradients import is_sharded
-from larvatus.training.engine.parallel import BYTES_TRAINED, gather_tensors, shard, should_shard
+from larvatus.training.engine.parallel import BYTES_TRAINED, gather_tensors, is_sharded, shard, should_shard
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.job import PretrainingJob

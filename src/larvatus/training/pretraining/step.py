@@ -27,9 +27,8 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError
-from larvatus.data.corpus.loader import Loader, RankAssignment
-from larvatus.data.corpus.steps import Cursor
-from larvatus.data.corpus.steps import RankShare as ReadShare
+from larvatus.data.corpus.loader import Cursor, Loader, RankAssignment
+from larvatus.data.corpus.loader import RankShare as ReadShare
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.dropout import has_dropout
