@@ -2,16 +2,10 @@
 
     build_corpus(["judgments/"], tokenizer, Path("corpus"))   # larvatus corpus build judgments/ --tokenizer …
 
-The parent reads documents, cuts them into units of work (`units`), has workers encode them (`encode`) and writes the
-answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it continues after its
-last finished shard; finished, it says so and does nothing. A directory that holds anything else is refused, never
-overwritten.
-
-What a build finds standing in its directory: nothing, an unfinished corpus to go on with, a finished one, or
-something else.
-
-Only the first two are built upon. A finished corpus of the same text and settings is left as it is; anything else is
-refused.
+The parent reads documents, cuts them into units of work (`sources.py`), has workers encode them (`encode.py`) and
+writes the results in order, so the same text gives the same bytes whatever the number of workers. Killed, it resumes
+after its last finished shard. A finished corpus of the same text and settings is left as it is; a directory that
+holds anything else is refused, never overwritten.
 """
 
 from __future__ import annotations

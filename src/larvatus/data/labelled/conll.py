@@ -1,20 +1,14 @@
-"""CoNLL columns: a word a line with its tag, a blank line between sentences.
+"""CoNLL columns: a word a line with its tag, or with a tag for each level of nesting; a blank line between sentences.
 
-    Mt.      B-LOC
-    Sanitas  I-LOC
-    is       O
+    Mt.      B-LOC                          Universität   B-ORG   O
+    Sanitas  I-LOC                          von           I-ORG   O
+    is       O                              Tokio         I-ORG   B-LOC        (GermEval 2014)
 
-Tabs or spaces, as most lines have it. The word is the first column and the tag the last, or as numbers say. Comments
-(a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are passed over. A prefix
-that every word of a file carries, such as WikiANN's ``en:``, is stripped, and that is reported.
+Tabs or spaces, as most lines have it. The word is the first column and the tag the last, unless their numbers are
+given. Comments (a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are
+skipped. A prefix that every word of a file has, such as WikiANN's ``en:``, is stripped, and that is reported.
 
-BIO of several levels: a column of tags for each level of nesting, as GermEval 2014 has it.
-
-    Universität   B-ORG   O
-    von           I-ORG   O
-    Tokio         I-ORG   B-LOC
-
-Which columns are tags is seen in the file: those of nothing but O, B-… and I-… (or BIOES, IOB1); or it is said.
+With several levels (`read_levels`), columns of tags are detected: those of nothing but O, B-… and I-… (or BIOES, IOB1).
 """
 
 from __future__ import annotations

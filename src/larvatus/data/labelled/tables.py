@@ -157,15 +157,18 @@ def _told_by(line: str, name: str) -> Format:
     )
 
 
+def _no_rows(name: str, problems: Problems | None) -> DataError:
+    way = "give a file with labelled examples"
+    return DataError(f"{source_name(name)} has no rows that can be read{cause(problems)}; {way}")
+
+
 def _sampled(
     name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]], problems: Problems | None = None
 ) -> LabelledTable:
     sample = list(islice(rows, SAMPLE))
     columns = tuple(dict.fromkeys(column for _, row in sample for column in row))
     if not sample:
-        raise DataError(
-            f"{source_name(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
-        )
+        raise _no_rows(name, problems)
     return LabelledTable(
         source_name(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows)
     )
@@ -176,9 +179,7 @@ def _delimited(
 ) -> LabelledTable:
     head = list(islice(cells, SAMPLE + 1))
     if not head:
-        raise DataError(
-            f"{source_name(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
-        )
+        raise _no_rows(name, problems)
     named = has_header([row for _, row in head]) if header is None else header
     line, first = head[0]
     width = len(first)

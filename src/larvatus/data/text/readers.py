@@ -4,17 +4,12 @@
     for document in read_documents(["judgments/", "more/*.jsonl.zst"], skipped=skipped):
         ...
     print(skipped)
+    for place, text in read_single_texts("reviews.csv", column="review"): ...   # ("reviews.csv:2", "Not bad.")
 
 Everything streams. What cannot be text (bad UTF-8, NUL bytes, lone surrogates, broken records, missing fields) is
-refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` left out and counted by reason: the line in plain
-text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are left out and
+refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` skipped and counted by reason: the line in plain
+text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are skipped and
 counted too; an archive that breaks off is always refused, since it is not known what is missing.
-
-Texts of a file one by one, for commands that take a text a line: rows of a table, or lines of plain text.
-
-    for place, text in single_texts("reviews.csv", column="review"): ...        # ("reviews.csv:2", "Not bad.")
-
-Tables (CSV, TSV, JSONL, Parquet) are read by columns, as documents of a corpus are (`readers.py`).
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ from larvatus.training.pretraining.prepare import (
 from larvatus.training.pretraining.text_record import EMBEDDED, has_intact_files
 
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
+BEFORE, EXTENSION = "before", "extension.json"
 PLANNED = ("batch", "rate")
 FREE = ("dropout", "attention_dropout")
 """Settings of a model that may change while it is trained on."""
@@ -143,16 +144,17 @@ def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
     for part, settings in asked.items():
         known = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
         for field, value in msgspec.to_builtins(settings).items():
-            if known is not None and field in known and value != known[field] and (part, field) not in _free():
+            if (
+                known is not None
+                and field in known
+                and value != known[field]
+                and not (part == "model" and field in FREE)
+            ):
                 free = " and ".join(f"model.{name}" for name in FREE)
                 raise UsageError(
                     f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {known[field]}; "
                     f"leave it (or --size) out: of the model, {free} alone can be set"
                 )
-
-
-def _free() -> set[tuple[str, str]]:
-    return {("model", name) for name in FREE}
 
 
 def _nearest(bundle: Bundle) -> str:
@@ -184,9 +186,6 @@ def _traits(model: Struct) -> Table:
     """What kind of model it is, whatever its size: words as they are, numbers as present or not."""
     fields = {name: getattr(model, name) for name in model.__struct_fields__ if name not in FREE}
     return {name: value if isinstance(value, str) else bool(value) for name, value in fields.items()}
-
-
-BEFORE, EXTENSION = "before", "extension.json"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import WordObjective
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.step import autocast
 
 MASKED_LM = "masked-lm"
 USUAL = ("words", MASKED_LM)
@@ -91,16 +92,13 @@ class HeldOutScores:
 
     def __str__(self) -> str:
         words = []
-        if masked := self.scores.get(MASKED_LM):
+        masked = MASKED_LM in self.scores
+        name, predicted = ("masked", "masked tokens") if masked else (self.words, "words")
+        if score := self.scores.get(MASKED_LM if masked else self.words):
             guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
-            words.append(f"masked loss {masked.loss:.3f}")
-            words.append(f"perplexity {perplexity(masked.loss):,.1f}")
-            words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
-        elif predicted := self.scores.get(self.words):
-            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
-            words.append(f"{self.words} loss {predicted.loss:.3f}")
-            words.append(f"perplexity {perplexity(predicted.loss):,.1f}")
-            words.append(f"words right {predicted.accuracy:.1%}{guess}")
+            words.append(f"{name} loss {score.loss:.3f}")
+            words.append(f"perplexity {perplexity(score.loss):,.1f}")
+            words.append(f"{predicted} right {score.accuracy:.1%}{guess}")
         if pairs := self.scores.get("next-sentence"):
             words.append(f"next sentence right {pairs.accuracy:.1%}")
         others = {n: s for n, s in self.scores.items() if n not in (MASKED_LM, self.words, "next-sentence")}
@@ -175,12 +173,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        with (
-            torch.inference_mode(),
-            torch.autocast(
-                "cuda" if runtime.cuda else "cpu", dtype=torch.bfloat16, enabled=runtime.precision == "bf16"
-            ),
-        ):
+        with torch.inference_mode(), autocast(runtime):
             for batch in batches:
                 tokens += batch.tokens.size
                 if guess and kind in batch.targets:

@@ -232,24 +232,21 @@ def _vocabulary(
     given: VocabularySource | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
-    """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
+    """Learn the recipe's vocabulary, or use the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
     if vocabulary_matches(folder, wanted):
         return Tokenizer.load(folder)
     if given is not None:
         given.make(documents, folder, reporter)
-        record_vocabulary(folder, wanted)
-        return Tokenizer.load(folder)
-    mixed = recipe.mixture.alpha < 1
-    reporter.say("learning the vocabulary …")
-    tokenizer = train_mixed_vocabulary(
-        documents(),
-        recipe.tokenizer,
-        recipe.mixture.repeats if mixed else None,
-        language=options.language,
-        sentences=options.sentences,
-    )
-    tokenizer.save(folder)
+    else:
+        reporter.say("learning the vocabulary …")
+        train_mixed_vocabulary(
+            documents(),
+            recipe.tokenizer,
+            recipe.mixture.repeats if recipe.mixture.alpha < 1 else None,
+            language=options.language,
+            sentences=options.sentences,
+        ).save(folder)
     record_vocabulary(folder, wanted)
     return Tokenizer.load(folder)  # to the byte what a run that continues reads
 

@@ -1,11 +1,9 @@
-"""Checks a corpus before it is built: counts duplicates, personal data and other faults, with examples.
+"""Checks a corpus before it is built: duplicates, personal data and other faults, with examples; and contamination.
 
-check = check_text(read, settings, language="en", workers=2)
+check = CorpusChecker(settings=settings, language="en", workers=2)(read)
 check.reasons["near"].documents, check.personal["email"].places, check.sets[0].share
 
-What a built corpus shares with evaluation sets, asked of its sketch: the text itself is not needed.
-
-for shared in contamination(Path("corpus"), ["test.jsonl"], words=13):
+for shared in contamination(Path("corpus"), ["test.jsonl"], words=13):     # of a built corpus, by its sketch
     print(shared.name, shared.shared, shared.judged)
 """
 

@@ -18,9 +18,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import regex
 
 from larvatus.core import files
@@ -29,6 +30,7 @@ from larvatus.core.batch import ranges
 from larvatus.core.errors import DataError
 from larvatus.core.regular_files import is_there, size_of
 
+Word = TypeVar("Word", np.uint32, np.uint64)
 SKETCH = "sketch.bloom"
 WORDS = 8
 """Words of the stored runs; longer runs can be queried."""
@@ -37,6 +39,10 @@ CHANCE = 0.0216
 """False-positive rate: probability that a run absent from the corpus is reported as known, (1 − e^(−6/8))^6."""
 _MAGIC = b"larvatus sketch of runs of 8 words, 6 hashes, 1\n"
 _BASE = 0x9E3779B97F4A7C15
+_MIXING: dict[type, tuple[tuple[int, int, int], tuple[int, int]]] = {
+    np.uint64: ((33, 33, 33), (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)),
+    np.uint32: ((16, 13, 16), (0x85EBCA6B, 0xC2B2AE35)),
+}
 _OTHER, _SPACE, _DAMAGED, _IN_WORD, _ALONE = range(5)
 _KINDS = {
     _SPACE: regex.compile(r"\s"),
@@ -96,7 +102,7 @@ def hashed_words(characters: ShingleCharacters) -> HashedWords:
     sums = np.zeros(len(codes) + 1, np.uint64)
     np.cumsum((codes + np.uint64(1)) * _powers(len(codes), _BASE), out=sums[1:])
     inverse = pow(_BASE, -1, 1 << 64)
-    hashes = mix_bits((sums[last] - sums[first]) * _powers(len(codes), inverse)[first])
+    hashes: Bits = mix_bits((sums[last] - sums[first]) * _powers(len(codes), inverse)[first])
     counts = np.diff(np.searchsorted(first, document_ends), prepend=0)
     return HashedWords(hashes, counts.astype(np.int64))
 
@@ -116,14 +122,23 @@ def n_grams(words: HashedWords, n: int) -> tuple[Bits, Ints]:
     return mix_bits(sums[inside]), counts
 
 
-def mix_bits(numbers: Bits) -> Bits:
-    """MurmurHash3's finaliser: a bijection after which all bits depend on all."""
-    out = numbers ^ (numbers >> np.uint64(33))
-    out *= np.uint64(0xFF51AFD7ED558CCD)
-    out ^= out >> np.uint64(33)
-    out *= np.uint64(0xC4CEB9FE1A85EC53)
-    out ^= out >> np.uint64(33)
+def mix_bits(numbers: npt.NDArray[Word]) -> npt.NDArray[Word]:
+    """MurmurHash3's finaliser of 32 or 64 bits: a bijection after which all bits depend on all."""
+    word = numbers.dtype.type
+    (first, second, third), (factor, other) = _MIXING[word]
+    out = numbers ^ (numbers >> word(first))
+    out *= word(factor)
+    out ^= out >> word(second)
+    out *= word(other)
+    out ^= out >> word(third)
     return out
+
+
+def count_per_document(chosen: Bools, counts: Ints) -> Ints:
+    """How many of the items of each document are chosen: [all items], and [D] items of each → [D]."""
+    sums = np.concatenate([[0], np.cumsum(chosen, dtype=np.int64)])
+    ends = np.cumsum(counts)
+    return np.asarray(sums[ends] - sums[ends - counts], np.int64)
 
 
 @functools.cache
