@@ -182,7 +182,7 @@ def squad(*answers: dict[str, Any], **more: Any) -> dict[str, Any]:
     ("document", "more", "code", "says"),
     [
         (squad({"text": "river", "answer_start": 3}), (), 4, "train.json: question 5a: its answer 'river' is not at"),
-        (squad({"text": "river", "answer_start": 3}), (), 4, "it stands at 9"),
+        (squad({"text": "river", "answer_start": 3}), (), 4, "it is at 9"),
         (squad({"text": "brook", "answer_start": 3}), (), 4, "nowhere in the passage"),
         (squad({"text": "river", "answer_start": 999}), (), 4, "question 5a"),
         (squad({"text": "river", "answer_start": 9}, is_impossible=True), (), 4, "it is_impossible, and yet"),

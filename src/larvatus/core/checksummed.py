@@ -4,10 +4,10 @@
     read_checksummed(run / "text.json", way="choose another --out")   # one byte changed: refused
 
     ledger = Ledger(parts / "parts.jsonl", way="start again")          # lines that are added one by one
-    ledger.begin(ledger.records)                                      # what stands is kept, a torn last line is not
+    ledger.begin(ledger.records)                                      # finished lines are kept, a torn last line is not
     ledger.append({"file": "00000.arrow", "sha256": "5f2c…"})         # its checksum is over it and all lines before it
 
-The checksums find accidents and edits, not forgers: whoever writes a file can write its checksum too.
+The checksums find accidents and edits, not forgers: anyone who writes a file can write its checksum too.
 """
 
 from __future__ import annotations

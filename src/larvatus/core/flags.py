@@ -35,9 +35,9 @@ class Flag:
     names: str | None = None
     """``--type``, or ``--lowercase/--cased`` of a choice of two; by default the field's own name."""
     metavar: str | None = None
-    """What stands for the value in the help, such as FILE."""
+    """Placeholder of the value in the help, such as FILE."""
     panel: str | None = PANEL_OF_STRUCT
-    """In which panel of the help it stands; None: among the first, which most people need."""
+    """Panel of the help; None: among the first options, which most people need."""
     argument: bool = False
     """A positional argument rather than an option."""
     help: str | None = None

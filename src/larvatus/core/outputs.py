@@ -78,7 +78,7 @@ def check_directory(
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what a run keeps beside its model, to start again; links are removed, not what they lead to."""
+    """Remove what a run keeps next to its model, to start again; links are removed, not what they lead to."""
     for name in RUN:
         remove(directory / name)
 
@@ -104,7 +104,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether something stands there that is written to and not replaced: a device, a pipe, an open descriptor."""
+    """Whether the path is written to and not replaced: a device, a pipe, an open descriptor."""
     if _DESCRIPTOR.fullmatch(os.fspath(path)):
         return True
     try:
@@ -182,5 +182,5 @@ def require_matplotlib() -> None:
 
 
 def escape_dollars(text: str) -> str:
-    """Text as it stands: a dollar sign is matplotlib's mark of mathematics."""
+    """Text unchanged: a dollar sign is matplotlib's mark of mathematics."""
     return text.replace("$", r"\$")

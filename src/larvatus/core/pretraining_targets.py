@@ -139,8 +139,8 @@ class SpanTargets(TargetRecord, Generic[A]):
     """
 
     what: ClassVar[str] = "hidden spans"
-    left: A  # [M] where the token before its span stands in the flat batch; ascending
-    right: A  # [M] where the token after its span stands
+    left: A  # [M] place of the token before its span in the flat batch; ascending
+    right: A  # [M] place of the token after its span
     place: A  # [M] which token of the span it is, from 0
     ids: A  # [M] what it was
 
@@ -231,7 +231,7 @@ def needs_lexicon(kinds: Iterable[Any]) -> bool:
 def add_text_targets(
     batch: TrainingBatch[Ints], kinds: tuple[type[TextTargets], ...], lexicon: Any = None
 ) -> TrainingBatch[Ints]:
-    """The batch with these targets besides its own; `lexicon` is for those of whole words."""
+    """The batch with these targets added; `lexicon` is for those of whole words."""
     targets = {kind: kind.of_text(batch.tokens, *([lexicon] if needs_lexicon([kind]) else [])) for kind in kinds}
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch
 

@@ -28,7 +28,7 @@ class ClassTargets(TargetRecord, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class WordTags(TargetRecord, Generic[A]):
-    """The tag of each word; which tokens the words are made of stands in the batch's tokens (`batch.WordPieces`)."""
+    """The tag of each word; the batch's tokens tell which tokens a word is made of (`batch.WordTokens`)."""
 
     what: ClassVar[str] = "tags of words"
     tags: A  # [W] −100 where nobody knows
@@ -42,7 +42,7 @@ class WordTags(TargetRecord, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class AnswerSpans(TargetRecord, Generic[A]):
-    """Where the answer stands in each sequence: its first and last token, counted from the sequence's own first.
+    """Where the answer is in each sequence: its first and last token, counted from the sequence's own first.
 
     A sequence that does not hold the answer (another window of the passage does, or there is none) points at [CLS], 0.
     """

@@ -94,7 +94,7 @@ def test_parquet_of_datasets(tmp_path: Path) -> None:
 
 
 BAD = [
-    (asked(start=17), "dev.json: question q1: its answer 'Sunshine Canyon' is not at character 17 .*it stands at 18"),
+    (asked(start=17), "dev.json: question q1: its answer 'Sunshine Canyon' is not at character 17 .*it is at 18"),
     (asked("Canyon", 40), r"not at character 40 .*it stands at 39"),  # the nearer of two
     (asked("Boulder"), "nowhere in the passage"),
     (asked(start=-1), "not at character -1"),
@@ -145,7 +145,7 @@ def test_rows_without_their_columns_are_refused(write: Write) -> None:
     with pytest.raises(DataError, match="write question, context and answers"):
         read_questions(write('{"question": "Where?", "place": "here"}', "dev.jsonl"))
     ambiguous = json.dumps({"question": "What?", "context": PASSAGE, "answers": ["Canyon"]})
-    with pytest.raises(DataError, match=r"dev.jsonl:1: its answer 'Canyon' stands 2 times"):
+    with pytest.raises(DataError, match=r"dev.jsonl:1: its answer 'Canyon' occurs 2 times"):
         read_questions(write(ambiguous, "dev.jsonl"))
 
 

@@ -46,7 +46,7 @@ AUTO = "auto"
 LOCAL = "local"
 """A new one on this machine."""
 AHEAD = 3
-"""Tasks a worker: one at work, one that waits beside it, one whose result waits for its turn."""
+"""Tasks a worker: one at work, one that waits for it, one whose result waits for its turn."""
 TRIES = 4
 """How often a task is begun before its workers' deaths are taken to be its own doing."""
 ANSWER_S = 5.0
@@ -256,7 +256,7 @@ class _RayPool(Generic[State, Task, Result]):
             yield self._take(under_way.popleft())
 
     def _idle(self) -> Any:
-        """A worker with the fewest tasks; waits while each has one at work and one beside it."""
+        """A worker with the fewest tasks; waits while each has one at work and one waiting."""
         begun = monotonic()
         while not self._load or min(self._load.values()) >= AHEAD - 1:
             self._look(LOOK_S)

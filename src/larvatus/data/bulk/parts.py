@@ -45,7 +45,7 @@ class _Part(Settings, omit_defaults=True):
 
 
 class PartsFolder(Generic[Progress]):
-    """The folder of one run; what stands in it is read by `open`, and grows with `write`."""
+    """The folder of one run: `open` reads what is there, `write` adds to it."""
 
     def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Progress], suffix: str) -> None:
         self.directory, self.settings = directory, settings
@@ -55,7 +55,7 @@ class PartsFolder(Generic[Progress]):
         self._parts: list[_Part] = []
 
     def open(self, *, resume: bool) -> Progress:
-        """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
+        """Begin or resume; returns the progress so far. Parts of another run are neither mixed in nor overwritten."""
         only_regular(self.directory)
         files.sweep(self.directory)
         self._ledger = Ledger(self.directory / LEDGER, way=self._way)
@@ -101,7 +101,7 @@ class PartsFolder(Generic[Progress]):
         return msgspec.json.decode(self._parts[-1].stand, type=self._kind) if self._parts else self._kind()
 
     def faults(self) -> Iterator[str]:
-        """The rows that were set aside, in their order."""
+        """The rows that were skipped, in their order."""
         for part in self._parts:
             yield from part.faults
 
@@ -122,7 +122,7 @@ class PartsFolder(Generic[Progress]):
         shutil.rmtree(self.directory)
 
     def removed(self) -> Progress:
-        """Where the result stands already, only what was left to remove is removed."""
+        """Where the result exists already, only what was left to remove is removed."""
         records = Ledger(self.directory / LEDGER, way=self._way).records
         self.remove()
         last = msgspec.json.decode(records[-1], type=_Part).stand if records else None

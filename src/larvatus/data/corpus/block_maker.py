@@ -188,7 +188,7 @@ class BlockMaker:
 
     @functools.cached_property
     def _corpus(self) -> Corpus:
-        return Corpus.open(self.path, verify=False)  # whoever made the loader has verified it
+        return Corpus.open(self.path, verify=False)  # verified when the loader was made
 
 
 def tokens_of(parts: list[ChunkPart]) -> int:

@@ -64,7 +64,7 @@ def check_only_corpus_files(out: Path) -> None:
 
 
 def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[str, str]:
-    """Save the tokenizer beside the shards, unless one is kept there; the checksums of the files of the given one."""
+    """Save the tokenizer with the shards, unless one is kept there; the checksums of the files of the given one."""
     kept, aside = out / TOKENIZER, out / f".{TOKENIZER}.tmp-{os.getpid()}"
     with files.saying_what_is_full(out):
         shutil.rmtree(aside, ignore_errors=True)
@@ -247,7 +247,7 @@ def _summary(out: Path, manifest: CorpusManifest, *, resumed: int, unchanged: bo
 
 
 class _Build:
-    """A build under way: where it stands changes as units come back from the workers."""
+    """A build under way: its state changes as units come back from the workers."""
 
     def __init__(self, out: Path, settings: CorpusSettings, journal: Journal, options: BuildOptions) -> None:
         self._out, self._settings, self._journal, self._options = out, settings, journal, options

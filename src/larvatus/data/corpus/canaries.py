@@ -6,7 +6,7 @@
     read_canaries(Path("corpus"))                        # those that `larvatus corpus build --canaries 20` planted
 
 Each secret (Carlini et al. 2019, *The Secret Sharer*) is drawn uniformly from a space of known size, so the
-rank of the planted one among all others says how much of it a model has learnt (its exposure). `canaries.json` beside
+rank of the planted one among all others says how much of it a model has learnt (its exposure). `canaries.json` next to
 the corpus says the format, the space, each sentence and how often it was planted; 0 times makes a control.
 """
 
@@ -47,9 +47,9 @@ class Canary(Struct, frozen=True, kw_only=True):
     secret: str
     """Its digits."""
     name: str
-    """What stands for {name}: another for each canary."""
+    """Value of {name}: another for each canary."""
     repeats: Annotated[int, MOST_REPEATS]
-    """How often it stands in the corpus; 0: drawn but never planted, a control."""
+    """How often it is in the corpus; 0: sampled but never planted, a control."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "", DataError)
@@ -134,7 +134,7 @@ def write_canaries(directory: Path, canaries: Canaries) -> None:
 
 
 def canaries_file(path: Path) -> Path:
-    """Where they stand: beside a built corpus, or the file itself."""
+    """Their path: in a built corpus, or the file itself."""
     return path / CANARIES if path.is_dir() else follow_link(path)
 
 

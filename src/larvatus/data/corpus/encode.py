@@ -47,7 +47,7 @@ class UnitEncoder:
     vocabulary: int
     sentences: Literal["library", "newline"]
     spaces: bool
-    """Whether tokens tell if a space stands before them."""
+    """Whether tokens tell if a space precedes them."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, sentences: Literal["library", "newline"]) -> UnitEncoder:
@@ -221,7 +221,7 @@ class _Rules:
     """What WordPiece needs to cut a plain word."""
 
     first: dict[str, int]  # pieces that open a word …
-    inner: dict[str, int]  # … and those that go on with one, without their ##
+    inner: dict[str, int]  # … and those that continue one, without their ##
     largest: int  # characters of a piece
     longest: int  # characters of a word
     unknown: int

@@ -106,7 +106,7 @@ class CorpusSource(Settings, error=DataError):
 
 
 class CorpusSettings(Settings, error=DataError):
-    """All that decides what the shards hold, besides the text."""
+    """All that decides what the shards hold, apart from the text."""
 
     tokenizer: dict[str, str]
     """SHA-256 of each of its files."""
@@ -161,7 +161,7 @@ def read_manifest(directory: Path) -> CorpusManifest:
 
 
 def check_name(manifest: Path, name: str) -> None:
-    """A shard is a plain file beside the manifest: no absolute path, no .., no link to somewhere else."""
+    """A shard is a plain file next to the manifest: no absolute path, no .., no link to somewhere else."""
     if not SHARD_NAME.fullmatch(name):
         raise DataError(f"{manifest} names {name!r}, which is not the name of a shard (00000.arrow …); refused")
     if (manifest.parent / name).is_symlink():
@@ -234,7 +234,7 @@ def shard_fault(directory: Path, shard: ShardInfo) -> str | None:
 
 
 def check_tokenizer(directory: Path, settings: CorpusSettings) -> None:
-    """Refuse the tokenizer beside the shards unless it is, file by file, the one that they were made with."""
+    """Refuse the tokenizer of the shards unless it is, file by file, the one that they were made with."""
     folder = directory / TOKENIZER
     refuse_link(folder, DataError)
     for name, wanted in settings.tokenizer.items():

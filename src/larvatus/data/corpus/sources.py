@@ -85,7 +85,7 @@ def describe(paths: Sequence[LanguageSource], licence: str) -> tuple[CorpusSourc
 
 
 def content_hash(path: LanguageSource) -> str | None:
-    """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
+    """SHA-256 of the files of a path, names and bytes; None where they cannot be read twice.
 
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
     fetched for that: its storage tells one version from another (ETag, size, time).
@@ -159,7 +159,7 @@ class TextPiece:
 
 @dataclass(frozen=True)
 class Unit:
-    """Pieces to encode together, and where the stream stands after them."""
+    """Pieces to encode together, and the state of the stream after them."""
 
     number: int
     pieces: list[TextPiece]

@@ -140,7 +140,7 @@ class Corruption:
         return self.config.knows_lengths
 
     def lengths(self, lengths: Ints, texts: Ints) -> Ints:
-        """How long sequences are once they are corrupted; `texts` counts what stands between their special tokens."""
+        """How long sequences are once they are corrupted; `texts` counts the tokens between their special tokens."""
         return self.config.lengths(lengths, texts, self.vocabulary)
 
     def hide(self, batch: TrainingBatch[Ints], epoch: int, first: int) -> TrainingBatch[Ints]:

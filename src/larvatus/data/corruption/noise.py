@@ -22,7 +22,7 @@ et al. 2018, §2.3); so is reordering, by which no word moves far: windows of a 
 - A unit is a word or a token. Special tokens, and words with one inside, are never touched or moved.
 - What is left of a stretch of text between special tokens is never nothing: where all of it would be deleted, the unit
   with the largest random number stays.
-- An inserted unit stands after another, has as many tokens as that one, and is a word of its own. A sequence never
+- An inserted unit follows another, has as many tokens as that one, and is a word of its own. A sequence never
   grows beyond the limit: where not all insertions fit, they are taken in random order while they do. Recipes pack
   their text a little shorter (`text_length`), so that nearly all of them fit.
 - Words of the noisy text are runs of tokens of one original word, counted again; segments are those of the origins.
@@ -243,7 +243,7 @@ def add_noise(text: CorruptionInput, config: NoiseConfig) -> NoisyText:
         ids_N[places] = sample_tokens(text.bits(places, "noise/substitute")[:2], text.vocabulary, config.replacement)
     asked_N = masked_N | substituted_N | (source_N != np.arange(text.tokens.size))
 
-    # each unit twice: as it stands, unless deleted; then what is inserted after it
+    # each unit twice: itself, unless deleted; then what is inserted after it
     sizes_2U = np.stack([np.where(deleted_U, 0, units.sizes), np.where(inserted_U, units.sizes, 0)], axis=1).ravel()
     from_Z = np.repeat(np.repeat(units.firsts, 2), sizes_2U) + ranges(sizes_2U)
     half_Z = np.repeat(np.arange(len(sizes_2U)), sizes_2U)

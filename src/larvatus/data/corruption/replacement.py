@@ -127,7 +127,7 @@ class MaskVocabulary:
         """[V] counts of ordinary tokens, summed up: the inverse of their distribution by `searchsorted`."""
         if self.counts is None:
             raise RecipeError(
-                'corruption.replacement = "unigram" needs the counts kept beside a vocabulary, and this one has none; '
+                'corruption.replacement = "unigram" needs the counts kept with a vocabulary, and this one has none; '
                 'set corruption.replacement = "uniform"'
             )
         if len(self.counts) != self.size:
@@ -180,7 +180,7 @@ class HiddenTokens:
     bits_3M: Bits
     """Random numbers of each token: one decides masked, replaced or kept; two choose the replacement."""
     targets: dict[type, Any] = field(default_factory=dict)
-    """Targets beside the hidden tokens themselves."""
+    """Targets in addition to the hidden tokens themselves."""
 
 
 class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
@@ -313,7 +313,7 @@ def sample_tokens(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram"
 
 
 def replace_tokens(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
-    """What stands in the text instead of the chosen tokens: [M] and three random numbers each, [3, M] → [M]."""
+    """The tokens that replace the chosen ones: [M] and three random numbers each, [3, M] → [M]."""
     share = bits[0] / _TWO_32
     out = ids.copy() if vocabulary.mask_id is None else np.where(share < config.mask, vocabulary.mask_id, ids)
     at_random = np.flatnonzero((share >= config.mask) & (share < config.mask + config.random))

@@ -7,7 +7,7 @@
 The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
 would have 4.5. Spans of a sequence are drawn one after another:
 
-- A word may be hidden if all its tokens are ordinary and a token stands on either side of it in the sequence. The W
+- A word may be hidden if all its tokens are ordinary and there is a token on either side of it in the sequence. The W
   words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
 - Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
   `models/objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
@@ -190,7 +190,7 @@ class MaskedSpans:
     rounds: Ints  # [S] how many spans its sequence had before
 
     def within_runs(self, words: MaskableWords) -> MaskedSpans:
-        """As they stand in the text, not as they were drawn: in order, and parted where something stands between."""
+        """As they are in the text, not as they were sampled: in order, and split where something is in between."""
         each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
         span = np.repeat(np.arange(len(self.words)), self.lengths)
         in_order = np.argsort(each)

@@ -66,7 +66,7 @@ def check(
 ) -> Report:
     """Everything there is to say of data before a model is trained on it.
 
-    `problems`: what reading set aside, which stops training unless `errors` is skip. `measure` counts
+    `problems`: rows that reading skipped, which stop training unless `errors` is skip. `measure` counts
     tokens; without it words are counted.
     """
     findings = Findings(shown)

@@ -107,7 +107,7 @@ def detect_layout(name: str, lines: list[str]) -> ConllLayout:
 def _sentences(
     name: str, lines: Iterable[tuple[int, str]], layout: ConllLayout, problems: Problems | None
 ) -> Iterator[tuple[int | None, list[tuple[int, list[str]]]]]:
-    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is set aside."""
+    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is skipped."""
     rows: list[tuple[int, list[str]]] = []
     document, broken = None, False
     for number, line in chain(lines, [(0, "")]):

@@ -66,7 +66,7 @@ class TextFiles(TableFiles):
     labels: Kind | None = None
     """What labels are; default: as they look."""
     separator: Annotated[str | None, Flag(metavar="TEXT")] = None
-    """What stands between several labels in a cell."""
+    """Separator of several labels in a cell."""
 
 
 class WordFiles(FileOptions):

@@ -88,7 +88,7 @@ def _of_kind(kept: Sequence[Problem], count: int) -> str:
 
 
 def cause(problems: Problems | None) -> str:
-    """Why nothing is left, to end an error with: the first fault that was set aside."""
+    """Why nothing is left, to end an error with: the first collected fault."""
     first = next((kept[0] for kept in problems.examples.values()), None) if problems is not None else None
     return f" ({first})" if first is not None else ""
 

@@ -135,7 +135,7 @@ class LabelledExample:
 
     @classmethod
     def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterable[Remark]:
-        """What a check of examples of this kind warns of besides."""
+        """Further warnings of a check of examples of this kind."""
         return ()
 
 
@@ -317,7 +317,7 @@ class Dataset(Generic[Example]):
     kind: Kind | None = None
     """What the labels of texts are; None where texts have none, and of words and spans."""
     notes: tuple[str, ...] = ()
-    """What else a reader has to say: a prefix stripped, rows set aside."""
+    """Further remarks of the reader: a prefix stripped, rows skipped."""
     groups: Mapping[Place, str] = field(default_factory=dict)
     """The group of examples, by their place, if they must stay together (`split.py`)."""
     symmetric: bool = False

@@ -101,7 +101,7 @@ def read_questions(
     """Questions with their passages and answers, from SQuAD's JSON, or rows of JSONL or Parquet.
 
     Without `labelled` no answers are wanted, and those that are there are read all the same. What cannot be used is a
-    fault: raised, or set aside in `problems`.
+    fault: raised, or collected in `problems`.
     """
     names = path_strings(paths)
     examples: list[QuestionExample] = []
@@ -256,11 +256,11 @@ def _located(text: str, start: int | None, passage: str) -> int:
             return places[0]
         times = f"{len(places)} times" if places else "nowhere"
         raise BadAnswer(
-            "answer without a place", f"its answer {text!r:.60} stands {times} in the passage; give answer_start"
+            "answer without a place", f"its answer {text!r:.60} occurs {times} in the passage; give answer_start"
         )
     there = passage[max(0, start) : max(0, start) + len(text)]
     near = min(places, key=lambda place: abs(place - start)) if places else None
-    way = "and nowhere in the passage" if near is None else f"it stands at {near}"
+    way = "and nowhere in the passage" if near is None else f"it is at {near}"
     raise BadAnswer(
         "answer out of place", f"its answer {text!r:.60} is not at character {start} ({there!r:.60}); {way}"
     )

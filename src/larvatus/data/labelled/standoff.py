@@ -62,7 +62,7 @@ def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place
 def brat_relations(
     lines: Iterable[tuple[Place, str]], numbers: Mapping[str, int | None], problems: Problems | None
 ) -> tuple[SpanRelation, ...]:
-    """Relations of R lines; `numbers` says which span each T is, None of one that was set aside."""
+    """Relations of R lines; `numbers` maps each T to its span, None if that was skipped."""
     relations = set()
     for place, line in lines:
         identifier, _, rest = line.partition("\t")
@@ -106,7 +106,7 @@ _STARTS, _ENDS, _LABELS = ("start", "start_offset", "begin"), ("end", "end_offse
 
 
 def brat_documents(name: str) -> list[str]:
-    """The .ann files that a directory, an .ann file or its .txt file stands for."""
+    """The .ann files of a directory, an .ann file or its .txt file."""
     path = Path(name)
     if path.is_dir():
         files = [str(file) for file in list_whole_folder(path) if _bare(file.name).endswith(".ann")]
@@ -234,6 +234,6 @@ def _bare(name: str) -> str:
 
 
 def _other(name: str, ending: str, wanted: str) -> str:
-    """The file beside, of the other kind."""
+    """The file of the same name and the other kind."""
     bare = _bare(name)
     return bare.removesuffix(ending) + wanted + name[len(bare) :]

@@ -124,7 +124,7 @@ def read_texts(
     """Texts or pairs with their labels, from CSV, TSV, JSONL or Parquet.
 
     `kind` None: seen from the labels. `separator` cuts a cell into several labels. Without `labelled` no label is read.
-    Empty texts, missing labels and broken rows are faults: raised, or set aside in `problems`.
+    Empty texts, missing labels and broken rows are faults: raised, or collected in `problems`.
     """
     names = path_strings(paths)
     if separator == "":
@@ -261,7 +261,7 @@ def read_unlabelled(
 ) -> Iterator[TextExample | TaggedExample]:
     """The texts of a file, or of standard input for ``-``. `words`: for a tagger, which takes lists of words too.
 
-    `say` is told which columns are read, and how many blank lines were passed over.
+    `say` gets which columns are read, and how many blank lines were skipped.
     """
     lines: Lines | None = None
     told: _Told | None = format
@@ -320,7 +320,7 @@ def _lines(name: str, lines: Lines, say: Callable[[str], None]) -> Iterator[Text
     if not any_text:
         raise DataError(f"{source_name(name)} has no text; give one text a line")
     if blank:
-        say(f"{source_name(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} passed over")
+        say(f"{source_name(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} skipped")
 
 
 def _rows(

@@ -5,7 +5,7 @@
 
 The usual readers take much that is no whole archive: zstandard's ends without a word where a frame is cut, lzma and bz2
 pass over what follows a stream, gzip reads an empty file. Here each of these is refused by the file's name. One cut is
-seen by nobody: that between two parts, since what stands before it is an archive by itself.
+seen by nobody: that between two parts, since what precedes it is an archive by itself.
 
 Memory is bounded too: what a file may ask for, and what a few of its bytes may unpack to at once. So is time: no text
 shrinks to a thousandth (`archives.py`).

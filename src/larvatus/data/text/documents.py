@@ -23,7 +23,7 @@ class Document:
     """Line (row of a Parquet file) where it begins."""
     language: str | None = None
     label: str | None = None
-    """What a record says of its text besides: a sense, a genre, a year."""
+    """A label of the record: a sense, a genre, a year."""
 
 
 class ReadOptions(Settings):

@@ -1,10 +1,10 @@
-"""More pieces for a vocabulary that stands: words of a new domain come out whole, and no old id changes.
+"""More pieces for an existing vocabulary: words of a new domain come out whole, and no old id changes.
 
     extension = extend(tokenizer, ["immunoglobulin"])     # units: words as the model meets them, see `extend.py`
     extension.tokenizer.encode("immunoglobulin").ids      # one id, from tokenizer.size on
     extension.parts[0]                                    # the old ids of its pieces: where its vector starts from
 
-Real pieces, not added tokens, so that offsets, word borders and `transformers` go on as before. A word is encoded as
+Real pieces, not added tokens, so that offsets, word borders and `transformers` work as before. A word is encoded as
 before unless a new piece is used in it. How a unit becomes a piece depends on the model:
 
     WordPiece   it is added; greedy longest match finds it. A continuing character that occurs only inside longer

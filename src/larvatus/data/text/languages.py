@@ -122,7 +122,7 @@ def train_mixed_vocabulary(
     """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
 
     Shares are by sentences, as in the training mixture. `language` is that of documents for which none is given.
-    Deterministic, whoever counts.
+    Deterministic, whatever the executor.
     """
     if repeats is None:
         return train_vocabulary((document.text for document in documents), config, executor=executor)

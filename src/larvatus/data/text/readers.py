@@ -74,7 +74,7 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
 
 
 def expand_patterns(names: Sequence[str]) -> list[str]:
-    """Names of files, with those that a pattern stands for in its place; anything else is left as it is."""
+    """Names of files, with the matches of a pattern in its place; anything else is left as it is."""
     return [
         os.fspath(file)
         for name in names
@@ -127,7 +127,7 @@ def list_whole_folder(folder: Path) -> list[Path]:
 
 
 def _matching(pattern: str, skipped: Skipped) -> list[Source]:
-    """The files that a pattern matches. Links are followed here: whoever writes a pattern names what it matches."""
+    """The files that a pattern matches. Links are followed here: a pattern names what it matches."""
     if "**" in pattern:  # where `glob` passes over what it cannot open
         plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
         walk(Path(*plain), skipped)

@@ -62,7 +62,7 @@ class RecordFaults:
     skipped: Skipped
 
     def at(self, line: int) -> _Place:
-        """Run what may find a fault in one record: it is raised with its place, or counted and passed over."""
+        """Run what may find a fault in one record: it is raised with its place, or counted and skipped."""
         return _Place(self, line)
 
 
@@ -125,7 +125,7 @@ def decode_line(line: bytes) -> str:
 
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
-    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document continues."""
+    """Plain text: documents end at blank lines, or with the file. A bad line is skipped, its document continues."""
     faults, source = RecordFaults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0

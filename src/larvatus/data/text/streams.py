@@ -213,7 +213,7 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
 
 
 def json_records(lines: Lines, name: str) -> Lines:
-    """The line at which each record begins, and the record as bytes; what is no record comes as it stands."""
+    """The line at which each record begins, and the record as bytes; what is no record comes unchanged."""
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(islice(filled, 2))
     both = chain(head, filled)

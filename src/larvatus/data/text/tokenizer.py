@@ -147,7 +147,7 @@ class Tokenizer:
         )
 
     def save(self, directory: Path | str) -> None:
-        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it.
+        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts.
 
         Args:
             directory: Where its files go.

@@ -104,7 +104,7 @@ class LanguageSplit(Settings):
 
 
 class ValidationSplit(Settings):
-    """How a text is split; as JSON it stands beside the run."""
+    """How a text is split; stored as JSON with the run."""
 
     languages: dict[str, LanguageSplit]
     language: str

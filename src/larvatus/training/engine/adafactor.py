@@ -42,7 +42,7 @@ class Adafactor(MatrixOptimizer):
         return weight.shape, self.stacked.get(weight, 1), weight.dtype, weight.device
 
     def moments(self, weight: Tensor, *, beta1: float) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of what is kept of a parameter besides the step."""
+        """The names and shapes of what is kept of a parameter apart from the step."""
         first = {"exp_avg": tuple(weight.shape)} if beta1 else {}
         if weight.ndim < 2:
             return {**first, "exp_avg_sq": tuple(weight.shape)}

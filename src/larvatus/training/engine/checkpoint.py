@@ -208,7 +208,7 @@ class Checkpoints(Generic[State]):
         return Checkpoint(snapshot.path, snapshot.made, state)
 
     def resume(self, *, refuse: Callable[[Checkpoint[State]], None], made: Provenance) -> Checkpoint[State] | None:
-        """Where to go on from; `refuse` raises where that is of another run, and what may change bits is said."""
+        """The checkpoint to resume from; `refuse` raises if it is of another run; what may change bits is reported."""
         checkpoint = self.newest()
         if checkpoint is None:
             return None
@@ -218,7 +218,7 @@ class Checkpoints(Generic[State]):
         return checkpoint
 
     def write(self, name: str, tensors: Mapping[str, Mapping[str, Tensor]], state: State, *, made: Provenance) -> Path:
-        """A new checkpoint; only the one before it stays besides."""
+        """Write a checkpoint; only the one before it is kept as well."""
         final = self.folder / name
         write_snapshot(final, tensors, msgspec.to_builtins(state), made=made)
         paths = self.paths()
@@ -235,7 +235,7 @@ class Checkpoints(Generic[State]):
 
 
 def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Read a file of tensors into the weights of the same names; each must be there, in its shape, and none besides."""
+    """Read a file of tensors into the weights of the same names; each must be there, in its shape, and no other."""
     tensors = read_tensors(path)
     check_fit(
         path,
@@ -260,5 +260,5 @@ def refuse_other_kind(run: Path, ours: Callable[[str], bool]) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What stands in a folder of checkpoints; nothing where there is none."""
+    """Names in a folder of checkpoints; none if it does not exist."""
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []

@@ -131,7 +131,7 @@ def _restarts(environment: Mapping[str, str]) -> int:
 
 
 def _completed(given: dict[str, str], environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """What a scheduler says where torchrun says nothing, and who that is; what is given stands."""
+    """The variables that a scheduler sets where torchrun sets none, and its name; given ones are kept."""
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")  # srun's: a batch script itself has none
     if tasks != "1":
         if "SLURM_PROCID" not in environment:

@@ -1,6 +1,6 @@
 """The loop of every training: steps, evaluations, checkpoints, until it is finished or someone asks to stop.
 
-    done = run_loop(training, stop=stop)      # False: asked to stop; `training` stands whole between two steps
+    done = run_loop(training, stop=stop)      # False: a stop was requested; `training` is whole between two steps
 
 What is trained is given as a `Training`; pretraining (`training/pretraining/loop.py`) and fine-tuning
 (`tasks/trainer/trainer.py`) are
@@ -79,7 +79,7 @@ class Training(Protocol[Scores]):
         """Take note of what an evaluation came to."""
 
     def save(self) -> None:
-        """Keep where it stands."""
+        """Save the state."""
 
 
 def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = None) -> bool:
@@ -112,7 +112,7 @@ def _read(training: Training[Scores]) -> None:
 
 
 def _evaluate(training: Training[Scores], stop: Stop, *, alone: bool) -> bool:
-    """Evaluate, unless a signal comes first; whether to go on. Of several ranks none leaves while others wait."""
+    """Evaluate, unless a signal comes first; whether to continue. Of several ranks none leaves while others wait."""
     _read(training)
     try:
         with busy("evaluating"), stop.at_once() if alone else nullcontext():

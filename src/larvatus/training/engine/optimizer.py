@@ -94,7 +94,7 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
 
 
 def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tuple[int, ...]]:
-    """What an optimizer keeps of a parameter besides the step: names and shapes."""
+    """What an optimizer keeps of a parameter apart from the step: names and shapes."""
     if isinstance(optimizer, Adafactor):
         return optimizer.moments(parameter, beta1=optimizer.param_groups[0]["beta1"])
     if isinstance(optimizer, Muon):
@@ -131,7 +131,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
 ) -> None:
-    """Put the moments back; each must be there, in its shape, and none besides."""
+    """Put the moments back; each must be there, in its shape, and no other."""
     learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
     kept = {name: moments(optimizer, parameter) for name, parameter in learning.items()}
     wanted = {f"{moment}/{name}": shape for name, shapes in kept.items() for moment, shape in shapes.items()}

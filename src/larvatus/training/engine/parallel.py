@@ -155,7 +155,7 @@ def full_tensor(part: Tensor, like: Tensor) -> Tensor:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Around evaluations of a model that may be sharded: all ranks make them; afterwards it is as it was.
 
-    Inside, what stands outside of blocks is whole, so that parts of the network can be asked on their own.
+    Inside, weights outside of blocks are whole, so that parts of the network can be called on their own.
     """
     sharded: Any = model if hasattr(model, "unshard") else None
     if sharded is not None:

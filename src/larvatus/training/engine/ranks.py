@@ -196,7 +196,7 @@ def _code() -> str:
 
 
 def check_ranks_agree(ranks: Ranks, told: Mapping[str, Any]) -> None:
-    """Refuse to go on where any rank says something else than rank 0; what is told is plain data."""
+    """Refuse to continue where any rank has other values than rank 0; values are plain data."""
     if ranks.count == 1:
         return
     first = ranks.share(lambda: (platform.node(), dict(told)))

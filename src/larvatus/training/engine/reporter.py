@@ -45,7 +45,7 @@ class Reporter:
         return self._console.is_terminal
 
     def say(self, line: str) -> None:
-        """A line as it stands."""
+        """Print a line."""
         self._console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
     def warn(self, line: str) -> None:
@@ -105,7 +105,7 @@ class ProgressBar:
             self.say(f"  {words}  {left}".rstrip())
 
     def say(self, line: str) -> None:
-        """A line besides, after which the next may wait."""
+        """An extra line, after which the next may wait."""
         self._said = time.monotonic()
         self._watcher.say(line)
 

@@ -111,7 +111,7 @@ _PEAKS = {
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
 }
-"""The first whose name stands in the device's."""
+"""The first whose name is part of the device's name counts."""
 
 
 def flops_per_token(model: Network, recipe: Recipe, length: int) -> float:

@@ -59,7 +59,7 @@ class RankWatchdog:
         first_here: bool = False,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        """`store` is this watch's alone: whoever else waits at it would hold it up.
+        """`store` is used only by this watchdog: another user that waits at it would hold it up.
 
         `first_here`: whether it is the first rank of its machine, and tells of rank 0, should that be lost.
         """

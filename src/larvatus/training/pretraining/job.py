@@ -35,7 +35,7 @@ class PretrainingJob:
     seed: int = 0
     resume: bool = False
     overwrite: bool = False
-    """Begin again where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
+    """Begin again where there is a run or a model: its checkpoints go at once, its model when the new one is saved."""
     fork: bool = False
     """Resume although the recipe was edited."""
     evaluate_every: int | None = None
@@ -44,7 +44,7 @@ class PretrainingJob:
     parallel: Parallel = "auto"
     """How several processes share the work (`training/engine/parallel.py`)."""
     origin: ParentModel | None = None
-    """The model to go on from; a new one is initialised where there is none."""
+    """The model to continue from; a new one is initialised where there is none."""
     free: frozenset[str] = frozenset()
     """What of "batch" and "rate" a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
     deadline: float | None = None

@@ -66,7 +66,7 @@ class Pretraining:
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
     back: Callable[[], Progress | None]
-    """Puts weights and moments back to the newest checkpoint, and says where that stands; None where there is none."""
+    """Puts weights and moments back to the newest checkpoint, and returns its progress; None where there is none."""
     monitor: Monitor | None
     """Only the main rank shows anything."""
     evaluates: bool
@@ -92,10 +92,10 @@ class Pretraining:
         self._spiked: str | None = None
         """What there is to say of a loss that leapt, until it is mended."""
         self._skipped: dict[int, Cursor] = {}
-        """Where phases go on that were gone back from."""
+        """Cursors at which phases continue after a rollback."""
 
     def run(self) -> Progress:
-        """From wherever `progress` stands to the last step."""
+        """From `progress` to the last step."""
         try:
             if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
@@ -206,7 +206,7 @@ class Pretraining:
         if self._rollbacks == MAX_ROLLBACKS:
             raise blame_ranks(
                 NumericsError(
-                    f"{spike}, after {MAX_ROLLBACKS} rollbacks; go on from the last checkpoint with a lower rate: "
+                    f"{spike}, after {MAX_ROLLBACKS} rollbacks; resume from the last checkpoint with a lower rate: "
                     "--resume --fork --set optimizer.rate=…"
                 ),
                 self.ranks,
@@ -253,7 +253,7 @@ class Pretraining:
             self.checkpoint(self.progress)
 
     def _left(self) -> Preempted:
-        """Save where it stands; what to end with."""
+        """Save the state; the exception to end with."""
         self.save()
         return Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "

@@ -31,7 +31,7 @@ from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.job import PretrainingJob
 
 KEPT = {"fp32": 3.0 * 4, "bf16": 4.0 * 2}
-"""Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums stand beside them, some in fp32."""
+"""Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums are kept as well, some in fp32."""
 ROOM = 0.9
 """Share of the memory that a run is expected to fill at most: allocators lose some of it."""
 

@@ -115,7 +115,7 @@ class Monitor:
             self.reporter.say(f"  held out at step {step:,}: {result}")
 
     def spike(self, step: int, line: str) -> None:
-        """The loss leapt; the run now stands at that step."""
+        """The loss leapt; the run is now at that step."""
         self._speed.pause()
         self.metrics.write("spike", step, {"said": line})
         self.reporter.warn(line)

@@ -171,7 +171,7 @@ def longest(recipes: Iterable[Recipe]) -> int:
 def _split(
     documents: Documents, folder: Path, options: TextOptions, *, length: int, reporter: Reporter
 ) -> ValidationSplit:
-    """Decide what is held out, say it, and keep it beside the shards."""
+    """Decide what is held out, report it, and store it with the shards."""
     split = ValidationSplit.of(documents(), length=length, language=options.language, sentences=options.sentences)
     reporter.say(f"held out: {split}")
     if split.nothing:
@@ -182,10 +182,10 @@ def _split(
 
 
 def _documents(corpus: Sequence[LanguageSource], out: Path, options: TextOptions) -> Documents:
-    """The text, to be read as often as needed (standard input is kept beside the run for that)."""
+    """The text, to be read as often as needed (standard input is kept with the run for that)."""
     if EMBEDDED in corpus:
         if len(corpus) > 1:
-            raise UsageError("--corpus embedded stands alone")
+            raise UsageError("--corpus embedded cannot be combined with other text")
         return lambda: embedded_documents("train")
     return _Read([str(kept_input(out)) if path == "-" else path for path in corpus], options.reading)
 
@@ -252,7 +252,7 @@ def _vocabulary(
 
 
 def _wanted(recipe: Recipe, given: VocabularySource | None) -> dict[str, Any]:
-    """All that decides a vocabulary, besides the text."""
+    """All that decides a vocabulary, apart from the text."""
     if given is not None:
         return given.identity
     settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)

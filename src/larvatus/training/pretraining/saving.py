@@ -116,7 +116,7 @@ class RunFigures:
             yield from held_out_claims(result, settings, data=data, precision=self.runtime.precision, **known)
 
     def _name(self, corpus: Corpus) -> str:
-        """A corpus beside the run by its place there."""
+        """A corpus of the run by its relative path."""
         return str(corpus.path.relative_to(self.out) if corpus.path.is_relative_to(self.out) else corpus.path)
 
 

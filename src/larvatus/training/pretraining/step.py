@@ -102,7 +102,7 @@ class StepReport:
             wrong.append(f"gradient norm {self.gradient}")
         if wrong:
             raise NumericsError(
-                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; go on from the last "
+                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; resume from the last "
                 "checkpoint with a lower rate: --resume --fork --set optimizer.rate=…"
             )
 

@@ -103,7 +103,7 @@ def _changes(before: dict[str, Any], given: dict[str, Any], hashes: Hashes) -> I
 
 
 def kept_input(out: Path) -> Path:
-    """Standard input, kept in a file beside the run, to be read again; what comes later must be the same."""
+    """Standard input, kept in a file of the run, to be read again; what comes later must be the same."""
     path = out / "corpus" / INPUT
     note = path.with_suffix(".json")
     if not is_there(note):
@@ -145,7 +145,7 @@ def record_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
 
 
 def vocabulary_matches(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Whether a vocabulary stands there that was made of the same; what is said of another one no longer holds."""
+    """Whether a vocabulary made of the same is there; the note of another one is removed."""
     noted = _read(folder)
     files = noted.pop("files", {})
     if noted != wanted:

@@ -40,7 +40,7 @@ from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch
 from larvatus.data.text.documents import Document
 
 SIMILARITIES = (0.9, 0.7, 0.5)
-"""At which near duplicates are counted, besides the one that was set."""
+"""Similarities at which near duplicates are counted, in addition to the one that was set."""
 EXAMPLES = 5
 """Example documents for each reason."""
 SHOWN = 200
@@ -52,7 +52,7 @@ class Example:
     place: str
     text: str
     repeats: str = ""
-    """Where the document stands that it repeats."""
+    """Place of the document that it repeats."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _examples(
 
 
 def _around(text: str, kind: str, regions: Sequence[str]) -> str:
-    """What stands around the first place of a kind; what is personal itself is not shown, in no example."""
+    """Text around the first place of a kind; the personal data itself is never shown."""
     place = next(place for place in find_personal(text, regions) if place.kind == kind)
     before, after = text[max(0, place.start - 80) : place.start], text[place.end : place.end + 80]
     return f"{tag_personal(before, regions)}<{kind}>{tag_personal(after, regions)}"

@@ -33,7 +33,7 @@ NOTHING = np.uint32(0xFFFFFFFF)
 """Each minimum of a document without n-grams."""
 
 NEIGHBOURS = 32
-"""Earlier documents in a crowded bucket that each document is compared with, besides the first."""
+"""Earlier documents in a crowded bucket that each document is compared with, in addition to the first."""
 _KEYS = 1 << 25  # numbers in memory at once: several bands of few documents, one of many
 _PAIRS = 1 << 12  # compared at once
 

@@ -100,7 +100,7 @@ class EvaluationSets:
         return cls(sets, grams)
 
     def places(self, grams: Bits) -> Ints:
-        """[G] n-grams of a corpus → where each stands in `grams`, −1 where it does not."""
+        """[G] n-grams of a corpus → the place of each in `grams`, −1 if it is absent."""
         if not len(self.grams):
             return np.full(len(grams), -1, np.int64)
         at = np.minimum(np.searchsorted(self.grams, grams), len(self.grams) - 1)

@@ -1,4 +1,4 @@
-"""What a build leaves out of its text, and puts into it: decided in a first pass, kept beside the shards, then applied.
+"""What a build filters from its text and plants in it: decided in a first pass, kept with the shards, then applied.
 
     corpus/filter.json      settings, counts, checksums of the text that was judged and of the verdicts
     corpus/verdicts.bin     a byte for each document: 0 stays, n is left out for reason n − 1
@@ -69,7 +69,7 @@ class Hygiene:
         return bool(settings.filter or settings.personal or settings.sketch or self.canaries)
 
     def identity(self, language: str) -> dict[str, Any]:
-        """All that decides the result, besides the text."""
+        """All that decides the result, apart from the text."""
         all_of_it = {"settings": self.settings.identity(), "canaries": self.canaries, "language": language}
         identity: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(all_of_it))  # as a file gives it back
         return identity
@@ -156,7 +156,7 @@ class FilterPlan:
         return {REASON_TEXTS[reason]: count for reason, count in self.noted.left_out.items()}
 
     def finish(self, sketch: Sketch | None) -> dict[str, Any]:
-        """Write what stands beside the shards; what the manifest says of it all."""
+        """Write the files next to the shards, and return the entry of the manifest."""
         handling, canaries = self.hygiene.settings.personal, self.hygiene.canaries
         if canaries is not None:
             write_canaries(self.out, canaries)

@@ -74,7 +74,7 @@ class ShingleCharacters(NamedTuple):
         return self._counted(self.kinds != _SPACE)
 
     def damaged(self) -> Ints:
-        """Characters that no text has: controls, private use, what stands for bytes that could not be read."""
+        """Characters that no text has: controls, private use, marks of bytes that could not be read."""
         return self._counted(self.kinds == _DAMAGED)
 
     def _counted(self, chosen: Bools) -> Ints:

@@ -103,7 +103,7 @@ class PieceSizes(NamedTuple):
 
 
 def text_lengths(pieces: Pieces, sizes: PieceSizes) -> Ints:
-    """Tokens of each sequence from its first token of text to its last, without what stands around them: [B]."""
+    """Tokens of each sequence from its first token of text to its last, without the special tokens around them: [B]."""
     taken = pieces.ends - pieces.starts
     starts = edges(sizes.sizes)[:-1] + sizes.before
     filled = np.flatnonzero(taken > 0)

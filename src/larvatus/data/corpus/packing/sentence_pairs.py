@@ -14,7 +14,7 @@ so that the label is even, shows in nothing but the text, and no text is lost:
 - BERT gathers more than fits and cuts tokens off at either end. Here sentences that do not fit wait for the next pair.
   Where only one fits, B is the beginning of the one that follows, and the next pair begins with its rest.
 - Where one sentence is left at the end of a document (BERT then always draws a random B, which makes random pairs more
-  frequent), it takes what stands before it along as A, which then comes twice.
+  frequent), it takes the text before it along as A, which then comes twice.
 - A sentence that leaves less than an eighth of the limit, or is a document by itself, is cut in two at a random word;
   one that is longer than the limit is cut into successive pieces first. A document of one token is skipped.
 

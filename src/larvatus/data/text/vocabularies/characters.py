@@ -16,7 +16,7 @@ The word after each word, and the one before: what ELMo predicts. Words are thos
 
 Begin and end of a sentence are words too: from <s> the first word is predicted, from the last word </s>; the other way
 round, from </s> the last word, from the first word <s>. No prediction crosses the border of a sequence. A word is
-predicted from its neighbour's last character (or first), at which the neighbour's vector stands.
+predicted from its neighbour's last character (or first), where the neighbour's vector is.
 """
 
 from __future__ import annotations
