@@ -28,7 +28,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 def constant_array(value: int, size: int) -> Ints:
-    """One number so many times, in the memory of one: it is neither sent between processes nor to a device as a column.
+    """One number repeated, in the memory of one: it is neither sent between processes nor to a device as a column.
 
     >>> constant_array(-1, 3).tolist(), is_constant(constant_array(-1, 3)), is_constant(np.array([-1, -1, -1]))
     ([-1, -1, -1], True, False)

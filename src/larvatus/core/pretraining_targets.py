@@ -186,7 +186,7 @@ class ReplacedTokens(TargetRecord, Generic[A]):
 
 @runtime_checkable
 class TextTargets(Protocol):
-    """A kind of target that is made from the tokens of a batch alone."""
+    """A kind of target that is made only from the tokens of a batch."""
 
     @classmethod
     def of_text(cls, tokens: TokenBatch[Ints]) -> Self: ...

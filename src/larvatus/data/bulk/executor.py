@@ -61,7 +61,7 @@ INSTALL = 'a Ray cluster wants the package ray; pip install "larvatus[scale]"'
 
 class Pool(Protocol[In, Out]):
     def map(self, tasks: Iterable[In]) -> Iterator[Out]:
-        """Results in the order of the tasks; tasks are drawn as results are taken."""
+        """Results in the order of the tasks; tasks are taken as results are."""
 
 
 @dataclass(frozen=True)

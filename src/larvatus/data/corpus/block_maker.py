@@ -37,7 +37,7 @@ class CorruptionFunction(Protocol):
 
 @runtime_checkable
 class PartialCorruption(CorruptionFunction, Protocol):
-    """A corruption that can be asked for a few sequences of a block."""
+    """A corruption that can be applied to a few sequences of a block."""
 
     @property
     def knows_lengths(self) -> bool:
@@ -55,7 +55,7 @@ class ScheduledCorruption(Protocol):
     """A corruption that changes as a run continues."""
 
     def after(self, tokens: int) -> Self:
-        """The same for sequences that come after about so many tokens of this loader's steps."""
+        """The same for sequences that come after about `tokens` tokens of this loader's steps."""
 
 
 class BlockOutline(NamedTuple):
@@ -139,7 +139,7 @@ class BlockMaker:
         )
 
     def _after(self, tokens: int) -> CorruptionFunction | None:
-        """The corruption of sequences that come after so many tokens."""
+        """The corruption of sequences that come after these tokens."""
         return self.corruption.after(tokens) if isinstance(self.corruption, ScheduledCorruption) else self.corruption
 
     def outline(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> BlockOutline:

@@ -35,7 +35,7 @@ LONGEST = 24
 """Characters: where stretches are longer on average, there are no spaces (Chinese), and nothing to gain."""
 _BATCH = 4096
 
-_STRETCH = re.compile(r"[!-/:-@\[-`{-~]|[^ \n!-/:-@\[-`{-~]+")  # a mark of ASCII punctuation, or what lies between
+_STRETCH = re.compile(r"[!-/:-@\[-`{-~]|[^ \n!-/:-@\[-`{-~]+")  # a mark of ASCII punctuation, or what is in between
 _ONE_BY_ONE = {"BertNormalizer", "Lowercase", "StripAccents", "NFD"}
 
 

@@ -68,7 +68,7 @@ class ChunkInfo(Settings, error=DataError):
     rows: Tally
     tokens: Tally
     documents: tuple[int, int]
-    """Numbers of its first and last document: equal where the chunk lies within one long document."""
+    """Numbers of its first and last document: equal where the chunk is within one long document."""
     language: str = ""
     """Language of all its rows; empty in corpora built before chunks kept languages apart."""
 
@@ -97,7 +97,7 @@ class CorpusCounts(Settings, error=DataError):
 
 
 class CorpusSource(Settings, error=DataError):
-    """Where text came from: a path as it was given, what lies there, and the licence as it was given."""
+    """Where text came from: a path as it was given, its contents, and the licence as it was given."""
 
     name: str
     files: Tally = 0

@@ -227,7 +227,7 @@ class Loader:
     def shares(
         self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
     ) -> Iterator[tuple[RankShare | TrainingBatch[Ints], Cursor]]:
-        """The same steps, of each what one of several ranks reads, cut into microbatches of so many tokens.
+        """The same steps, of each what one of several ranks reads, cut into microbatches.
 
         Where it is a matter of chance how long sequences are, nobody knows where a step ends before all of it is
         corrupted: then steps come whole.

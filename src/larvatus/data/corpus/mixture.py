@@ -36,7 +36,7 @@ class MixtureConfig(Settings, path="mixture.", error=RecipeError):
     alpha: Share = 1.0
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
     languages: Count | msgspec.UnsetType = msgspec.UNSET
-    """Read the first so many of the languages that are named (--language xx=PATH) alone, for ablations; unset: all."""
+    """Read only the first N of the named languages (--language xx=PATH), for ablations; unset: all."""
 
     def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
         """How often each language's text comes in an epoch: q_i / p_i."""
@@ -117,7 +117,7 @@ class _Row:
 
 
 def check_chunk_languages(name: str, chunks: Sequence[ChunkInfo], languages: Mapping[str, CorpusCounts]) -> None:
-    """Old corpora have chunks of several languages: those cannot be drawn from."""
+    """Old corpora have chunks of several languages: those cannot be mixed."""
     if len(languages) > 1 and any(not chunk.language for chunk in chunks):
         raise DataError(f"{name} was built when its chunks did not keep languages apart; {REBUILD}")
 

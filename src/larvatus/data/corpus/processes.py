@@ -89,7 +89,7 @@ class Workers(Generic[State, Task, Result]):
         except BaseException:
             self.close()
             raise
-        self._new = set(self.pids)  # that were not told yet what to do
+        self._new = set(self.pids)  # workers without a function yet
         for process in self._processes:
             self._idle.put(process)
 
@@ -98,7 +98,7 @@ class Workers(Generic[State, Task, Result]):
         return [process.pid for process in self._processes]
 
     def map(self, tasks: Iterable[Task]) -> Iterator[Result]:
-        """Results in the order of the tasks; tasks are drawn only as results are taken."""
+        """Results in the order of the tasks; tasks are taken only as results are."""
         if self._threads is None:
             for task in tasks:
                 yield self._function(self._state, task)

@@ -15,7 +15,8 @@ than the disk.
 
 A shard is fetched by one process while the others wait for it (a lock next to it, which goes with the process that
 holds it), into a file of its full size, and gets its name when its SHA-256 is that of the manifest. The shards that
-were used longest ago are deleted to make room. A shard that goes while somebody reads it stays readable until they close it.
+were used longest ago are deleted to make room. A shard that is deleted while a process reads it stays readable until it
+is closed.
 """
 
 from __future__ import annotations

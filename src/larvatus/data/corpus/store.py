@@ -1,4 +1,4 @@
-"""A corpus on the disk, opened: verified first, then read where it lies (memory-mapped, no copy).
+"""A corpus on disk, opened: verified first, then read in place (memory-mapped, no copy).
 
 corpus = Corpus.open(Path("corpus"))          # every shard is checked against its SHA-256
 corpus.tokens, corpus.tokenizer.size

@@ -63,7 +63,7 @@ __all__ = [
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 LEVELS = 256
-"""Shares in a run, where they change from its first step to its last: each is that of so many parts of the run."""
+"""Parts of a run that have one share each, where the share changes from its first step to its last."""
 
 
 def corrupt(
@@ -164,7 +164,7 @@ class Corruption:
         return _joined(batch, before, after)
 
     def after(self, tokens: int) -> Corruption:
-        """The same for sequences before which the steps of the loader have about so many tokens."""
+        """The same for sequences before which the steps of the loader have about `tokens` tokens."""
         return self if self.course is None else dataclasses.replace(self, course=self.course.after(tokens))
 
     def _parts(self, batch: TrainingBatch[Ints]) -> Iterator[tuple[CorruptionConfig, TrainingBatch[Ints]]]:

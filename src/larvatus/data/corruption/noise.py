@@ -13,7 +13,7 @@ Reordering comes first and leaves all places where they are; then units of the r
 or deleted, each by a draw of its own, and others inserted after them. A place of the noisy text stands for a place of
 the original (its origin), an inserted one for none. The targets are the original tokens of the origins whose token is
 masked, substituted or one that came from elsewhere: an encoder says what stood there. A deleted token has no place to
-be asked at, an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` gives the
+be predicted at, an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` gives the
 origins to callers that need more.
 
 Masking and dropping words with a fixed probability are those of denoising autoencoders (Hill et al. 2016, §3.1; Lample
@@ -163,7 +163,7 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
     units: Literal["words", "tokens"] = "words"
     """What each draw decides for: a whole word, or a token."""
     replacement: Literal["unigram", "uniform"] = "unigram"
-    """How random tokens are drawn: by their frequency in the training text, or all alike."""
+    """How random tokens are sampled: by their frequency in the training text, or uniformly."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,7 +194,7 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
         return "no word was drawn; give more text, or raise corruption.mask"
 
     def may_hide(self, text: CorruptionInput) -> bool:
-        """Nothing drawn in a whole block: at such shares there is nothing to learn from it either."""
+        """Nothing sampled in a whole block: at such shares there is nothing to learn from it either."""
         return False
 
     def text_length(self, length: int) -> int:

@@ -73,10 +73,10 @@ class RunPosition:
     """Tokens of a step."""
     passed: int = 0
     """Tokens of the loader's steps before the sequences at hand, as many as they are expected to be. A whole number: a
-    block, and a stretch of it that begins so many tokens later, then have the very same places."""
+    block, and a part of it that begins some tokens later, then have the very same places."""
 
     def after(self, tokens: int) -> RunPosition:
-        """The same for sequences that come after so many tokens."""
+        """The same for sequences that come after `tokens` tokens."""
         return dataclasses.replace(self, passed=tokens)
 
     def places(self, lengths_B: Ints) -> Doubles:
@@ -98,7 +98,7 @@ class MaskVocabulary:
     """None where the vocabulary has no mask token: then nothing can be hidden behind one (`check_mask`)."""
     size: int
     special_ids: Collection[int]
-    """Never chosen, never drawn."""
+    """Never chosen, never sampled."""
     counts: Ints | None = None
     """[V] how often each token occurs; needed to draw by frequency."""
     sentinels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -106,7 +106,7 @@ class MaskVocabulary:
 
     @cached_property
     def ordinary(self) -> Bools:
-        """[V] whether a token may be chosen or drawn."""
+        """[V] whether a token may be chosen or sampled."""
         flags = np.ones(self.size, dtype=np.bool_)
         flags[list(self.special_ids)] = False
         if self.mask_id is not None:
@@ -236,7 +236,7 @@ class ReplacementConfig(CorruptionSettings):
     keep: Share = 0.1
     """Share that stay as they are."""
     replacement: Literal["unigram", "uniform"] = "unigram"
-    """How random tokens are drawn: by their frequency in the training text, or all alike."""
+    """How random tokens are sampled: by their frequency in the training text, or uniformly."""
     first_rate: PositiveShare | UnsetType = UNSET
     """Share at the first step of a run, from which it goes to `rate` at the last; unset: `rate` from first to last.
     Held-out text always has `rate`."""

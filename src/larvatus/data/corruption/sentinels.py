@@ -11,7 +11,7 @@ many spans is no matter of chance, as in the authors' code:
 
     hidden = round(rate · n)        spans = round(hidden / mean)
 
-Where the spans lie is: hidden tokens are cut into so many runs at random, all ways alike, and so are those that stay;
+Where the spans are is random: hidden tokens are cut into that many runs, all ways alike, and so are those that stay;
 the runs take turns, one that stays first. The draws belong to (seed, epoch, item, place).
 N tokens before, Z after, M to write; B sequences.
 """
@@ -53,7 +53,7 @@ class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
         return bool((_inner(text)[1] > 1).any())
 
     def counts(self, lengths: Ints) -> tuple[Ints, Ints]:
-        """Tokens to hide of so many, and in how many spans: [B] → [B], [B]. A sequence of one token stays as it is."""
+        """Tokens to hide, and in how many spans: [B] → [B], [B]. A sequence of one token stays as it is."""
         hidden = np.clip(np.rint(lengths * self.rate).astype(np.int64), 1, np.maximum(lengths - 1, 0))
         spans = np.maximum(np.rint(hidden / self.mean).astype(np.int64), np.minimum(hidden, 1))
         return hidden, np.minimum(spans, lengths - hidden)

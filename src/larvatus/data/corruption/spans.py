@@ -5,14 +5,14 @@
     80 / 10 / 10 decided once for the whole span
 
 The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
-would have 4.5. Spans of a sequence are drawn one after another:
+would have 4.5. Spans of a sequence are sampled one after another:
 
 - A word may be hidden if all its tokens are ordinary and there is a token on either side of it in the sequence. The W
   words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
 - Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
   `models/objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
   that are. A span that crosses a special token, or runs on from the last word to the first, becomes two.
-- Another span is drawn while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
+- Another span is sampled while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
   the law's steps: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Then rate · W words are hidden on average, no span is
   cut to fit, and the lengths have the law, since whether a span is drawn depends on those before it alone (Wald). A
   sequence misses rate · W by at most `longest` words. (In texts of a few words 1 takes the place of rate · W.)
@@ -51,7 +51,7 @@ _TWO_32 = float(1 << 32)
 
 
 class SpanMaskingConfig(ReplacementConfig):
-    """What all maskings of spans share: the algorithm above; a kind of span says by which law lengths are drawn."""
+    """What all maskings of spans share: the algorithm above; a kind of span defines the law of its lengths."""
 
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
 
@@ -225,7 +225,7 @@ def sample_spans(words: MaskableWords, config: SpanMaskingConfig, text: Corrupti
 
 
 def _words_to_hide(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> Doubles:
-    """While fewer words of a sequence are hidden, another span is drawn: rate · W − d, [B]."""
+    """While fewer words of a sequence are hidden, another span is sampled: rate · W − d, [B]."""
     count = text.tokens.count
     if config.rate == 0.0:
         return np.zeros(count)

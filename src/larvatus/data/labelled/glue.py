@@ -142,7 +142,7 @@ def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
 def read_glue(
     name: str, directory: str | Path, *, splits: Sequence[Split] = ("train", "dev"), problems: Problems | None = None
 ) -> GlueData:
-    """The examples of a task. A split that is asked for and not there is an error."""
+    """The examples of a task. A requested split that is not there is an error."""
     task = glue_task(name)
     files = glue_files(task, directory)
     dev = {name: _read(task, files[name], problems) for name in task.dev if name in files and "dev" in splits}

@@ -37,7 +37,7 @@ from larvatus.data.text.tag_schemes import EntitySpan, Scheme, write_tags
 from larvatus.data.text.words import segment_words
 
 BINARY = "SPAN"
-"""The type of all spans, where types are not told apart."""
+"""The type of all spans, where types are not distinguished."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -274,7 +274,7 @@ def _occurrences(text: str, passage: str) -> Iterator[int]:
 
 
 def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
-    """Ids that are given twice get a number, so that predictions can be told apart: ``12``, ``12#2``, ``12#3``."""
+    """Ids that are given twice get a number, so that predictions can be distinguished: ``12``, ``12#2``, ``12#3``."""
     counts = Counter(example.id for example in data)
     if len(counts) == len(data):
         return data

@@ -244,7 +244,7 @@ def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
 
 
 def _records(batch: Any, name: str, before: int) -> list[Row]:
-    """The rows of a batch, after so many of other batches; one that is not UTF-8 is named."""
+    """The rows of a batch, after `before` rows of other batches; one that is not UTF-8 is named."""
     try:
         rows: list[Row] = batch.to_pylist()
     except UnicodeDecodeError:
@@ -296,7 +296,7 @@ def _named(value: Any, names: list[str]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Columns by name, or by number from 1; None: guessed. Where `text` is given alone, there is no pair."""
+    """Columns by name, or by number from 1; None: guessed. Where only `text` is given, there is no pair."""
 
     text: str | int | None = None
     pair: str | int | None = None
@@ -322,7 +322,7 @@ class ColumnRoles:
 
 
 def find_columns(table: LabelledTable, asked: Columns = Columns(), *, labelled: bool = True) -> ColumnRoles:
-    """The columns as asked for, the rest as guessed. Without `labelled` no label is looked for."""
+    """The requested columns, and the others as guessed. Without `labelled` no label is looked for."""
     text, pair, label, identifier = (
         None if name is None else named_column(table, name, role)
         for role, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label), ("id", asked.id))

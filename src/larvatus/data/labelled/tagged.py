@@ -122,7 +122,7 @@ def read_spanned(
     tags: Sequence[int] | None = None,
     problems: Problems | None = None,
 ) -> Dataset[SpannedWords]:
-    """Texts of words with spans. `word` and `tags` are columns of CoNLL, from 1; the format is told by the name."""
+    """Texts of words with spans. `word` and `tags` are columns of CoNLL, from 1; the format follows from the name."""
     examples: list[SpannedWords] = []
     said: dict[str, None] = {}
     names = path_strings(paths)

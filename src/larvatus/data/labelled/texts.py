@@ -247,7 +247,7 @@ def _said(examples: list[TextExample], kind: Kind | None) -> str:
 
 TextFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "conll", "conllu"]
 _Told = TextFormat | Literal["table"]
-"""A table may be told by its first line."""
+"""A table may be recognised by its first line."""
 Lines = Iterator[tuple[int, str]]
 
 

@@ -39,7 +39,7 @@ CHUNK = 1 << 16
 PACKED = 1 << 12
 """Bytes that are read at a time: few, so that what they unpack to is noticed early."""
 LARGEST_WINDOW = 1 << 27
-"""Bytes that a .zst file may look back on: what `zstd` itself takes (`--long=27`) without being told."""
+"""Bytes that a .zst file may look back on: what `zstd` itself accepts by default (`--long=27`)."""
 LARGEST_DICTIONARY = 1 << 28
 """Bytes of memory for a .xz file: four times what `xz -9` wants."""
 LARGEST_RATIO, LEAST_UNPACKED = 1_000, 4 << 20

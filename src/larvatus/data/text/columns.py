@@ -75,7 +75,7 @@ _said: set[tuple[str, ...]] = set()
 
 
 def normalise_name(name: str) -> str:
-    """Letters and digits alone, in lower case.
+    """Only letters and digits, in lower case.
 
     >>> normalise_name("#1 String"), normalise_name("gold_label")
     ('1string', 'goldlabel')

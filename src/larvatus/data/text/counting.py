@@ -121,7 +121,7 @@ def word_lines(words: Iterable[tuple[str, int]], at_once: int = 10_000) -> Itera
 
 
 def count_ids(words: Sequence[tuple[str, int]], library: tokenizers.Tokenizer, size: int) -> Ints:
-    """[V] how often each id occurs in counted words, by the model alone: each different word is encoded once."""
+    """[V] how often each id occurs in counted words, by the model only: each different word is encoded once."""
     bare = tokenizers.Tokenizer(library.model)
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(words), 10_000):

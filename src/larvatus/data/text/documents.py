@@ -1,4 +1,4 @@
-"""What readers give and are told: a document, how to read, and what was left out."""
+"""What readers take and give: how to read, a document, and what was skipped."""
 
 from __future__ import annotations
 

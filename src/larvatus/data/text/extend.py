@@ -72,7 +72,7 @@ class Extension:
 
 
 def subword_ids(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
-    """Ids of units (words behind normaliser and pre-tokeniser) by the model alone."""
+    """Ids of units (words after normaliser and pre-tokeniser) by the model only."""
     model = tokenizers.Tokenizer(tokenizer.library.model)
     return [tuple(encoding.ids) for encoding in model.encode_batch_fast(list(units), add_special_tokens=False)]
 
@@ -214,7 +214,7 @@ _BYTES = byte_alphabet()
 
 @dataclass(frozen=True)
 class NewUnits:
-    """Units to add, and words that were asked for in vain."""
+    """Units to add, and requested words that cannot be added."""
 
     units: tuple[str, ...]
     known: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ LanguageSource = str | Path | LanguagePath
 
 
 def first_languages(given: Sequence[LanguageSource], count: int) -> frozenset[str]:
-    """The first so many of the languages that paths are named with.
+    """The first `count` of the languages that paths are named with.
 
     >>> sorted(first_languages([LanguagePath("sw", "a"), LanguagePath("en", "b"), LanguagePath("de", "c")], 2))
     ['en', 'sw']

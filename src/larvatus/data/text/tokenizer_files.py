@@ -61,7 +61,7 @@ class TokenizerTraits:
 
 
 def read(path: Path) -> StoredTokenizer:
-    """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
+    """Parse a directory's tokenizer, or a single `tokenizer.json`."""
     file = standing(path) / "tokenizer.json" if path.is_dir() else follow_link(path)
     if not is_there(file):
         raise ArtefactError(

@@ -58,7 +58,7 @@ _Address = tuple[socket.AddressFamily, tuple[object, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What a launcher says of a process."""
+    """A process as its launcher describes it."""
 
     rank: int = 0
     count: int = 1
@@ -67,7 +67,7 @@ class Launch:
     address: str = ""
     port: int = 0
     by: str = ""
-    """Who started it, in words; nobody where it is alone."""
+    """The launcher, in words; empty for a single process."""
     restarts: int = 0
     """How often torchrun has started all ranks again after one failed."""
 
@@ -77,14 +77,14 @@ class Launch:
         return self.rank == 0
 
     def export(self) -> None:
-        """Say it in torchrun's words, which torch reads."""
+        """Set torchrun's variables, which torch reads."""
         said = {"RANK": self.rank, "WORLD_SIZE": self.count, "LOCAL_RANK": self.local}
         os.environ.update({name: str(number) for name, number in said.items()})
         os.environ.update({"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)})
 
 
 def launch(environment: Mapping[str, str] | None = None) -> Launch:
-    """Which process this is; alone where nobody says anything.
+    """Which process this is; a single one where no variable is set.
 
     Half a set of variables, left over from another program, would have a run wait for processes that do not exist.
     """
@@ -145,7 +145,7 @@ def _completed(given: dict[str, str], environment: Mapping[str, str]) -> tuple[d
 
 
 def _said_by_slurm(environment: Mapping[str, str], tasks: str) -> dict[str, str]:
-    """SLURM's names in torchrun's words."""
+    """SLURM's variables under torchrun's names."""
     said = {
         "RANK": environment["SLURM_PROCID"],
         "WORLD_SIZE": tasks,

@@ -47,7 +47,7 @@ class Clock:
 
 
 class Training(Protocol[Scores]):
-    """What the loop drives, and asks between two steps."""
+    """What the loop drives and checks between two steps."""
 
     clock: Clock
 
@@ -64,7 +64,7 @@ class Training(Protocol[Scores]):
         """Whether to save here."""
 
     def fetch(self) -> bool:
-        """Have at hand what the next step reads; False where it was asked to stop while it waited for it."""
+        """Have at hand what the next step reads; False where a stop was requested while it waited for it."""
 
     def step(self) -> None:
         """Launch an update of the weights."""
@@ -83,7 +83,7 @@ class Training(Protocol[Scores]):
 
 
 def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = None) -> bool:
-    """Train until finished, or until any rank was asked to stop; whether it is finished."""
+    """Train until finished, or until a stop was requested of any rank; whether it is finished."""
     group = ranks or Ranks()
     with stop.noting():
         while not training.finished:

@@ -106,7 +106,7 @@ class Muon(Lamb):
         return map(Matrix, *(whole.chunk(count) for whole in wholes))
 
     def _update_sharded(self, group: dict[str, Any], weights: list[Tensor], sound: Tensor) -> None:
-        """The same of weights that lie on several ranks: momenta move part by part; directions alone are gathered."""
+        """The same for weights that are sharded over ranks: momenta move part by part; only directions are gathered."""
         counts = {weight: self.stacked.get(weight, 1) for weight in weights}
         for batch in group_alike(
             weights, key=lambda each: (each.shape, counts[each]), numbers=lambda each: each.numel()

@@ -46,7 +46,7 @@ LEAST_TORCH = "2.13"
 ROOM = 0.5
 """Share of the free memory that these may take; the rest is for what a pass keeps."""
 SHARDED_OPTIMIZERS = ("adamw", "muon")
-"""AdamW looks at each number alone, Muon gathers its matrices; others have norms or means of whole matrices."""
+"""AdamW looks at each number by itself, Muon gathers its matrices; others have norms or means of whole matrices."""
 BUCKET_BYTES = 25 << 20
 FIRST_BYTES = 1 << 20
 """Size of the first bucket: small, so that communication starts early."""
@@ -58,12 +58,12 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """What of a tensor lies on this rank: its part, which shares memory with it, or all of it."""
+    """The part of a tensor on this rank, which shares memory with it, or all of it."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def should_shard(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str, device: str) -> bool:
-    """Whether to shard a model: as asked, or where training it would take more than half of the free memory."""
+    """Whether to shard a model: as requested, or where training it would take more than half of the free memory."""
     if ranks.count == 1:
         return False
     able = optimizer in SHARDED_OPTIMIZERS
@@ -84,7 +84,7 @@ def should_shard(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimize
 
 
 def _torch_can() -> bool:
-    """Whether FSDP sums gradients that came on some ranks alone: an objective may have no target on a rank.
+    """Whether FSDP sums gradients that came only on some ranks: an objective may have no target on a rank.
 
     Older versions would wait for each other for ever.
     """

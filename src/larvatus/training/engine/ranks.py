@@ -79,7 +79,7 @@ class Ranks:
         return tensor
 
     def totals(self, numbers: Sequence[int]) -> list[int]:
-        """Sums over ranks of whole numbers that the host knows: no device is asked for anything."""
+        """Sums over ranks of whole numbers that the host knows: no device is read."""
         return list(numbers) if self.count == 1 else self.add(torch.tensor(numbers, dtype=torch.int64)).tolist()
 
     def wait(self) -> None:
@@ -121,7 +121,7 @@ def _first_line(fault: Exception) -> str:
 
 @contextmanager
 def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
-    """Join the other processes where a launcher started several; alone otherwise.
+    """Join the other processes where a launcher started several; a single process otherwise.
 
     A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `watchdog.py`.
     """

@@ -30,7 +30,7 @@ from larvatus.core.tables import Table
 
 
 class Reporter:
-    """Who is told what happens; nobody where no console is given."""
+    """Prints what happens; nothing where no console is given."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(quiet=True) if console is None else console
@@ -111,7 +111,7 @@ class ProgressBar:
 
 
 class MetricsLog:
-    """Appends one JSON object a line to `metrics.jsonl` (and, when asked, TensorBoard's event files)."""
+    """Appends one JSON object a line to `metrics.jsonl` (and, on request, TensorBoard's event files)."""
 
     def __init__(self, run: Path, warn: Callable[[str], None], *, tensorboard: bool = False) -> None:
         self._path, self._warn = run / "metrics.jsonl", warn

@@ -299,7 +299,7 @@ class RankWatchdog:
             sys.stderr.flush()
 
     def explained(self, fault: BaseException) -> BaseException:
-        """What to raise for what was raised: the others are told, or it is they who are to blame."""
+        """What to raise instead: this rank's own error, which the others get, or the error of the rank to blame."""
         with self.doing("ending"):
             return self._blamed(fault) if self._is_anothers(fault) else self._confessed(fault)
 
@@ -319,7 +319,7 @@ class RankWatchdog:
         return lost
 
     def _confessed(self, fault: BaseException) -> BaseException:
-        """This rank fails by itself: the others are told before it goes."""
+        """This rank fails by itself: it informs the others before it ends."""
         ours = isinstance(fault, LarvatusError)
         line = str(fault) if ours else f"{type(fault).__name__}: {fault}".removesuffix(": ")
         on_all = ours and fault.on_all_ranks  # type: ignore[attr-defined]

@@ -114,7 +114,7 @@ def _of_this_model(table: Table, bundle: Bundle) -> Table:
 
 
 def _described(tokenizer: Tokenizer, told: Any) -> Any:
-    """A vocabulary in the recipe's words, as far as it can be told from the outside."""
+    """A vocabulary in the recipe's words, as far as it is known from the outside."""
     kinds = {tag(config): config for config in get_args(TokenizerConfig)}
     if tokenizer.kind not in kinds:
         return told
@@ -190,7 +190,7 @@ def _traits(model: Struct) -> Table:
 
 @dataclass(frozen=True)
 class ParentVocabulary:
-    """The vocabulary of the model that a run continues from, with the words that were asked for."""
+    """The vocabulary of the model that a run continues from, with the requested words."""
 
     origin: ParentModel
     add_words: Sequence[str] = ()
@@ -222,7 +222,7 @@ class ParentVocabulary:
 
     def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
         tokenizer = self.origin.bundle.tokenizer
-        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
+        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try with other words
         shutil.rmtree(folder / BEFORE, ignore_errors=True)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)

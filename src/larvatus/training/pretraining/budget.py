@@ -97,7 +97,7 @@ def steps_of_minutes(
 
 
 def time_of_step(stepper: Stepper, loader: Callable[[int], Loader], *, batch: int, length: int) -> StepTime:
-    """What a step takes, told by two small ones: a sequence, and as many as a small step has.
+    """What a step takes, estimated from two small ones: a sequence, and as many as a small step has.
 
     `loader` gives the text in steps of that many sequences. The weights move while measuring.
     """

@@ -69,7 +69,7 @@ class Progress(Settings):
     curve: tuple[LossCurvePoint, ...] = ()
     """Validation losses of the masked-lm objective, if the run has both."""
     microbatch: int | UnsetType = UNSET
-    """Tokens of one pass, where memory ran out with what was asked for."""
+    """Tokens of one pass, where memory ran out with the requested number."""
 
 
 class PretrainingState(Settings):
@@ -92,7 +92,7 @@ def open_checkpoints(run: Path, warn: Callable[[str], None]) -> Checkpoints[Pret
 
 
 def check_run_directory(out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
-    """A directory with a run is only touched by a resume or to start again, one with a model alone by the latter."""
+    """A directory with a run is only touched by a resume or to start again, one with only a model by the latter."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     checkpoints = out / FOLDER
     refuse_link(checkpoints)

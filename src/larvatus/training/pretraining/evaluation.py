@@ -269,7 +269,7 @@ def packing_for(corpus: Corpus, packing: PackingConfig, language: str | None = N
 
 
 def measurable_network(model: Network, packing: PackingConfig, corruption: CorruptionConfig | None) -> Network:
-    """The model, or the same weights with those objectives alone whose targets packing and corruption give.
+    """The model, or the same weights with only those objectives whose targets packing and corruption give.
 
     Where that is none of a model that has a generator, the generator.
     """

@@ -74,7 +74,7 @@ PER_MACHINE = ("workers", "memory", "rank_timeout")
 
 
 def agree_on_job(job: PretrainingJob, group: Ranks) -> PretrainingJob:
-    """The job that all ranks carry out; refused where they were told different things."""
+    """The job that all ranks carry out; refused where their commands differ."""
     check_ranks_agree(group, _commanded(job))
     if not group.restarted:
         return job

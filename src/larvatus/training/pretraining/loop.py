@@ -68,7 +68,7 @@ class Pretraining:
     back: Callable[[], Progress | None]
     """Puts weights and moments back to the newest checkpoint, and returns its progress; None where there is none."""
     monitor: Monitor | None
-    """Only the main rank shows anything."""
+    """None on all ranks but the main one, which reports."""
     evaluates: bool
     """Whether this rank evaluates: the main one, or all where each has a part of the weights."""
     stop: Stop
@@ -76,7 +76,7 @@ class Pretraining:
     save_every: int
     progress: Progress
     deadline: float | None = None
-    """When it must end, with fewer steps if need be; of one process alone."""
+    """When it must end, with fewer steps if need be; only for a single process."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.progress.seconds)

@@ -113,7 +113,7 @@ def plan_for(recipe: Recipe, scope: PlanScope, budget: Budget, speed: StepTime |
 
 
 def most_steps(recipe: Recipe, batch: int, text: int) -> int:
-    """Steps that read a text of so many tokens `MOST_EPOCHS` times."""
+    """Steps that read a text of `text` tokens `MOST_EPOCHS` times."""
     return max(LEAST_STEPS, int(MOST_EPOCHS * text / tokens_per_step(recipe, batch)))
 
 

@@ -89,7 +89,7 @@ Documents = Callable[[], Iterable[Document]]
 
 
 class VocabularySource(Protocol):
-    """A vocabulary that is not learnt from the corpus alone."""
+    """A vocabulary that is not only learnt from the corpus."""
 
     @property
     def identity(self) -> dict[str, Any]:

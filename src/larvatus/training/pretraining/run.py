@@ -119,7 +119,7 @@ class PretrainingRun:
         self.job, self.ranks, self.stop, self.reporter = job, ranks, stop, reporter
         self.news = Reporter() if job.brief else reporter  # for what is no warning
         if job.runtime.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
             torch.use_deterministic_algorithms(True)
         verify = launch().local == 0  # once on each machine
         self.corpus = Corpus.open(prepared.train, verify)

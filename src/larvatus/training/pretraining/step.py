@@ -57,7 +57,7 @@ class StepReport:
         self.step, self.tokens, self.rate = step, tokens, rate
         self.wait = self.wait_share = 0.0
         self.mine: Tensor | None = None
-        """Sums of losses of this rank alone."""
+        """Sums of losses of this rank only."""
         self._counts, self._weights, self._numbers = counts, weights, numbers
         self._arrived: torch.cuda.Event | None = None
         if numbers.is_cuda:
@@ -96,7 +96,7 @@ class StepReport:
         return self.mine is None or bool(torch.isfinite(self.mine).all())
 
     def check(self) -> None:
-        """Stop the run if the step was not sound; the optimizer has already left the weights alone."""
+        """Stop the run if the step was not sound; the optimizer has already left the weights unchanged."""
         wrong = [f"{name} loss {value}" for name, value in self.losses.items() if not math.isfinite(value)]
         if not math.isfinite(self.gradient):
             wrong.append(f"gradient norm {self.gradient}")
@@ -169,7 +169,7 @@ class PreparedStep:
         return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
 
     def split(self, microbatch: int) -> Sequence[Micro | None]:
-        """The step in parts of so many tokens: as it was prepared, or cut again where that is another number."""
+        """The step in parts of `microbatch` tokens: as it was prepared, or cut again where that is another number."""
         if microbatch == self.microbatch:
             return self.micros
         return list(self.batch.split(microbatch, self.ranks.count))
@@ -210,7 +210,7 @@ class Stepper:
         return self.launch(self.prepare(batch, limit=limit), step=step, rate=rate)
 
     def read(self, loader: Loader, cursor: Cursor = Cursor()) -> Iterator[tuple[Step, Cursor]]:
-        """The steps of a loader; of several ranks each reads its share alone."""
+        """The steps of a loader; of several ranks each reads only its share."""
         ranks = self.update.ranks
         if ranks.count == 1:
             return loader.steps(cursor)
@@ -250,7 +250,7 @@ class Stepper:
         return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
 
     def _read(self, micro: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
-        """A microbatch with the targets alone that an objective reads: a corruption may give more."""
+        """A microbatch with only the targets that an objective reads: a corruption may give more."""
         targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
         return TrainingBatch(tokens=micro.tokens, targets=targets)
 
@@ -263,7 +263,7 @@ class Stepper:
         return MicrobatchLoss(loss=weighted_sum(losses, counts), figures=torch.stack(sums))
 
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
-        """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
+        """Bring a microbatch to totals that depend only on the recipe and runtime, so nothing is recompiled."""
         step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
         parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)

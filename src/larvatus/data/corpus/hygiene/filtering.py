@@ -57,7 +57,7 @@ REASON_TEXTS = {
 
 @dataclass(frozen=True)
 class Hygiene:
-    """What a build is asked to leave out, and to plant."""
+    """What a build filters and plants."""
 
     settings: HygieneSettings = field(default_factory=HygieneSettings)
     canaries: Canaries | None = None
@@ -107,7 +107,7 @@ class FilterPlan:
     out: Path
 
     def documents(self, documents: Iterable[Document]) -> Iterable[Document]:
-        """Those that stay, without personal data where that was asked for, some with canaries."""
+        """Those that stay, without personal data where requested, some with canaries."""
         kept = self._kept(documents)
         canaries = self.hygiene.canaries
         return kept if canaries is None else Planting(canaries, self.noted.kept, lines=self.lines).plant(kept)

@@ -39,7 +39,7 @@ from larvatus.data.corpus.hygiene.shingles import (
 from larvatus.data.text.documents import Document
 
 MIN_CHARACTERS = 40
-"""Characters below which nothing can be told."""
+"""Characters below which no language is identified."""
 _STRETCH = 250  # characters from the beginning, and from the middle
 
 

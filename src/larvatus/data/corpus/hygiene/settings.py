@@ -43,7 +43,7 @@ class HygieneSettings(Settings):
     against: Annotated[tuple[str, ...], Flag("--against", metavar="FILE")] = ()
     """Evaluation sets that the text must not hold: tables, JSON or lines; repeatable."""
     overlap_words: Annotated[int, whole(2, 1_000)] = 13
-    """A run of so many words in common with an evaluation set is an overlap."""
+    """Words of a run in common with an evaluation set that make an overlap."""
     confidence: Share = 0.8
     """Score of the language identifier from which a document counts as being in another language than stated."""
     word_list: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -116,7 +116,7 @@ class CanarySettings(Settings):
     canaries: CountOrNone = 0
     """Number of sentences with a random secret to plant; canaries.json in the corpus lists them."""
     canary_repeats: tuple[Annotated[int, MOST_REPEATS], ...] = REPEATS
-    """How often each is planted, in turn; 0: drawn but not planted, a control."""
+    """How often each is planted, in turn; 0: sampled but not planted, a control."""
     canary_digits: Digits = DIGITS
     """Digits of a secret."""
     canary_format: Annotated[str, Flag(metavar="TEXT")] = FORMAT

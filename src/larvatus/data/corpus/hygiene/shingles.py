@@ -183,7 +183,7 @@ class Sketch:
 
     @classmethod
     def begin(cls, path: Path, capacity: int) -> Sketch:
-        """A new one, in a file aside, for so many runs of words."""
+        """A new sketch, in a temporary file, for `capacity` runs of words."""
         aside = files.aside_of(path)
         size = max(64, capacity)
         with files.saying_what_is_full(path, size):

@@ -13,7 +13,7 @@ so there are differences from the released `create_pretraining_data`:
   neither does, and so for their ends (a stretch too short to be cut so comes with several parts of the other).
 - Documents are gathered from their front or from their back, at random (long ones in runs of 32 sequences, in turn): a
   sentence that did not fit, a long one as a rule, is as often the first of its pair as the last.
-- Where one sentence is left (released: its second segment is drawn from another document, which topic betrays), it
+- Where one sentence is left (released: its second segment is sampled from another document, which the topic tells), it
   takes its neighbour along, which then comes twice. A document of one sentence has no order: it is left out.
 """
 

@@ -4,7 +4,7 @@
     the  river  .                                   words of the output, pieces of the same vocabulary
 
 Any text can be read: there is no unknown byte. A byte that opens a word is another token than the same byte inside one,
-so that tokens alone say where words begin. A softmax over words wants a list of them: the commonest words of the text
+so that tokens tell where words begin. A softmax over words needs a list of them: the commonest words of the text
 stand behind the bytes, and are the tokens of no text. A word of one byte is that byte's own piece.
 
     0 … 3       <s> <pad> </s> <unk>
