@@ -22,7 +22,7 @@ cannot hold them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,8 +31,7 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems, fault
-from larvatus.data.labelled.records import Dataset, LabelledExample, Place, TaggedExample, first_names
-from larvatus.data.text.align import join_words
+from larvatus.data.labelled.records import Dataset, LabelledExample, Place, TaggedExample, WordsExample, first_names
 from larvatus.data.text.tag_schemes import EntitySpan, Scheme, write_tags
 from larvatus.data.text.words import segment_words
 
@@ -93,7 +92,7 @@ class SpanExample(LabelledExample):
 
 
 @dataclass(frozen=True, slots=True)
-class SpannedWords(LabelledExample):
+class SpannedWords(WordsExample):
     """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
 
     labels_are: ClassVar = "spans"
@@ -119,17 +118,15 @@ class SpannedWords(LabelledExample):
                 said = f"span {start} to {end} ({label})"
                 raise DataError(f"{self.place}: {said} is empty or outside its text of {len(self.words):,} words")
 
+    @property
+    def word_places(self) -> tuple[tuple[int, int], ...] | None:
+        return self.places
+
     def names(self) -> Iterable[str]:
         return [span.label for span in self.spans or ()]
 
     def relation_names(self) -> Iterable[str]:
         return [label for _, _, label in self.relations]
-
-    def reads(self) -> str:
-        return self.text if self.text is not None else " ".join(self.words)
-
-    def word_count(self) -> int | None:
-        return len(self.words)
 
     def answer(self) -> object:
         return self.spans
@@ -137,21 +134,11 @@ class SpannedWords(LabelledExample):
     def answer_shown(self) -> str:
         return first_names([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
 
-    def key(self) -> Hashable:
-        return self.words
-
     def strata(self) -> set[str]:
         return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
 
     def contents(self) -> list[Any]:
         return [self.words, self.spans, *([self.relations] if self.relations else [])]
-
-    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """The text and the characters of each word in it: as written, or with single spaces between words."""
-        if self.text is not None and self.places is not None:
-            return self.text, self.places
-        text, spans = join_words(self.words)
-        return text, tuple((start, end) for start, end in spans.tolist())
 
 
 def _refuse_relations(relations: tuple[SpanRelation, ...], spans: int, place: Place) -> None:
