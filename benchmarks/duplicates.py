@@ -30,7 +30,7 @@ from larvatus.data.corpus.hygiene.first_pass import FilterVerdicts, MeasuringPas
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
-from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch
 from larvatus.data.text.readers import Document, ReadOptions, read_documents
 
 EDITS = {"exact": 0.0, "5% edited": 0.05, "20% edited": 0.2}

@@ -21,7 +21,7 @@ from larvatus.data.labelled.conll import levels_of
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan, write_tags
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1

@@ -27,8 +27,9 @@ from larvatus.__main__ import main
 from larvatus.core.errors import DataError
 from larvatus.data.corpus import Corpus
 from larvatus.models.network import Network
-from larvatus.training.engine import loss_spikes, rank_activity, watchdog
+from larvatus.training.engine import rank_activity, watchdog
 from larvatus.training.engine.step import MicrobatchLoss, Update
+from larvatus.training.pretraining import loop
 from larvatus.training.pretraining.loop import Pretraining
 from tests.patience import WATCHDOG_S
 
@@ -109,7 +110,7 @@ def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
     for number in (1, 2):
         os.dup2(os.open(f"{number}-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     watchdog.BEAT_S, watchdog.GRACE_S, watchdog.STUCK_FACTOR = 0.2, 0.5, 2
-    rank_activity.EVERY_S, loss_spikes.MIN_STEPS = 0.0, 2
+    rank_activity.EVERY_S, loop.MIN_STEPS = 0.0, 2
     if case.get("of") in (rank, "both"):
         misbehave(case["act"], case.get("at", 3))
     more = case.get("rank_words", [[], []])[rank]

@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tagged import read_spans, read_tagged
-from larvatus.data.labelled.texts import read_texts
-from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.labelled.tagged import read_spanned, read_spans, read_tagged
+from larvatus.data.labelled.texts import read_texts, read_unlabelled
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.compare.minimal_pairs import read_pairs

@@ -21,11 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tagged import read_tagged
-from larvatus.data.labelled.texts import read_texts
-from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.labelled.tagged import read_spanned, read_tagged
+from larvatus.data.labelled.texts import read_texts, read_unlabelled
 from larvatus.data.text import records, streams
 from larvatus.data.text.archives import COMPRESSIONS, decompressed
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents

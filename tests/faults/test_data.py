@@ -41,7 +41,7 @@ def test_row_17_a_flipped_byte_in_a_shard_is_named_before_step_0(pretrain, copie
     shard.write_bytes(data)
     code, said = pretrain(copied)
     assert code == 4
-    assert "00000.arrow does not match its checksum (wanted" in said
+    assert "00000.arrow does not match its checksum (expected" in said
     assert no_step_was_made(tmp_path)
 
 

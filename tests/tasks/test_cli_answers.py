@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.data.labelled.squad import gold_answers, read_predictions, read_questions
+from larvatus.data.labelled.squad import read_questions
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import encode_passages
@@ -23,6 +23,14 @@ from tests.tasks.test_run import assert_bit_equal, signal_at
 
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
 QUESTION, PASSAGE = "in the river ?", "the wide river deep of a was of the"
+
+
+def read_predictions(path: str) -> dict[str, str]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def gold_answers(data: Any) -> dict[str, tuple[str, ...]]:
+    return {question.id: question.golds for question in data}
 
 
 def fine_tuned(model: Path, folder: Path, without: float) -> Path:
@@ -174,7 +182,7 @@ def squad(*answers: dict[str, Any], **more: Any) -> dict[str, Any]:
     ("document", "more", "code", "says"),
     [
         (squad({"text": "river", "answer_start": 3}), (), 4, "train.json: question 5a: its answer 'river' is not at"),
-        (squad({"text": "river", "answer_start": 3}), (), 4, "it stands at 9"),
+        (squad({"text": "river", "answer_start": 3}), (), 4, "it is at 9"),
         (squad({"text": "brook", "answer_start": 3}), (), 4, "nowhere in the passage"),
         (squad({"text": "river", "answer_start": 999}), (), 4, "question 5a"),
         (squad({"text": "river", "answer_start": 9}, is_impossible=True), (), 4, "it is_impossible, and yet"),

@@ -19,7 +19,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
-from larvatus.data.labelled.spanned import read_spanned
+from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.predict import shown

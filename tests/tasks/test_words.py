@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from larvatus.core.batch import edges
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.data.labelled.tagged import read_tagged
-from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.labelled.texts import read_unlabelled
 from larvatus.data.text.words import segment_words
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.tasks.encoding.windows import WindowOptions

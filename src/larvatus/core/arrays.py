@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 def constant_array(value: int, size: int) -> Ints:
-    """One number so many times, in the memory of one: it is neither sent between processes nor to a device as a column.
+    """One number repeated, in the memory of one: it is neither sent between processes nor to a device as a column.
 
     >>> constant_array(-1, 3).tolist(), is_constant(constant_array(-1, 3)), is_constant(np.array([-1, -1, -1]))
     ([-1, -1, -1], True, False)
@@ -86,3 +86,29 @@ class ArrayRecord:
                 value = value.map(function) if isinstance(value, ArrayRecord) else function(value)
             fields[field.name] = value
         return type(self)(**fields)
+
+
+class TargetRecord(ArrayRecord):
+    """Base of targets: by default every array has one row for each sequence (`per_token`: for each token).
+
+    A kind whose arrays have other rows overrides `cut`, and `join` where rows name tokens or words.
+    """
+
+    per_token: ClassVar[bool] = False
+
+    @property
+    def count(self) -> int:
+        """How many predictions: the rows of the first array, unless a kind counts others."""
+        return len(getattr(self, dataclasses.fields(self)[0].name))  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
+        """The targets of a run of sequences, counted from its first token and sequence."""
+        taken = slice(*(tokens if self.per_token else sequences))
+        part: Self = self.map(lambda array: array[taken])
+        return part
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Any, int, int]]) -> Any:
+        """The opposite: each part with the number of tokens and of sequences that come before it."""
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(part, name) for part, _, _ in parts]) for name in names})

@@ -179,7 +179,7 @@ class TrainingBatch(ArrayRecord, Generic[A]):
         return TrainingBatch(tokens=cut, targets=targets)
 
     def cuts(self, budget: int) -> Iterator[TrainingBatch[A]]:
-        """Runs of whole sequences of at most `budget` tokens each (a longer sequence comes alone)."""
+        """Runs of whole sequences of at most `budget` tokens each (a longer sequence comes by itself)."""
         stops = self._stops()
         edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
         for first, last in runs(edge[1:] - edge[:-1], budget):

@@ -4,10 +4,10 @@
     read_checksummed(run / "text.json", way="choose another --out")   # one byte changed: refused
 
     ledger = Ledger(parts / "parts.jsonl", way="start again")          # lines that are added one by one
-    ledger.begin(ledger.records)                                      # what stands is kept, a torn last line is not
+    ledger.begin(ledger.records)                                      # finished lines are kept, a torn last line is not
     ledger.append({"file": "00000.arrow", "sha256": "5f2c…"})         # its checksum is over it and all lines before it
 
-The checksums find accidents and edits, not forgers: whoever writes a file can write its checksum too.
+The checksums find accidents and edits, not forgers: anyone who writes a file can write its checksum too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def check_file(path: Path, wanted: str, error: type[LarvatusError] = ArtefactErr
         raise error(f"{path} is missing; {way}")
     got = sha256(path)
     if got != wanted:
-        raise error(f"{path} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); {way}")
+        raise error(f"{path} does not match its checksum (expected {wanted[:8]}…, got {got[:8]}…); {way}")
 
 
 class _Line(Settings):

@@ -25,10 +25,10 @@ class LarvatusError(Exception):
     """Base of all errors a user can cause."""
 
     exit_code = 1
-    said = False
-    """Whether another process of the same run has told it: one line is enough."""
-    of_all = False
-    """Whether all processes of the run have it, and not this one alone."""
+    reported = False
+    """Whether another process of the same run has printed it: one line is enough."""
+    on_all_ranks = False
+    """Whether all processes of the run have it, not only this one."""
 
 
 class UsageError(LarvatusError):
@@ -56,11 +56,11 @@ class Preempted(LarvatusError):
 
 
 class RankLost(Preempted):
-    """Nothing was saved for it: the last checkpoint is what stands."""
+    """Another process died or hangs. Nothing was saved for it: resume from the last checkpoint."""
 
 
 class OtherLanguageWarning(UserWarning):
-    """A text looks foreign to the model that reads it (`data/text/other_language.py`). Commands say it in a line."""
+    """A text looks foreign to the model (`data/text/other_language.py`). Commands report it in one line."""
 
 
 class OlderNameWarning(FutureWarning):
@@ -93,8 +93,8 @@ def is_out_of_memory(fault: BaseException) -> bool:
     """
     if isinstance(fault, MemoryError) or (isinstance(fault, OSError) and fault.errno == errno.ENOMEM):
         return True
-    said = str(fault).lower()
-    return any(words in said for words in NO_MEMORY)
+    message = str(fault).lower()
+    return any(words in message for words in NO_MEMORY)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

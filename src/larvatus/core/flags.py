@@ -1,14 +1,12 @@
-"""How a field of a settings struct is written on the command line, where its name and type do not say it all.
+"""How a field of a settings struct appears on the command line, where its name and type do not tell it all.
 
-    class TrainSettings(Struct, frozen=True, kw_only=True):
+    class TrainSettings(Settings):
         kind: Annotated[Literal["bpe", "unigram"], Flag("--type", panel=None)] = "bpe"
-        \"\"\"What kind of pieces.\"\"\"
+        \"\"\"Kind of subwords.\"\"\"
 
-The struct knows nothing of the command line's machinery (`interfaces/cli/from_struct.py`); these are only words.
+    field_docs(TrainSettings)["kind"]          # 'Kind of subwords.': the docstring below the field in the source
 
-What the fields of a struct are for: the words that stand below each of them in the source.
-
-field_words(FillBody)["joint"]          # 'Fill several blanks together; else each by itself alone.'
+The struct knows nothing of the command line (`interfaces/cli/from_struct.py`).
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ class Flag:
     names: str | None = None
     """``--type``, or ``--lowercase/--cased`` of a choice of two; by default the field's own name."""
     metavar: str | None = None
-    """What stands for the value in the help, such as FILE."""
+    """Placeholder of the value in the help, such as FILE."""
     panel: str | None = PANEL_OF_STRUCT
-    """In which panel of the help it stands; None: among the first, which most people need."""
+    """Panel of the help; None: among the first options, which most people need."""
     argument: bool = False
     """A positional argument rather than an option."""
     help: str | None = None

@@ -82,7 +82,7 @@ def colour_of(label: str) -> str:
 
 
 def _depth(number: int, order: Sequence[Span]) -> int:
-    """How many later spans begin within this one: the line of an outer span lies below those of inner ones."""
+    """How many later spans begin within this one: the line of an outer span is below those of inner ones."""
     start, end, _ = order[number]
     return min(6, sum(1 for other in order[number + 1 :] if start <= other[0] < end))
 

@@ -1,13 +1,12 @@
-"""Where results go: nothing that exists is replaced unless that was asked for, and never what is being read.
+"""Output files: nothing that exists is replaced unless requested, and never what is being read.
 
     check_outputs(out, png, overwrite=overwrite, inputs=[model, *texts])      first of all, before any work is done
     with new_output(out) as aside: figure.savefig(aside)                      appears whole, or not at all
 
     check_directory(out, MODEL_FILES, overwrite=overwrite, inputs=[source])   the same for several files in a directory
 
-`/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file.
-
-What all pictures share: they want matplotlib, the extra `plots`, which is imported only where one is drawn.
+`/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file. Pictures need matplotlib, the extra
+`plots`, which is imported only where one is drawn.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def check_directory(
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what a run keeps beside its model, to start again; links are removed, not what they lead to."""
+    """Remove what a run keeps next to its model, to start again; links are removed, not what they lead to."""
     for name in RUN:
         remove(directory / name)
 
@@ -105,7 +104,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether something stands there that is written to and not replaced: a device, a pipe, an open descriptor."""
+    """Whether the path is written to and not replaced: a device, a pipe, an open descriptor."""
     if _DESCRIPTOR.fullmatch(os.fspath(path)):
         return True
     try:
@@ -183,5 +182,5 @@ def require_matplotlib() -> None:
 
 
 def escape_dollars(text: str) -> str:
-    """Text as it stands: a dollar sign is matplotlib's mark of mathematics."""
+    """Text unchanged: a dollar sign is matplotlib's mark of mathematics."""
     return text.replace("$", r"\$")

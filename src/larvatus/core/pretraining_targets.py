@@ -1,10 +1,10 @@
-"""What objectives are to predict: kinds of targets that corruption and packing give, NumPy arrays or torch tensors.
+"""Targets of pretraining, which corruption and packing give, as NumPy arrays or torch tensors.
 
     batch.targets[MaskedTokens].ids
 
-Each can be `cut` to a run of sequences, `join`ed, and `filled` up to the fixed sizes of a compiled step.
-
-Targets that any text gives without being corrupted: the token after each token, and the one before.
+Each can be `cut` to a run of sequences, `join`ed, and `filled` up to the fixed sizes of a compiled step. Some kinds
+need no corruption: the loader makes the token after each token, and the one before, for the objectives that need them.
+No prediction crosses the border of a sequence.
 
     >>> batch = TokenBatch.of([[7, 8, 9], [5, 6]])
     >>> NextTokens.of_text(batch).places.tolist(), NextTokens.of_text(batch).ids.tolist()
@@ -12,16 +12,13 @@ Targets that any text gives without being corrupted: the token after each token,
     >>> PreviousTokens.of_text(batch).places.tolist(), PreviousTokens.of_text(batch).ids.tolist()
     ([1, 2, 4], [7, 8, 5])
 
-A left-to-right model predicts the first kind (Radford et al. 2018), a right-to-left model the second. The loader makes
-them for the objectives that need them; no prediction crosses the border of a sequence.
-
-What a decoder is to write for each sequence: the targets of denoising (T5), and of any task of text to text.
+`DenoisedText` is what a decoder writes for each sequence: the targets of denoising (T5), and of any text-to-text task.
 
     >>> targets = DenoisedText(ids=np.array([9, 5, 1, 7, 1]), lengths=np.array([3, 2]))
     >>> targets.cut(tokens=(4, 6), sequences=(1, 2)).ids.tolist()
     [7, 1]
 
-B sequences, M tokens to write.
+B sequences, N tokens, M tokens to predict or write.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_chec
 
 import numpy as np
 
-from larvatus.core.arrays import ArrayRecord, Ints, pad_array
+from larvatus.core.arrays import Ints, TargetRecord, pad_array
 from larvatus.core.batch import TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 
@@ -79,16 +76,12 @@ def _refuse_more(count: int, totals: PaddedSizes) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenTargets(ArrayRecord, Generic[A]):
+class TokenTargets(TargetRecord, Generic[A]):
     """Tokens to predict: from which place in the flat batch (ascending), and what they are."""
 
     what: ClassVar[str] = "tokens to predict"
     places: A  # [M]
     ids: A  # [M]
-
-    @property
-    def count(self) -> int:
-        return len(self.ids)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
         first, last = np.searchsorted(self.places, tokens)  # type: ignore[call-overload]
@@ -116,55 +109,40 @@ class MaskedTokens(TokenTargets[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceLabels(ArrayRecord, Generic[A]):
+class SequenceLabels(TargetRecord, Generic[A]):
     """One label for each sequence; what it says is up to the kinds below."""
 
     what: ClassVar[str] = "labels of sequences"
     labels: A  # [B]
-
-    @property
-    def count(self) -> int:
-        return len(self.labels)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
-        return type(self)(labels=self.labels[slice(*sequences)])  # type: ignore[index]
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
-        return cls(labels=np.concatenate([part.labels for part, _, _ in parts]))  # type: ignore[arg-type]
 
     def filled(self, totals: PaddedSizes) -> Self:
         return type(self)(labels=pad_array(self.labels, totals.sequences, IGNORE))  # type: ignore[arg-type]
 
 
 class PairLabels(SequenceLabels[A]):
-    """For each sequence of two segments: 0 if the second really follows the first, 1 if it was drawn at random."""
+    """For each sequence of two segments: 0 if the second really follows the first, 1 if it was sampled at random."""
 
     what: ClassVar[str] = "sentence pairs"
 
 
 class OrderLabels(SequenceLabels[A]):
-    """For each sequence of two segments that stood side by side: 0 in the order of the text, 1 if swapped."""
+    """For each sequence of two neighbouring segments: 0 in the order of the text, 1 if swapped."""
 
     what: ClassVar[str] = "segments in and out of order"
 
 
 @dataclass(frozen=True, eq=False)
-class SpanTargets(ArrayRecord, Generic[A]):
+class SpanTargets(TargetRecord, Generic[A]):
     """Hidden tokens as parts of hidden spans, in the order of the text.
 
     A span s … e has a token on either side, s − 1 and e + 1: special tokens frame every sequence.
     """
 
     what: ClassVar[str] = "hidden spans"
-    left: A  # [M] where the token before its span stands in the flat batch; ascending
-    right: A  # [M] where the token after its span stands
+    left: A  # [M] place of the token before its span in the flat batch; ascending
+    right: A  # [M] place of the token after its span
     place: A  # [M] which token of the span it is, from 0
     ids: A  # [M] what it was
-
-    @property
-    def count(self) -> int:
-        return len(self.ids)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> SpanTargets[A]:
         first, last = np.searchsorted(self.left, tokens)  # type: ignore[call-overload]
@@ -192,27 +170,13 @@ class SpanTargets(ArrayRecord, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class ReplacedTokens(ArrayRecord, Generic[A]):
+class ReplacedTokens(TargetRecord, Generic[A]):
     """For each token: is it another than the one that stood there? And what decides the generator's sample."""
 
     what: ClassVar[str] = "replaced tokens"
+    per_token: ClassVar[bool] = True
     labels: A  # [N] 1 for a token that was replaced, 0 for the original: all 0 until a generator has replaced some
     draws: A  # [N] 32 random bits of each hidden token, 0 of the others
-
-    @property
-    def count(self) -> int:
-        return len(self.labels)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ReplacedTokens[A]:
-        part: ReplacedTokens[A] = self.map(lambda array: array[slice(*tokens)])
-        return part
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[ReplacedTokens[Ints], int, int]]) -> ReplacedTokens[Ints]:
-        return ReplacedTokens(
-            labels=np.concatenate([part.labels for part, _, _ in parts]),
-            draws=np.concatenate([part.draws for part, _, _ in parts]),
-        )
 
     def filled(self: ReplacedTokens[Ints], totals: PaddedSizes) -> ReplacedTokens[Ints]:
         return ReplacedTokens(
@@ -222,7 +186,7 @@ class ReplacedTokens(ArrayRecord, Generic[A]):
 
 @runtime_checkable
 class TextTargets(Protocol):
-    """A kind of target that is made from the tokens of a batch alone."""
+    """A kind of target that is made only from the tokens of a batch."""
 
     @classmethod
     def of_text(cls, tokens: TokenBatch[Ints]) -> Self: ...
@@ -267,34 +231,23 @@ def needs_lexicon(kinds: Iterable[Any]) -> bool:
 def add_text_targets(
     batch: TrainingBatch[Ints], kinds: tuple[type[TextTargets], ...], lexicon: Any = None
 ) -> TrainingBatch[Ints]:
-    """The batch with these targets besides its own; `lexicon` is for those of whole words."""
+    """The batch with these targets added; `lexicon` is for those of whole words."""
     targets = {kind: kind.of_text(batch.tokens, *([lexicon] if needs_lexicon([kind]) else [])) for kind in kinds}
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch
 
 
 @dataclass(frozen=True, eq=False)
-class DenoisedText(ArrayRecord, Generic[A]):
+class DenoisedText(TargetRecord, Generic[A]):
     """The tokens to write of all sequences, laid end to end, each with what closes it."""
 
     what: ClassVar[str] = "spans behind sentinels"
     ids: A  # [M]
     lengths: A  # [B] of each sequence
 
-    @property
-    def count(self) -> int:
-        return len(self.ids)  # type: ignore[arg-type]
-
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> DenoisedText[A]:
         border = edges(self.lengths)  # type: ignore[arg-type]
         first, last = int(border[sequences[0]]), int(border[sequences[1]])
         return DenoisedText(ids=self.ids[first:last], lengths=self.lengths[slice(*sequences)])  # type: ignore[index]
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[DenoisedText[Ints], int, int]]) -> DenoisedText[Ints]:
-        texts: list[Any] = [part for part, _, _ in parts]
-        return DenoisedText(
-            ids=np.concatenate([text.ids for text in texts]), lengths=np.concatenate([text.lengths for text in texts])
-        )
 
     def filled(self: DenoisedText[Ints], totals: PaddedSizes) -> DenoisedText[Ints]:
         """Filler tokens are written by the filler sequences, all as many."""

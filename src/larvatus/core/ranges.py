@@ -6,7 +6,7 @@
     optimizer.clip = -1 must lie between 0 and 1,000,000                                           (exit 3)
 
 NaN and infinities lie in no range, and neither do truth values. Bounds are far beyond what anybody trains: they refuse
-what can only be a mistake, not what is unwise. What a number of one setting means beside another, and whether a model
+what can only be a mistake, not what is unwise. How one setting relates to another, and whether a model
 of some size fits into memory, is checked elsewhere.
 """
 
@@ -147,7 +147,7 @@ Tally = Annotated[int, whole(0, 2**63 - 1)]
 
 
 def check_ranges(settings: Any, path: str, error: type[LarvatusError] = UsageError) -> None:
-    """Refuse settings with a number out of its range. `path` stands before the names, such as ``optimizer.``."""
+    """Refuse settings with a number out of its range. `path` precedes the names, such as ``optimizer.``."""
     for name, (limits, optional) in ranges_of(settings.__class__).items():
         value = getattr(settings, name)
         if value is UNSET or (value is None and optional):

@@ -8,7 +8,7 @@
 A directory that somebody else made may hold a link to a private file, or a FIFO that never answers, where a file of
 a model should be. What a user names on the command line may be a link; what a directory holds may not.
 
-The one exception is the cache of Hugging Face, whose snapshots consist of links into the folder `blobs` beside them.
+The one exception is the cache of Hugging Face, whose snapshots consist of links into the folder `blobs` next to them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = (
 
 
 def is_there(path: Path, error: type[LarvatusError] = ArtefactError) -> bool:
-    """Whether a regular file stands there; anything else but nothing is refused by its kind."""
+    """Whether a regular file is there; a link, folder or device is refused by its kind."""
     return _status(path, error) is not None
 
 
@@ -210,7 +210,7 @@ def cached_blob(path: Path) -> bool:
 
 
 def _status(path: Path, error: type[LarvatusError]) -> os.stat_result | None:
-    """What stands there if it is a regular file, None if nothing does."""
+    """The file's status if it is a regular file, None if nothing is there."""
     try:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) and cached_blob(path):

@@ -1,18 +1,17 @@
-"""Results as rows: what every result of Python offers, and what CSV and TSV files hold.
+"""Results as rows: what every Python result offers, and what CSV and TSV files hold.
 
     model.fill("The [MASK] of the river was wide.").to_pandas()
     model.predict(texts).to_dicts()            # a list of results: the rows of all, numbered by `item`
 
-A row is flat: text, numbers, truth values, None, now and then a short list. `to_dict()` of a result, where it has one,
-is the full form instead, which JSONL and Parquet files hold.
+A row is flat: text, numbers, truth values, None, sometimes a short list. `to_dict()` of a result, where it has one, is
+the full form, which JSONL and Parquet files hold.
 
-Cells of CSV as spreadsheets read them: what begins with = + - @, a tab or a line break may be a formula.
+In a CSV cell, text that begins with = + - @, a tab or a line break may be a formula, which a spreadsheet runs when the
+file is opened. Text of a corpus can be anybody's, so `spreadsheet_cell` puts an apostrophe before it, the mark of
+spreadsheets for "this is text" (OWASP, CSV injection).
 
-    as_cell("=HYPERLINK(…)")        "'=HYPERLINK(…)": text, whatever it holds
-    as_cell("-0.5"), as_cell(-0.5)  as they are: a number is no formula
-
-A text of a corpus can be anybody's, and a spreadsheet carries out formulas when a file is opened. An apostrophe before
-the text is how spreadsheets themselves say "this is text" (OWASP, CSV injection).
+    spreadsheet_cell("=HYPERLINK(…)")        "'=HYPERLINK(…)": text
+    spreadsheet_cell("-0.5"), spreadsheet_cell(-0.5)  unchanged: a number is no formula
 """
 
 from __future__ import annotations

@@ -13,62 +13,36 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
-from larvatus.core.arrays import ArrayRecord, Ints
+from larvatus.core.arrays import Ints, TargetRecord
 from larvatus.core.batch import A, edges
 
 
 @dataclass(frozen=True, eq=False)
-class ClassTargets(ArrayRecord, Generic[A]):
+class ClassTargets(TargetRecord, Generic[A]):
     """What each text is: a class, a row of yes or no for each class, or a number. A long text is several sequences."""
 
     what: ClassVar[str] = "labels of texts"
     labels: A  # [B] classes, [B] numbers or [B, K] yes and no
     weights: A  # [B] how much a sequence counts: 1 / windows of its text, so that every text counts once
 
-    @property
-    def count(self) -> int:
-        return len(self.labels)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ClassTargets[A]:
-        part: ClassTargets[A] = self.map(lambda array: array[slice(*sequences)])
-        return part
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[ClassTargets[Ints], int, int]]) -> ClassTargets[Ints]:
-        return ClassTargets(
-            labels=np.concatenate([part.labels for part, _, _ in parts]),
-            weights=np.concatenate([part.weights for part, _, _ in parts]),
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class WordTags(ArrayRecord, Generic[A]):
-    """The tag of each word; which tokens the words are made of stands in the batch's tokens (`batch.WordPieces`)."""
+class WordTags(TargetRecord, Generic[A]):
+    """The tag of each word; the batch's tokens tell which tokens a word is made of (`batch.WordTokens`)."""
 
     what: ClassVar[str] = "tags of words"
     tags: A  # [W] −100 where nobody knows
     counts: A  # [B] words of each sequence
-
-    @property
-    def count(self) -> int:
-        return len(self.tags)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTags[A]:
         border = edges(self.counts)  # type: ignore[arg-type]
         first, last = int(border[sequences[0]]), int(border[sequences[1]])
         return WordTags(tags=self.tags[first:last], counts=self.counts[slice(*sequences)])  # type: ignore[index]
 
-    @classmethod
-    def join(cls, parts: Sequence[tuple[WordTags[Ints], int, int]]) -> WordTags[Ints]:
-        return WordTags(
-            tags=np.concatenate([part.tags for part, _, _ in parts]),
-            counts=np.concatenate([part.counts for part, _, _ in parts]),
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class AnswerSpans(ArrayRecord, Generic[A]):
-    """Where the answer stands in each sequence: its first and last token, counted from the sequence's own first.
+class AnswerSpans(TargetRecord, Generic[A]):
+    """Where the answer is in each sequence: its first and last token, counted from the sequence's own first.
 
     A sequence that does not hold the answer (another window of the passage does, or there is none) points at [CLS], 0.
     """
@@ -79,26 +53,9 @@ class AnswerSpans(ArrayRecord, Generic[A]):
     weights: A  # [B] how much a sequence counts
     lengths: A  # [B] tokens of each sequence: the softmax runs over them
 
-    @property
-    def count(self) -> int:
-        return len(self.starts)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> AnswerSpans[A]:
-        part: AnswerSpans[A] = self.map(lambda array: array[slice(*sequences)])
-        return part
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[AnswerSpans[Ints], int, int]]) -> AnswerSpans[Ints]:
-        return AnswerSpans(
-            starts=np.concatenate([part.starts for part, _, _ in parts]),
-            ends=np.concatenate([part.ends for part, _, _ in parts]),
-            weights=np.concatenate([part.weights for part, _, _ in parts]),
-            lengths=np.concatenate([part.lengths for part, _, _ in parts]),
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class WordSpans(ArrayRecord, Generic[A]):
+class WordSpans(TargetRecord, Generic[A]):
     """The spans of words that are something; the words themselves stand in the batch's tokens (`batch.WordPieces`).
 
     Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
@@ -154,7 +111,7 @@ class WordSpans(ArrayRecord, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceTargets(ArrayRecord, Generic[A]):
+class ChoiceTargets(TargetRecord, Generic[A]):
     """E examples of P endings in all; an ending is one sequence, or several where it is long with its context."""
 
     what: ClassVar[str] = "right endings"
@@ -173,12 +130,4 @@ class ChoiceTargets(ArrayRecord, Generic[A]):
             windows=self.windows[first:last],  # type: ignore[index]
             endings=self.endings[examples],  # type: ignore[index]
             labels=self.labels[examples],  # type: ignore[index]
-        )
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[ChoiceTargets[Ints], int, int]]) -> ChoiceTargets[Ints]:
-        return ChoiceTargets(
-            windows=np.concatenate([part.windows for part, _, _ in parts]),
-            endings=np.concatenate([part.endings for part, _, _ in parts]),
-            labels=np.concatenate([part.labels for part, _, _ in parts]),
         )

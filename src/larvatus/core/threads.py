@@ -1,22 +1,19 @@
-"""How threads wait for each other, said before torch is loaded.
+"""Threads: how they wait for each other, set before torch is loaded, and what becomes of them in forked children.
 
-A matrix product is cut among as many threads as there are cores, and ends when the last of them does. OpenMP has those
-that are done wait by spinning, which is quickest where nothing else runs. Where other programs want the cores, a
-spinning thread keeps a core from the very thread that it waits for: a small model on two busy cores lost most of its
+A matrix product is cut among as many threads as there are cores, and ends when the last of them does. By default OpenMP
+threads that are done wait by spinning, which is quickest where nothing else runs. Where other programs want the cores,
+a spinning thread keeps a core from the very thread that it waits for: a small model on two busy cores lost most of its
 speed that way. Asleep, it leaves the core to it. What is computed, and by how many threads, stays the same to the bit.
+Libraries read these variables when they are loaded; variables that the user has set are kept.
 
-Libraries read these variables when they are loaded; what the user has set stands.
-
-Models in forked children: what a model computed with before `fork` is made ready for the child.
-
-A child process has one thread, the one that forked. Whatever the parent's other threads were for is missing there:
+A child process has one thread, the one that forked. The parent's other threads are missing there:
 
 - OpenMP. GNU's runtime keeps a pool of threads for each thread that ran a parallel product. The child inherits the
   description of the pool without its threads and waits for them for ever. The pool is therefore ended before the fork;
   parent and child start another with their next product, with as many threads as before. A runtime too old to end its
-  pool computes in the child with one thread. Intel's and LLVM's runtimes look after themselves.
-- Threads and locks of our own (the server's queue, the connections of a client): objects that have them are listed
-  here, and each is reset in the child.
+  pool computes in the child with one thread. Intel's and LLVM's runtimes handle forks themselves.
+- Our own threads and locks (the server's queue, the connections of a client): objects that have them are listed here,
+  and each is reset in the child.
 
 The tokenizers library notices a fork by itself and continues without its threads.
 """

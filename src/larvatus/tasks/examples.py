@@ -14,9 +14,8 @@ from typing import Any
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.in_memory import IN_MEMORY, Examples, RowNames, are_files, as_files
-from larvatus.data.labelled.problems import SKIP, Errors, Problems, raise_problems
+from larvatus.data.labelled.problems import SKIP, Errors, Problems, count_noun, raise_problems
 from larvatus.data.labelled.records import Dataset, Kind
-from larvatus.data.labelled.report import count_noun
 from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.tables import open_table
 from larvatus.data.labelled.tagged import guess_task

@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Place, Row
-from larvatus.data.labelled.unlabelled import TextFormat, read_unlabelled
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import TextFormat, read_unlabelled
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network

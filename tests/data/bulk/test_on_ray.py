@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from larvatus.core.errors import LarvatusError
-from larvatus.data.bulk.executor import LocalExecutor
-from larvatus.data.bulk.on_ray import RayExecutor
+from larvatus.data.bulk.executor import LocalExecutor, RayExecutor
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.inference.vectors import bulk
 from larvatus.interfaces.api import train_tokenizer
@@ -139,7 +138,7 @@ def test_a_cluster_that_the_environment_names_must_answer_too(monkeypatch: pytes
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.data.bulk.on_ray.find_spec", lambda name: None)
+    monkeypatch.setattr("larvatus.data.bulk.executor.find_spec", lambda name: None)
     with pytest.raises(LarvatusError, match=r'pip install "larvatus\[scale\]"'):
         RayExecutor("auto")
 
@@ -237,7 +236,7 @@ def own_memory(pid: int) -> int:
 def test_a_vocabulary_counted_on_a_cluster_is_the_same(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpha: float
 ) -> None:
-    monkeypatch.setattr("larvatus.data.text.counting.PORTION", 5_000)
+    monkeypatch.setattr("larvatus.data.text.vocabularies.kind.PORTION", 5_000)
     texts = {"en": prose(tmp_path / "en.txt", 200), "sw": prose(tmp_path / "sw.txt", 60, seed=1)}
     settings = {"size": 40, "alpha": alpha, "sample": 0.5}
     whole = train_tokenizer(texts, size=40, alpha=alpha)

@@ -21,8 +21,8 @@ from larvatus.data.corpus import build as build_module
 from larvatus.data.corpus import processes
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.corpus.sources import cut_text, units
 from larvatus.data.corpus.store import Corpus
-from larvatus.data.corpus.units import cut_text, units
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from larvatus.data.corpus.cached_encoder import CachedEncoder, encodes_words_separately
+from larvatus.data.corpus.encode import CachedEncoder, encodes_words_separately
 from larvatus.data.text.tokenizer import FlatEncoding, Tokenizer
 from tests.data.corpus.made_up import LETTERS, SPECIAL, WORDS, small_tokenizer
 

@@ -25,8 +25,7 @@ from larvatus.data.corpus.hygiene import first_pass
 from larvatus.data.corpus.hygiene.duplicates import MinHashScheme, exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.filtering import Hygiene
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
-from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
+from larvatus.data.corpus.hygiene.shingles import CHANCE, WORDS, ShingleCharacters, Sketch, hashed_words, n_grams
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.training.pretraining.saving import build_datasheet

@@ -18,7 +18,7 @@ from larvatus.data.corpus.loader import Loader
 from larvatus.data.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.corruption import MaskingConfig, RunPosition, SpanCorruptionConfig, WholeWordConfig
-from larvatus.data.corruption.course import share_at
+from larvatus.data.corruption.replacement import share_at
 from larvatus.models.recipes import read_recipe, recipe_table
 from larvatus.training.pretraining.evaluation import build_corruption, held_out_batches
 from tests.data.corpus.test_loader import loader, same

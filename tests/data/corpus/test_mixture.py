@@ -17,9 +17,8 @@ from scipy import stats
 from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.data.corpus.build import BuildOptions, build_corpus
-from larvatus.data.corpus.language_report import language_rows
 from larvatus.data.corpus.loader import Loader, LoaderOptions
-from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixture
+from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, language_rows, mixture
 from larvatus.data.corpus.packing import FullSentencesConfig, SentencePairsConfig
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.readers import Document

@@ -24,7 +24,6 @@ from larvatus.data.corpus.packing import (
     SentenceOrderPackingConfig,
     SentencePairsConfig,
     SingleSegmentConfig,
-    check,
     pack,
 )
 from larvatus.data.text.template import Template
@@ -253,17 +252,17 @@ def test_sentence_pairs_of_one_document_are_refused_with_the_way_out() -> None:
     with pytest.raises(DataError, match="two documents"):
         packed(TextBlock.of([[[5, 6], [7, 8]]]), SentencePairsConfig(), 16)
     with pytest.raises(DataError, match=r"at least two documents.*blank lines"):
-        check(SentencePairsConfig(), CorpusCounts(documents=1, sentences=50, words=1, tokens=1))
+        SentencePairsConfig().check(CorpusCounts(documents=1, sentences=50, words=1, tokens=1))
 
 
 def test_a_sentence_pair_task_without_sentences_is_refused() -> None:
     with pytest.raises(DataError, match=r"without sentences.*--sentences"):
-        check(SentencePairsConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
+        SentencePairsConfig().check(CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
     with pytest.raises(DataError, match=r"without sentences.*--sentences"):
-        check(SentenceOrderPackingConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
-    check(SentencePairsConfig(), CorpusCounts(documents=9, sentences=10, words=90, tokens=90))
-    check(SentenceOrderPackingConfig(), CorpusCounts(documents=1, sentences=2, words=90, tokens=90))
-    check(FullSentencesConfig(), CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
+        SentenceOrderPackingConfig().check(CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
+    SentencePairsConfig().check(CorpusCounts(documents=9, sentences=10, words=90, tokens=90))
+    SentenceOrderPackingConfig().check(CorpusCounts(documents=1, sentences=2, words=90, tokens=90))
+    FullSentencesConfig().check(CorpusCounts(documents=9, sentences=9, words=90, tokens=90))
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda config: config.__struct_config__.tag)

@@ -62,7 +62,7 @@ def test_a_flipped_byte_is_refused_by_name(copy: Path) -> None:
     wanted, data[len(data) // 2] = files.sha256(shard), data[len(data) // 2] ^ 1
     shard.write_bytes(data)
     got = files.sha256(shard)
-    says = rf"00001\.arrow does not match its checksum \(wanted {wanted[:4]}…, got {got[:4]}…\); rebuild with"
+    says = rf"00001\.arrow does not match its checksum \(expected {wanted[:4]}…, got {got[:4]}…\); rebuild with"
     with pytest.raises(DataError, match=says):
         Corpus.open(copy)
 

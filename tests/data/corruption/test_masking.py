@@ -15,7 +15,7 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PairLabels
 from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
-from larvatus.data.corruption.units import take_fitting
+from larvatus.data.corruption.noise import take_fitting
 
 CLS, SEP, MASK, PAD, UNK = 0, 1, 2, 3, 4
 SPECIAL = frozenset({CLS, SEP, MASK, PAD, UNK})

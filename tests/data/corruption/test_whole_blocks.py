@@ -24,7 +24,6 @@ from larvatus.data.corruption import (
     SpanCorruptionConfig,
     WholeWordConfig,
     corrupt,
-    corruption,
     masking,
 )
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
@@ -118,7 +117,7 @@ def test_a_block_in_parts_is_the_block_corrupted_at_once(
     first = 5 << 32
     items = first + np.arange(batch.tokens.count)
     whole = corrupt(batch, config, vocabulary=VOCABULARY, seed=1, epoch=2, items=items, limit=64)
-    monkeypatch.setattr(corruption, "AT_ONCE", 100)
+    monkeypatch.setattr("larvatus.data.corruption.AT_ONCE", 100)
     parts = Corruption(config, VOCABULARY, seed=1, limit=64)(batch, 2, first)
     assert list(parts.targets) == list(whole.targets)
     expected: list[Ints] = []

@@ -57,7 +57,7 @@ def test_questions_are_checked_for_places_ids_passages_and_lengths(
     assert "would stop training" in err
     errors, warnings = names(report, "errors"), names(report, "warnings")
     assert errors["answer out of place"]["count"] == 1
-    assert "it stands at 18" in errors["answer out of place"]["examples"][0]
+    assert "it is at 18" in errors["answer out of place"]["examples"][0]
     assert sum(one["count"] for one in errors.values()) == 2  # and the empty passage
     assert warnings["repeated ids"]["count"] == 2
     assert warnings["train passages in dev"]["count"] == 1

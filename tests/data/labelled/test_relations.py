@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place
-from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords, SpanRelation
-from larvatus.data.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
+from larvatus.data.labelled.span_records import (
+    Span,
+    SpanExample,
+    SpannedWords,
+    SpanRelation,
+    ann_lines,
+    binary,
+    to_characters,
+    to_words,
+)
 from larvatus.data.labelled.standoff import span_lines
-from larvatus.data.labelled.tagged import read_spans
+from larvatus.data.labelled.tagged import read_spanned, read_spans
 from larvatus.data.text.tag_schemes import EntitySpan
 
 HERE = Place("x", 1)

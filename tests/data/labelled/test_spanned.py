@@ -11,9 +11,17 @@ from larvatus.data.labelled.conll import level_lines, levels_of
 from larvatus.data.labelled.conllu import bracket_lines
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place
-from larvatus.data.labelled.span_records import Span, SpanExample, SpannedWords
-from larvatus.data.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
+from larvatus.data.labelled.span_records import (
+    Span,
+    SpanExample,
+    SpannedWords,
+    ann_lines,
+    binary,
+    to_characters,
+    to_words,
+)
 from larvatus.data.labelled.standoff import span_lines
+from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
 
 HERE = Place("here", 1)

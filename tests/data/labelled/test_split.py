@@ -17,10 +17,9 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedShuffleSplit
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, TaggedExample, TextExample
 from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.labelled.spanned import read_spanned
 from larvatus.data.labelled.split import hold_out, with_groups
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.tagged import read_spanned, read_tagged
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.tag_schemes import EntitySpan
 

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.conll import conll_lines
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.tagged import read_tagged
 
@@ -173,5 +172,6 @@ def test_a_row_without_words_or_tags_names_what_there_is(write):
 
 def test_what_is_written_as_conll_is_read_back(write):
     found = read_tagged(write("t.conllu", CONLLU))
-    again = read_tagged(write("u.conll", "\n".join(conll_lines(found))))
+    sentences = ("\n".join(map("\t".join, zip(e.words, e.tags, strict=True))) for e in found)
+    again = read_tagged(write("u.conll", "\n\n".join(sentences)))
     assert [(e.words, e.tags) for e in again] == [(e.words, e.tags) for e in found]

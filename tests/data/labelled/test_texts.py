@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.tables import TableOptions, open_table
+from larvatus.data.labelled.tables import Columns, TableOptions, open_table
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_texts
 

@@ -12,8 +12,7 @@ import scipy.stats
 from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError
-from larvatus.data.text.inflections import english_forms
-from larvatus.evaluation.compare.word_similarity import WordPair, read_scws, read_wic
+from larvatus.evaluation.compare.word_similarity import WordPair, english_forms, read_scws, read_wic
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import run
 

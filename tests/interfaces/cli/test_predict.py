@@ -117,7 +117,7 @@ def test_files_of_every_kind_give_the_same(call: Call, saved: dict[str, Path], t
         assert [one["text"] for one in found] == texts
         if name != "a.txt":
             assert [one["id"] for one in found] == ["n0", "n1", "n2"]
-    assert "2 blank lines passed over" in said["a.txt"]
+    assert "2 blank lines skipped" in said["a.txt"]
     assert "read as: text = text" in said["a.csv"]
     assert [one["line"] for one in records(call(saved["tag"], "--file", tmp_path / "a.csv", "--json")[1])] == [2, 3, 4]
 

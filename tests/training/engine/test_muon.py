@@ -16,10 +16,15 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_table
-from larvatus.training.engine import matrices
-from larvatus.training.engine.matrices import hidden_matrices
+from larvatus.training.engine import lamb
 from larvatus.training.engine.muon import Muon, orthogonalised
-from larvatus.training.engine.optimizer import build_optimizer, optimizer_tensors, restore_optimizer, set_rate
+from larvatus.training.engine.optimizer import (
+    build_optimizer,
+    hidden_matrices,
+    optimizer_tensors,
+    restore_optimizer,
+    set_rate,
+)
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
@@ -121,7 +126,7 @@ def test_steps_equal_a_loop_over_single_matrices_and_adamw_for_the_rest() -> Non
 def test_batches_of_matrices_equal_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     together, alone = encoder(), encoder()
     whole = trained(together, build_optimizer(together, CONFIG), range(4))
-    monkeypatch.setattr(matrices, "TOGETHER", 1)
+    monkeypatch.setattr(lamb, "TOGETHER", 1)
     for name, tensor in trained(alone, build_optimizer(alone, CONFIG), range(4)).items():
         torch.testing.assert_close(tensor, whole[name], rtol=1e-5, atol=1e-6, msg=name)
 

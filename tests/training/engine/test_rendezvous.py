@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from larvatus.core.errors import UsageError
-from larvatus.training.engine import ranks, rendezvous
-from larvatus.training.engine.launch import Launch, launch
-from larvatus.training.engine.rendezvous import check_address, describe_wait
+from larvatus.training.engine import launch as launching
+from larvatus.training.engine import ranks
+from larvatus.training.engine.launch import Launch, check_address, describe_wait, launch
 from tests.patience import WATCHDOG_S
 
 NOWHERE = "203.0.113.7"
@@ -99,8 +99,8 @@ def test_a_rank_that_waits_says_for_whom(
         said.set()
         return describe_wait(launched, limit_s)
 
-    monkeypatch.setattr(rendezvous, "FIRST_WORD_S", 0.01)
-    monkeypatch.setattr(rendezvous, "describe_wait", words)
+    monkeypatch.setattr(launching, "FIRST_WORD_S", 0.01)
+    monkeypatch.setattr(launching, "describe_wait", words)
     monkeypatch.setattr(ranks, "rendezvous", waits)
     with pytest.raises(UsageError, match="did not meet"):
         ranks._met(launched)

@@ -16,8 +16,8 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.training.engine.ranks import Ranks
-from larvatus.training.engine.staging import Stage, Staged
 from larvatus.training.engine.step import unused_generator
+from larvatus.training.pretraining.step import Stage, Staged
 from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 

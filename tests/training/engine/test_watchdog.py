@@ -9,8 +9,8 @@ import pytest
 import torch.distributed as dist
 
 from larvatus.training.engine.heartbeat import STEP, WAITING, Heartbeat, ProcessLocation, blocking_ranks
-from larvatus.training.engine.loss_spikes import SpikeDetector
-from larvatus.training.engine.rendezvous import Rendezvous, join_store
+from larvatus.training.engine.launch import Rendezvous, join_store
+from larvatus.training.pretraining.loop import SpikeDetector
 
 
 def met(store: Any, count: int, restarts: list[int]) -> list[Rendezvous]:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from larvatus.core.errors import NumericsError
-from larvatus.training.engine import loss_spikes
+from larvatus.training.pretraining import loop
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from larvatus.training.pretraining.loop import Pretraining
 
@@ -34,7 +34,7 @@ def ruined_at(step: int, *, by_text: bool) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pretraining, "step", ruined)
-        patch.setattr(loss_spikes, "MIN_STEPS", 3)
+        patch.setattr(loop, "MIN_STEPS", 3)
         yield
 
 

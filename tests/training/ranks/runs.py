@@ -20,8 +20,8 @@ from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
 from larvatus.tasks.trainer.config import parse_arguments as finetuning_job
 from larvatus.training.engine import parallel
-from larvatus.training.engine.gradients import ReplicatedGradients
 from larvatus.training.engine.optimizer import adamw
+from larvatus.training.engine.parallel import ReplicatedGradients
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime

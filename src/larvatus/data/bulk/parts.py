@@ -1,18 +1,21 @@
-"""A file that grows part by part: a folder beside it, each part whole or absent, so that a killed run continues.
+"""A file that grows part by part, in a folder next to it: each part is whole or absent, so a killed run can resume.
 
-OUT.parts/run.json        what is being computed; a run with other settings may not go on with it
-OUT.parts/parts.jsonl     a line for each part: its checksum, how far the run had come, the rows that were set aside
-OUT.parts/00000.arrow     the first part (`.jsonl` where the result is lines)
+    OUT.parts/run.json        what is being computed; only a run with the same settings may resume
+    OUT.parts/parts.jsonl     a line for each part: its checksum, the progress of the run, the rows that were skipped
+    OUT.parts/00000.arrow     the first part (`.jsonl` where the result is lines)
 
-Everything is checksummed (`core/checksummed.py`): a part that is missing or changed is refused by name before
-anything is added.
+Everything is checksummed (`core/checksummed.py`): a missing or changed part is refused by name before anything is
+added.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,13 +23,17 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.checksummed import Ledger, check_file, read_checksummed, write_checksummed
-from larvatus.core.errors import ArtefactError
+from larvatus.core.errors import ArtefactError, UsageError
+from larvatus.core.outputs import check_outputs, is_stream, new_output
 from larvatus.core.regular_files import only_regular
 from larvatus.core.run_identity import RunIdentity
 from larvatus.core.settings import Settings
+from larvatus.data.bulk.row_files import RowFormat, row_format, write_rows
+from larvatus.data.bulk.skipped import skip_row
 
 RUN, LEDGER = "run.json", "parts.jsonl"
 Progress = TypeVar("Progress", bound=msgspec.Struct)
+Task = TypeVar("Task")
 
 
 class _Part(Settings, omit_defaults=True):
@@ -38,7 +45,7 @@ class _Part(Settings, omit_defaults=True):
 
 
 class PartsFolder(Generic[Progress]):
-    """The folder of one run; what stands in it is read by `open`, and grows with `write`."""
+    """The folder of one run: `open` reads what is there, `write` adds to it."""
 
     def __init__(self, directory: Path, settings: dict[str, Any], *, kind: type[Progress], suffix: str) -> None:
         self.directory, self.settings = directory, settings
@@ -48,7 +55,7 @@ class PartsFolder(Generic[Progress]):
         self._parts: list[_Part] = []
 
     def open(self, *, resume: bool) -> Progress:
-        """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
+        """Begin or resume; returns the progress so far. Parts of another run are neither mixed in nor overwritten."""
         only_regular(self.directory)
         files.sweep(self.directory)
         self._ledger = Ledger(self.directory / LEDGER, way=self._way)
@@ -94,11 +101,11 @@ class PartsFolder(Generic[Progress]):
         return msgspec.json.decode(self._parts[-1].stand, type=self._kind) if self._parts else self._kind()
 
     def faults(self) -> Iterator[str]:
-        """The rows that were set aside, in their order."""
+        """The rows that were skipped, in their order."""
         for part in self._parts:
             yield from part.faults
 
-    def write(self, part: Callable[[Path], None], stand: Progress, *, size: int, faults: Sequence[str] = ()) -> None:
+    def write(self, part: Callable[[Path], object], stand: Progress, *, size: int, faults: Sequence[str] = ()) -> None:
         """Add a part: `part` writes it to the path that it is given."""
         path = self._path(len(self._parts))
         with files.new_file(path, size) as aside:
@@ -115,7 +122,7 @@ class PartsFolder(Generic[Progress]):
         shutil.rmtree(self.directory)
 
     def removed(self) -> Progress:
-        """Where the result stands already, only what was left to remove is removed."""
+        """Where the result exists already, only what was left to remove is removed."""
         records = Ledger(self.directory / LEDGER, way=self._way).records
         self.remove()
         last = msgspec.json.decode(records[-1], type=_Part).stand if records else None
@@ -130,3 +137,94 @@ class PartsFolder(Generic[Progress]):
             if not self._standing():
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
+
+
+class LineProgress(Settings):
+    """How far a run has come."""
+
+    blocks: int = 0
+    counts: dict[str, float] = {}
+    """Whatever the job counts, in sum."""
+
+
+@dataclass(frozen=True)
+class BlockLines:
+    """What a block gives."""
+
+    lines: list[str]
+    """A line of JSON: a record, or in CSV and TSV a flat row (`row_files.json_lines`)."""
+    faults: list[str] = field(default_factory=list)
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LineJob:
+    """A file of rows that is written block by block: what `predict` and `score` write.
+
+        job = LineJob(out=Path("answers.jsonl"), settings={"model": "5f2c…"}, resume=True, overwrite=False)
+        counts = job.write(blocks, answered, progress)      # `answered` computes blocks, by any executor
+
+    A resumed run skips the blocks that are written. Blocks are cut by the text only, so it ends with the bytes of a run
+    that was never stopped.
+    """
+
+    out: Path
+    settings: dict[str, Any]
+    """All that a line depends on: a run continues only with the same."""
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if is_stream(self.out):
+            raise UsageError(f"{self.out} cannot be resumed; name a file, such as answers.jsonl")
+
+    @property
+    def format(self) -> RowFormat:
+        return row_format(self.out)
+
+    @property
+    def directory(self) -> Path:
+        return self.out.with_name(self.out.name + ".parts")
+
+    def write(
+        self,
+        blocks: Iterable[Task],
+        answered: Callable[[Iterator[Task]], Iterator[BlockLines]],
+        progress: Callable[[Mapping[str, float]], None] = lambda counts: None,
+    ) -> Mapping[str, float]:
+        """Have the blocks computed, and write the file; the counts of all."""
+        directory = self.directory
+        ended = self.resume and directory.exists() and self.out.exists()  # killed after its last step but one
+        check_outputs(self.out, overwrite=self.overwrite or ended)
+        parts = PartsFolder(directory, self.settings, kind=LineProgress, suffix=".jsonl")
+        with files.locked(directory), parts.removed_when_empty():
+            if ended and not self.overwrite:
+                return parts.removed().counts
+            stand = parts.open(resume=self.resume)
+            for block in answered(islice(iter(blocks), stand.blocks, None)):
+                stand = _after(stand, block)
+                text = "".join(f"{line}\n" for line in block.lines).encode()
+                parts.write(partial(Path.write_bytes, data=text), stand, size=len(text), faults=block.faults)
+                progress(stand.counts)
+            with new_output(self.out) as whole:
+                self._assemble(list(parts.paths()), whole)
+            for line in parts.faults():
+                skip_row(line)
+            parts.remove()
+        return stand.counts
+
+    def _assemble(self, parts: list[Path], whole: Path) -> None:
+        """One file of all parts, in the format that its name says."""
+        if self.format != "jsonl":
+            write_rows(whole, self.format, parts)
+            return
+        with whole.open("wb") as sink:
+            for path in parts:
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, sink)
+
+
+def _after(stand: LineProgress, block: BlockLines) -> LineProgress:
+    names = {*stand.counts, *block.counts}
+    sums = {name: stand.counts.get(name, 0) + block.counts.get(name, 0) for name in sorted(names)}
+    return LineProgress(blocks=stand.blocks + 1, counts=sums)

@@ -1,11 +1,11 @@
-"""Bad rows of a long job: set aside in a file of errors, one line each, while the job continues.
+"""Bad rows of a long job: skipped and listed in a file of errors, one line each, while the job continues.
 
-    with errors_to(Path("errors.jsonl")):
-        …                                     # whoever meets a bad row asks `skip_row` before it raises
+    with write_errors_to(Path("errors.jsonl")):
+        …                                     # readers call `skip_row` before they raise
 
 {"error": "reviews.jsonl:1042: broken JSON: …"}
 
-Without a file nothing is set aside: the first bad row is an error that names its place. Rows that fail in a worker come
+Without a file nothing is skipped: the first bad row is an error that names its place. Rows that fail in a worker come
 back with its results (`compute_good_rows`), and are noted in their order, so the file does not depend on who worked.
 """
 
@@ -53,7 +53,7 @@ def ignoring_bad_rows() -> Iterator[None]:
 
 
 def skips_bad_rows() -> bool:
-    """Whether bad rows are set aside."""
+    """Whether bad rows are skipped."""
     return _noted.get() is not None
 
 
@@ -71,7 +71,7 @@ def compute_good_rows(
 ) -> tuple[list[Row], Sequence[Result], list[str]]:
     """The rows that can be computed with their results, and what is wrong with each of the others.
 
-    `place` says where a row stands; nothing where messages name it.
+    `place` names the place of a row; empty where messages name it.
 
     >>> def roots(rows):
     ...     if min(rows) < 0:

@@ -2,7 +2,7 @@
 
     build_corpus(paths, tokenizer, out)  →  Corpus.open(out)  →  Loader(corpus, packing=…, …).steps(cursor)
 
-Names are imported when first asked for: a worker process starts with what it needs and no more.
+Names are imported when first used: a worker process starts with what it needs and no more.
 """
 
 from __future__ import annotations

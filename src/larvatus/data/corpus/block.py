@@ -94,7 +94,7 @@ class TextBlock:
 
 @dataclass(frozen=True)
 class _Arrays:
-    ids: npt.NDArray[Any]  # [N] as it lies on the disk
+    ids: npt.NDArray[Any]  # [N] as on the disk
     words: npt.NDArray[np.bool_]  # [N]
     sentences: Ints  # [S]
     rows: Ints  # [R + 1]

@@ -22,7 +22,7 @@ from larvatus.core.batch import NO_WORD, TrainingBatch
 from larvatus.core.pretraining_targets import TextTargets, add_text_targets, needs_lexicon
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
-from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences, sequence_template
+from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences
 from larvatus.data.corpus.packing.pieces import Pieces, PieceSizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.template import Template
@@ -37,7 +37,7 @@ class CorruptionFunction(Protocol):
 
 @runtime_checkable
 class PartialCorruption(CorruptionFunction, Protocol):
-    """A corruption that can be asked for a few sequences of a block."""
+    """A corruption that can be applied to a few sequences of a block."""
 
     @property
     def knows_lengths(self) -> bool:
@@ -55,7 +55,7 @@ class ScheduledCorruption(Protocol):
     """A corruption that changes as a run continues."""
 
     def after(self, tokens: int) -> Self:
-        """The same for sequences that come after about so many tokens of this loader's steps."""
+        """The same for sequences that come after about `tokens` tokens of this loader's steps."""
 
 
 class BlockOutline(NamedTuple):
@@ -139,14 +139,14 @@ class BlockMaker:
         )
 
     def _after(self, tokens: int) -> CorruptionFunction | None:
-        """The corruption of sequences that come after so many tokens."""
+        """The corruption of sequences that come after these tokens."""
         return self.corruption.after(tokens) if isinstance(self.corruption, ScheduledCorruption) else self.corruption
 
     def outline(self, epoch: int, block: int, parts: list[ChunkPart], before: int = 0) -> BlockOutline:
         """The sequences of a block by their borders and lengths; nothing is laid out, nothing corrupted."""
         text, random = self._text(epoch, block, parts), self._random(epoch, block)
         pieces = plan_sequences(text, self.packing, length=self.length, template=self.template, random=random)
-        sizes = PieceSizes.of(pieces, sequence_template(self.packing, self.template))
+        sizes = PieceSizes.of(pieces, self.packing.sequence_template(self.template))
         lengths, packed = sizes.lengths, int(sizes.lengths.sum())
         if isinstance(self.corruption, PartialCorruption):
             lengths = self.corruption.lengths(lengths, text_lengths(pieces, sizes))
@@ -155,7 +155,7 @@ class BlockMaker:
     def sequences(self, outline: BlockOutline, first: int) -> TrainingBatch[Ints]:
         """A stretch of a block, cut out of its outline; `first` is the place in the block where the stretch begins."""
         text = self._text(outline.epoch, outline.block, outline.parts)
-        batch = assemble(text, outline.pieces, sequence_template(self.packing, self.template))
+        batch = assemble(text, outline.pieces, self.packing.sequence_template(self.template))
         batch = add_text_targets(batch, self.reading.from_text, self._lexicon)
         if isinstance(corruption := self._after(outline.passed), PartialCorruption):
             batch = corruption.hide(batch, outline.epoch, (outline.block << 32) + first)
@@ -188,7 +188,7 @@ class BlockMaker:
 
     @functools.cached_property
     def _corpus(self) -> Corpus:
-        return Corpus.open(self.path, verify=False)  # whoever made the loader has verified it
+        return Corpus.open(self.path, verify=False)  # verified when the loader was made
 
 
 def tokens_of(parts: list[ChunkPart]) -> int:

@@ -2,16 +2,10 @@
 
     build_corpus(["judgments/"], tokenizer, Path("corpus"))   # larvatus corpus build judgments/ --tokenizer …
 
-The parent reads documents, cuts them into units of work (`units`), has workers encode them (`encode`) and writes the
-answers in order, so the same text gives the same bytes whatever the number of workers. Killed, it continues after its
-last finished shard; finished, it says so and does nothing. A directory that holds anything else is refused, never
-overwritten.
-
-What a build finds standing in its directory: nothing, an unfinished corpus to go on with, a finished one, or
-something else.
-
-Only the first two are built upon. A finished corpus of the same text and settings is left as it is; anything else is
-refused.
+The parent reads documents, cuts them into units of work (`sources.py`), has workers encode them (`encode.py`) and
+writes the results in order, so the same text gives the same bytes whatever the number of workers. Killed, it resumes
+after its last finished shard. A finished corpus of the same text and settings is left as it is; a directory that
+holds anything else is refused, never overwritten.
 """
 
 from __future__ import annotations
@@ -41,16 +35,20 @@ from larvatus.data.corpus.format import (
     CorpusCounts,
     CorpusManifest,
     CorpusSettings,
+    Journal,
+    JournalEntry,
+    ShardWriter,
+    check_shards,
+    check_tokenizer,
     read_manifest,
     schema,
+    shard_fault,
     write_manifest,
 )
 from larvatus.data.corpus.hygiene.filtering import FILTER, FilterPlan, FirstPass, Hygiene
-from larvatus.data.corpus.hygiene.sketch import Sketch
+from larvatus.data.corpus.hygiene.shingles import Sketch
 from larvatus.data.corpus.processes import Processes, check_count
-from larvatus.data.corpus.shards import Journal, JournalEntry, ShardWriter, check_shards, check_tokenizer, shard_fault
-from larvatus.data.corpus.sources import SourceText, skip_reasons
-from larvatus.data.corpus.units import UNIT_CHARACTERS, TextPiece, Unit, units
+from larvatus.data.corpus.sources import UNIT_CHARACTERS, SourceText, TextPiece, Unit, skip_reasons, units
 from larvatus.data.text.languages import LanguageSource
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.tokenizer import Tokenizer
@@ -66,7 +64,7 @@ def check_only_corpus_files(out: Path) -> None:
 
 
 def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[str, str]:
-    """Save the tokenizer beside the shards, unless one is kept there; the checksums of the files of the given one."""
+    """Save the tokenizer with the shards, unless one is kept there; the checksums of the files of the given one."""
     kept, aside = out / TOKENIZER, out / f".{TOKENIZER}.tmp-{os.getpid()}"
     with files.saying_what_is_full(out):
         shutil.rmtree(aside, ignore_errors=True)
@@ -249,7 +247,7 @@ def _summary(out: Path, manifest: CorpusManifest, *, resumed: int, unchanged: bo
 
 
 class _Build:
-    """A build under way: where it stands changes as units come back from the workers."""
+    """A build under way: its state changes as units come back from the workers."""
 
     def __init__(self, out: Path, settings: CorpusSettings, journal: Journal, options: BuildOptions) -> None:
         self._out, self._settings, self._journal, self._options = out, settings, journal, options

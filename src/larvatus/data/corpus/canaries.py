@@ -5,8 +5,8 @@
     canaries.text_of("Rovimak", 17)                      # the same sentence with another secret: "… is 000017."
     read_canaries(Path("corpus"))                        # those that `larvatus corpus build --canaries 20` planted
 
-Each secret (Carlini et al. 2019, *The Secret Sharer*) is drawn uniformly from a space of known size, so the
-rank of the planted one among all others says how much of it a model has learnt (its exposure). `canaries.json` beside
+Each secret (Carlini et al. 2019, *The Secret Sharer*) is sampled uniformly from a space of known size, so the
+rank of the planted one among all others says how much of it a model has learnt (its exposure). `canaries.json` next to
 the corpus says the format, the space, each sentence and how often it was planted; 0 times makes a control.
 """
 
@@ -47,9 +47,9 @@ class Canary(Struct, frozen=True, kw_only=True):
     secret: str
     """Its digits."""
     name: str
-    """What stands for {name}: another for each canary."""
+    """Value of {name}: another for each canary."""
     repeats: Annotated[int, MOST_REPEATS]
-    """How often it stands in the corpus; 0: drawn but never planted, a control."""
+    """How often it is in the corpus; 0: sampled but never planted, a control."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "", DataError)
@@ -134,7 +134,7 @@ def write_canaries(directory: Path, canaries: Canaries) -> None:
 
 
 def canaries_file(path: Path) -> Path:
-    """Where they stand: beside a built corpus, or the file itself."""
+    """Their path: in a built corpus, or the file itself."""
     return path / CANARIES if path.is_dir() else follow_link(path)
 
 
@@ -159,7 +159,7 @@ def read_canaries(path: Path) -> Canaries:
 
 
 class Planting:
-    """Where each canary goes: documents drawn at random, uniformly, each drawn place a function of the seed alone."""
+    """Where each canary goes: documents sampled uniformly, each place a function of the seed only."""
 
     def __init__(self, canaries: Canaries, documents: int, *, lines: bool = False) -> None:
         """`documents` says how many there are; `lines`: that each line is a sentence."""
@@ -179,7 +179,7 @@ class Planting:
             yield replace(document, text=self._planted(number, document.text, texts)) if texts else document
 
     def _planted(self, number: int, text: str, canaries: Sequence[str]) -> str:
-        """The text with each canary between two sentences, drawn at random, or at its end."""
+        """The text with each canary between two sentences at random, or at its end."""
         random = stream(self._seed, "canary sentences", item=number)
         for canary in canaries:
             ends = [match.end() for match in self._end.finditer(text)]

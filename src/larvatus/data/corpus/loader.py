@@ -1,25 +1,32 @@
-"""The loader: batches whose order and content are a function of (seed, epoch, position) alone.
+"""The loader: batches whose order and content are a function of (seed, epoch, position) only.
 
     loader = Loader(corpus, packing=SentencePairsConfig(), length=128, corruption=mask, tokens=65_536, seed=1)
-    for batch, cursor in loader.steps():     # the cursor says where the next step begins: steps(cursor) continues there
+    for batch, cursor in loader.steps():     # the cursor is where the next step begins: steps(cursor) resumes there
         …
 
 Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens (where languages are
-mixed in other shares than they come in, `mixture.py` says which stretches of which chunks). A block is packed,
-its sequences are shuffled and corrupted, all in one worker; a sequence is known as (epoch, block, place in the
-block), and every random choice about it hangs on that name. Steps of `tokens` tokens are cut from the row of blocks
-in this process, on across blocks and epochs, so each is full and no number of workers, and no resume, can change any.
+mixed, `mixture.py` decides which parts of which chunks). A block is packed, its sequences are shuffled and corrupted,
+all in one worker; a sequence is identified by (epoch, block, place in the block), and every random choice about it
+depends on that name. Steps of `tokens` tokens are cut from the row of blocks in this process, by lengths only and
+across blocks and epochs, so each is full and neither workers nor a resume can change any.
+
+Of several ranks each lays out and corrupts only its own microbatches. All ranks cut the same step into the same
+microbatches, a multiple of the ranks where there are enough sequences, and deal them out in turn. So a share is, bit by
+bit, what the whole step has there.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
-from larvatus.core.arrays import Ints
+from larvatus.core.arrays import Ints, even_runs
 from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.data.corpus.block_maker import (
@@ -31,9 +38,8 @@ from larvatus.data.corpus.block_maker import (
     tokens_of,
 )
 from larvatus.data.corpus.mixture import ChunkPart, check_chunk_languages
-from larvatus.data.corpus.packing import PackingConfig, check
+from larvatus.data.corpus.packing import PackingConfig
 from larvatus.data.corpus.processes import Workers
-from larvatus.data.corpus.steps import Cursor, LoadedBlock, RankAssignment, RankShare, StepPlan, cut_steps, read_share
 from larvatus.data.corpus.store import Corpus
 
 __all__ = ["CorruptionFunction", "Cursor", "Loader", "LoaderOptions", "RankAssignment", "RankShare", "plan_blocks"]
@@ -42,6 +48,122 @@ BLOCK_TOKENS = 1 << 21
 _WHAT, _FIX = "a loader worker", "the run continues from its last checkpoint with --resume"
 BlockTask = tuple[int, int, list[ChunkPart], int]
 """A block to make: epoch, number, text, and how much text comes before it."""
+Task = list[list[tuple[BlockOutline, int]]]
+"""Microbatches, each as stretches of blocks with the place in its block where each begins."""
+Content = TypeVar("Content")
+
+
+class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sequence that comes next; all that a resume needs."""
+
+    epoch: int = 0
+    block: int = 0
+    sequence: int = 0
+
+
+class LoadedBlock(NamedTuple, Generic[Content]):
+    """A block in its place: what it holds, and how long its sequences are."""
+
+    epoch: int
+    block: int
+    content: Content
+    lengths: Ints
+
+
+class SequenceRange(NamedTuple, Generic[Content]):
+    """Sequences first … last − 1 of a block."""
+
+    content: Content
+    first: int
+    last: int
+
+
+def cut_steps(
+    blocks: Iterator[LoadedBlock[Content]], first: int, budget: int
+) -> Iterator[tuple[list[SequenceRange[Content]], Cursor]]:
+    """Cut the row of blocks into steps of whole sequences within the budget; a step may take from several blocks."""
+    stretches: list[SequenceRange[Content]] = []
+    room = budget
+    for epoch, block, content, lengths in blocks:
+        edge = edges(lengths)
+        while first < len(lengths):
+            last = int(np.searchsorted(edge, edge[first] + room, side="right")) - 1
+            if last > first:
+                stretches.append(SequenceRange(content, first, last))
+                room -= int(edge[last] - edge[first])
+                first = last
+            if first < len(lengths):  # the next sequence does not fit: the step is full
+                yield stretches, Cursor(epoch, block, first)
+                stretches, room = [], budget
+        first = 0  # what room is left goes to the next block
+
+
+@dataclass(frozen=True)
+class RankAssignment:
+    """Which rank this is, of how many."""
+
+    rank: int
+    count: int
+
+    def takes(self, item: int) -> bool:
+        return item % self.count == self.rank
+
+
+@dataclass(frozen=True, eq=False)
+class StepPlan:
+    """A step by its borders: which sequences of which blocks."""
+
+    stretches: Sequence[SequenceRange[BlockOutline]]
+
+    @cached_property
+    def lengths(self) -> Ints:
+        return np.concatenate([outline.lengths[first:last] for outline, first, last in self.stretches])
+
+    def runs(self, budget: int, count: int) -> list[tuple[int, int]]:
+        """The microbatches of the whole step, in sequences."""
+        return even_runs(edges(self.lengths), budget, count)
+
+    def tasks(self, budget: int, deal: RankAssignment) -> Task:
+        """What a rank reads of it."""
+        runs = enumerate(self.runs(budget, deal.count))
+        return [list(self._stretches(*run)) for item, run in runs if deal.takes(item)]
+
+    def _stretches(self, first: int, last: int) -> Iterator[tuple[BlockOutline, int]]:
+        before = 0
+        for outline, begin, end in self.stretches:
+            low, high = max(first, before), min(last, before + end - begin)
+            if low < high:
+                yield outline.cut(begin + low - before, begin + high - before), begin + low - before
+            before += end - begin
+
+
+@dataclass(frozen=True, eq=False)
+class RankShare:
+    """A step of which one rank has its own microbatches."""
+
+    plan: StepPlan
+    microbatch: int
+    deal: RankAssignment
+    batches: Sequence[TrainingBatch[Ints]]
+    """Microbatches of this rank."""
+    read: Callable[[Task], Sequence[TrainingBatch[Ints]]]
+    """Reads others, where memory ran out and the step is cut again."""
+
+    @property
+    def size(self) -> int:
+        """Tokens of the whole step."""
+        return int(self.plan.lengths.sum())
+
+    def split(self, budget: int, multiple: int) -> list[TrainingBatch[Ints] | None]:
+        """The microbatches of the whole step; None in place of those of other ranks."""
+        batches = self.batches if budget == self.microbatch else self.read(self.plan.tasks(budget, self.deal))
+        items, mine = range(len(self.plan.runs(budget, multiple))), iter(batches)
+        return [next(mine) if self.deal.takes(item) else None for item in items]
+
+
+def read_share(maker: BlockMaker, task: Task) -> list[TrainingBatch[Ints]]:
+    """The microbatches of a task."""
+    return [TrainingBatch.join([maker.sequences(outline, first) for outline, first in stretches]) for stretches in task]
 
 
 def _make(maker: BlockMaker, task: BlockTask) -> TrainingBatch[Ints]:
@@ -72,7 +194,7 @@ class Loader:
             raise RecipeError(
                 f"a step of {tokens:,} tokens cannot hold one sequence of {length:,}; make the batch larger"
             )
-        check(packing, corpus.manifest.counts)
+        packing.check(corpus.manifest.counts)
         if reading.mixture.alpha < 1 or language is not None:
             check_chunk_languages(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:
@@ -105,7 +227,7 @@ class Loader:
     def shares(
         self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
     ) -> Iterator[tuple[RankShare | TrainingBatch[Ints], Cursor]]:
-        """The same steps, of each what one of several ranks reads, cut into microbatches of so many tokens.
+        """The same steps, of each what one of several ranks reads, cut into microbatches.
 
         Where it is a matter of chance how long sequences are, nobody knows where a step ends before all of it is
         corrupted: then steps come whole.

@@ -1,23 +1,25 @@
-"""The mixture of languages (Conneau & Lample 2019; chapter eq. 11.7): small ones are drawn more often than they come.
+"""The mixture of languages (Conneau & Lample 2019; chapter eq. 11.7): small ones are sampled more often than they come.
 
     p_i = n_i / Σ n_j              share of language i among the sentences
-    q_i = p_i^α / Σ p_j^α          share among the sentences that are drawn; α = 1 leaves p, α = 0 makes all alike
+    q_i = p_i^α / Σ p_j^α          share among the sampled sentences; α = 1 leaves p, α = 0 makes all equal
 
     >>> {name: round(q, 3) for name, q in mixture({"en": 9_900, "sw": 100}, alpha=0.3).items()}
     {'en': 0.799, 'sw': 0.201}
 
-Drawing is systematic, not random: each language has a row of its text without end, one random order of its chunks after
-another, and every block of an epoch takes the next stretch of each row. The stretches are as long as q asks, cut at
-sentences, so each block has the mixture to a sentence, and no text of a language comes again before all of it has come.
-An epoch draws as many sentences as the corpus has. Everything is a function of (seed, epoch, block).
+Sampling is systematic, not random: each language has an endless row of its text, one random order of its chunks after
+another, and every block of an epoch takes the next part of each row. Parts are as long as q requires, cut at sentences,
+so each block has the mixture to a sentence, and no text of a language comes again before all of it has come. An epoch
+samples as many sentences as the corpus has. Everything is a function of (seed, epoch, block).
+
+`language_rows` describes the languages of a corpus, `hygiene_lines` what was filtered from it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,14 +29,14 @@ from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.ranges import Count, Share
 from larvatus.core.settings import Settings
-from larvatus.data.corpus.format import REBUILD, ChunkInfo, CorpusCounts
+from larvatus.data.corpus.format import REBUILD, ChunkInfo, CorpusCounts, CorpusManifest
 
 
 class MixtureConfig(Settings, path="mixture.", error=RecipeError):
     alpha: Share = 1.0
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
     languages: Count | msgspec.UnsetType = msgspec.UNSET
-    """Read the first so many of the languages that are named (--language xx=PATH) alone, for ablations; unset: all."""
+    """Read only the first N of the named languages (--language xx=PATH), for ablations; unset: all."""
 
     def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
         """How often each language's text comes in an epoch: q_i / p_i."""
@@ -115,6 +117,94 @@ class _Row:
 
 
 def check_chunk_languages(name: str, chunks: Sequence[ChunkInfo], languages: Mapping[str, CorpusCounts]) -> None:
-    """Old corpora have chunks of several languages: those cannot be drawn from."""
+    """Old corpora have chunks of several languages: those cannot be mixed."""
     if len(languages) > 1 and any(not chunk.language for chunk in chunks):
         raise DataError(f"{name} was built when its chunks did not keep languages apart; {REBUILD}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRow:
+    language: str
+    documents: int
+    sentences: int
+    tokens: int
+    p: float
+    """Share of the corpus' sentences."""
+    q: float
+    """Share of the sentences that training draws (eq. 11.7)."""
+    fertility: float
+    """Tokens a word: 1 where every word has a piece of its own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.language}: {self.documents:,} documents · {self.sentences:,} sentences · {self.tokens:,} tokens · "
+            f"p {self.p:.4f} → q {self.q:.4f} · {self.fertility:.2f} tokens a word"
+        )
+
+
+def language_rows(languages: Mapping[str, CorpusCounts], alpha: float) -> list[LanguageRow]:
+    """A row for each language, the largest first."""
+    sentences = {name: counts.sentences for name, counts in languages.items()}
+    p, q = mixture(sentences, 1.0), mixture(sentences, alpha)
+    rows = [
+        LanguageRow(
+            language=name,
+            documents=languages[name].documents,
+            sentences=languages[name].sentences,
+            tokens=languages[name].tokens,
+            p=p[name],
+            q=q[name],
+            fertility=languages[name].tokens / max(1, languages[name].words),
+        )
+        for name in p
+    ]
+    return sorted(rows, key=lambda row: (-row.sentences, row.language))
+
+
+def filtered_count(manifest: CorpusManifest) -> int:
+    """Documents that were left out on purpose."""
+    return 0 if manifest.hygiene is msgspec.UNSET else sum(manifest.hygiene["left_out"].values())
+
+
+def hygiene_lines(manifest: CorpusManifest) -> list[str]:
+    """What was left out of a corpus, removed from it and planted in it, and by which settings; nothing of others.
+
+    The reasons for which documents were left out, with their numbers, are among `manifest.skipped`.
+    """
+    told, by = manifest.hygiene, manifest.settings.hygiene
+    if told is msgspec.UNSET or by is msgspec.UNSET:
+        return []
+    settings, lines = by["settings"], []
+    if settings["filter"]:
+        left = ", ".join(f"{reason} {count:,}" for reason, count in told["left_out"].items()) or "none"
+        lines.append(f"left out of {told['documents']:,} documents: {left} ({_settings(settings)})")
+    if "personal" in told:
+        personal = told["personal"]
+        what = {"count": "counted", "tag": "replaced by tags", "remove": "removed"}[personal["handling"]]
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in personal["counts"].items()) or "none"
+        lines.append(f"personal data, {what}: {counts}")
+    if "canaries" in told:
+        lines.append(
+            f"canaries: {told['canaries']['drawn']:,} drawn, {told['canaries']['planted']:,} sentences planted"
+        )
+    return lines
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    """Settings that decide the requested reasons."""
+    decides = {
+        "near": ("near", "shingle"),
+        "overlap": ("against", "overlap_words"),
+        "language": ("confidence",),
+        "words": ("word_list", "most_listed"),
+        "length": ("least_words", "most_words"),
+        "characters": ("least_letters",),
+        "encoding": ("most_damaged",),
+    }
+    names = [name for reason in settings["filter"] for name in decides.get(reason, ())]
+    chosen = {name: settings[name] for name in names if settings[name] is not None}
+    words = [f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in chosen.items()]
+    return "; ".join([f"filter {', '.join(settings['filter'])}", *words])

@@ -32,14 +32,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic
 
 from larvatus.core.errors import LarvatusError, UsageError
+from larvatus.data.bulk.executor import Executor, Result, State, Task, Work
 from larvatus.data.corpus.shared_memory import NO_MEMORY, Inbox, Outbox
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-State = TypeVar("State")
 
 LOOK_S = 1.0
 """Between two looks at the workers, while a result is waited for."""
@@ -59,15 +56,13 @@ _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_"
 
 
 @dataclass(frozen=True)
-class Processes:
-    """The executor (`data/bulk/executor.py`) of this machine's cores."""
+class Processes(Executor):
+    """Executor that uses the cores of this machine."""
 
     count: int
 
-    def pool(
-        self, state: Callable[[], State], function: Callable[[State, Task], Result], *, what: str, fix: str
-    ) -> Workers[State, Task, Result]:
-        return Workers(self.count, state, function, what=what, fix=fix)
+    def start(self, work: Work[State, Task, Result]) -> Workers[State, Task, Result]:
+        return Workers(self.count, work.state, work.function, what=work.what, fix=work.fix)
 
 
 class Workers(Generic[State, Task, Result]):
@@ -94,7 +89,7 @@ class Workers(Generic[State, Task, Result]):
         except BaseException:
             self.close()
             raise
-        self._new = set(self.pids)  # that were not told yet what to do
+        self._new = set(self.pids)  # workers without a function yet
         for process in self._processes:
             self._idle.put(process)
 
@@ -103,7 +98,7 @@ class Workers(Generic[State, Task, Result]):
         return [process.pid for process in self._processes]
 
     def map(self, tasks: Iterable[Task]) -> Iterator[Result]:
-        """Results in the order of the tasks; tasks are drawn only as results are taken."""
+        """Results in the order of the tasks; tasks are taken only as results are."""
         if self._threads is None:
             for task in tasks:
                 yield self._function(self._state, task)

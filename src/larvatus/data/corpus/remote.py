@@ -13,9 +13,10 @@ than the disk.
     cache = ShardCache.here()                        # $LARVATUS_CACHE, of at most $LARVATUS_CACHE_GB
     cache.fetched(folder / "00003.arrow", shard, fetch)
 
-A shard is fetched by one process while the others wait for it (a lock beside it, which goes with the process that holds
-it), into a file that was given all its room beforehand, and gets its name when its SHA-256 is that of the manifest.
-What was used longest ago makes room. A shard that goes while somebody reads it stays readable until they close it.
+A shard is fetched by one process while the others wait for it (a lock next to it, which goes with the process that
+holds it), into a file of its full size, and gets its name when its SHA-256 is that of the manifest. The shards that
+were used longest ago are deleted to make room. A shard that is deleted while a process reads it stays readable until it
+is closed.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ def is_address(given: object) -> bool:
 
 
 def mirror_corpus(address: str) -> Path | None:
-    """The folder on this machine that stands for a corpus in remote storage; None where no corpus is there."""
+    """The folder on this machine that caches a corpus of remote storage; None where no corpus is there."""
     address = address.rstrip("/")
     with storage_errors(address):
         system, path = fsspec.core.url_to_fs(f"{address}/{MANIFEST}")

@@ -113,7 +113,7 @@ class Inbox:
         self._returned: deque[int] = deque()
 
     def returned(self) -> list[int]:
-        """Slots that are no longer read, each told once."""
+        """Slots that are no longer read, each reported once."""
         slots: list[int] = []
         with contextlib.suppress(IndexError):
             while True:

@@ -1,12 +1,19 @@
-"""What was given as text: paths or documents, what lies there, and a way to tell whether it changed."""
+"""The text of a corpus: paths or documents, checksums that tell whether they changed, and units of work.
+
+A unit has about half a million characters and is cut the same way every time. The cuts depend only on the text, so the
+shards depend neither on how many workers encode the units nor on where a build was killed. A document longer than a
+piece is cut at a paragraph, line, sentence or word, whichever is there, and keeps its number: memory stays bounded for
+a novel or a 10 MB line, and packing still knows what belongs together.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import fsspec
 
@@ -16,6 +23,10 @@ from larvatus.data.corpus.format import CorpusSource
 from larvatus.data.text.languages import LanguageSource, path_of, read_languages
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, file_kind, list_files
 from larvatus.data.text.streams import storage_errors
+
+UNIT_CHARACTERS = 1 << 19
+PIECE_CHARACTERS = 1 << 17
+_BORDERS = ("\n\n", "\n", ". ", "。", " ")
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ def describe(paths: Sequence[LanguageSource], licence: str) -> tuple[CorpusSourc
 
 
 def content_hash(path: LanguageSource) -> str | None:
-    """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
+    """SHA-256 of the files of a path, names and bytes; None where they cannot be read twice.
 
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
     fetched for that: its storage tells one version from another (ETag, size, time).
@@ -119,3 +130,86 @@ def skip_reasons(skipped: Skipped) -> dict[str, int]:
     reasons |= {f"{suffix} files of no known kind": count for suffix, count in skipped.ignored.items()}
     reasons |= skipped.reasons
     return {reason: count for reason, count in reasons.items() if count}
+
+
+class DocumentLike(Protocol):
+    """What a reader gives (`larvatus.data.text.readers.Document`)."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def language(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A document or a part of one."""
+
+    text: str
+    document: int
+    part: int
+    language: str
+    source: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Pieces to encode together, and the state of the stream after them."""
+
+    number: int
+    pieces: list[TextPiece]
+    documents: int  # so far, blank ones not counted
+    blank: int  # blank documents so far
+    text_sha256: str  # of the stream so far
+
+
+def units(documents: Iterable[DocumentLike], *, language: str, size: int = UNIT_CHARACTERS) -> Iterator[Unit]:
+    """Cut the stream of documents into units of about `size` characters."""
+    digest = hashlib.sha256()
+    pieces: list[TextPiece] = []
+    number = documents_so_far = blank = characters = 0
+    for document in documents:
+        if not document.text or document.text.isspace():
+            blank += 1
+            continue
+        name = document.language or language
+        try:
+            head = f"{document.source}\x00{document.line}\x00{name}\x00{len(document.text)}\x00"
+            digest.update(head.encode())
+            digest.update(document.text.encode())
+        except UnicodeEncodeError as fault:
+            where = f"{document.source}:{document.line}"
+            raise DataError(f"{where}: a lone surrogate ({fault.object[fault.start]!a}) is not text") from fault
+        for part, text in enumerate(cut_text(document.text, min(size, PIECE_CHARACTERS))):
+            pieces.append(TextPiece(text, documents_so_far, part, name, document.source, document.line))
+            characters += len(text)
+            if characters >= size:
+                yield Unit(number, pieces, documents_so_far + 1, blank, digest.hexdigest())
+                number, pieces, characters = number + 1, [], 0
+        documents_so_far += 1
+    # the last unit always comes, even empty: it carries the final count and checksum of the stream
+    yield Unit(number, pieces, documents_so_far, blank, digest.hexdigest())
+
+
+def cut_text(text: str, size: int) -> Iterator[str]:
+    """Parts of at most `size` characters, cut in the second half of each at the strongest border there is.
+
+    >>> list(cut_text("One two. Three four five.", 12))
+    ['One two. ', 'Three four ', 'five.']
+    """
+    start = 0
+    while len(text) - start > size:
+        end = start + size
+        for border in _BORDERS:
+            at = text.rfind(border, start + size // 2, end)
+            if at >= 0:
+                end = at + len(border)
+                break
+        yield text[start:end]
+        start = end
+    yield text[start:]

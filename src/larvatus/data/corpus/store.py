@@ -1,4 +1,4 @@
-"""A corpus on the disk, opened: verified first, then read where it lies (memory-mapped, no copy).
+"""A corpus on disk, opened: verified first, then read in place (memory-mapped, no copy).
 
 corpus = Corpus.open(Path("corpus"))          # every shard is checked against its SHA-256
 corpus.tokens, corpus.tokenizer.size
@@ -30,12 +30,13 @@ from larvatus.data.corpus.format import (
     ChunkInfo,
     CorpusManifest,
     ShardInfo,
+    check_shards,
+    check_tokenizer,
     read_manifest,
     schema,
 )
 from larvatus.data.corpus.mixture import ChunkPart
 from larvatus.data.corpus.remote import RemoteShards
-from larvatus.data.corpus.shards import check_shards, check_tokenizer
 from larvatus.data.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each

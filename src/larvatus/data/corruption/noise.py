@@ -13,21 +13,21 @@ Reordering comes first and leaves all places where they are; then units of the r
 or deleted, each by a draw of its own, and others inserted after them. A place of the noisy text stands for a place of
 the original (its origin), an inserted one for none. The targets are the original tokens of the origins whose token is
 masked, substituted or one that came from elsewhere: an encoder says what stood there. A deleted token has no place to
-be asked at, an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` gives the
-origins to whoever asks for more.
+be predicted at, an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` gives the
+origins to callers that need more.
 
 Masking and dropping words with a fixed probability are those of denoising autoencoders (Hill et al. 2016, §3.1; Lample
-et al. 2018, §2.3); so is reordering, by which no word moves far: windows of a few neighbours are shuffled (`units.py`).
+et al. 2018, §2.3); so is reordering, by which no word moves far: windows of a few neighbours are shuffled.
 
 - A unit is a word or a token. Special tokens, and words with one inside, are never touched or moved.
 - What is left of a stretch of text between special tokens is never nothing: where all of it would be deleted, the unit
   with the largest random number stays.
-- An inserted unit stands after another, has as many tokens as that one, and is a word of its own. A sequence never
+- An inserted unit follows another, has as many tokens as that one, and is a word of its own. A sequence never
   grows beyond the limit: where not all insertions fit, they are taken in random order while they do. Recipes pack
   their text a little shorter (`text_length`), so that nearly all of them fit.
 - Words of the noisy text are runs of tokens of one original word, counted again; segments are those of the origins.
 
-All choices hang on (seed, epoch, item, place), whatever batch a sequence comes in. N tokens before, Z after; U units.
+All choices depend on (seed, epoch, item, place), whatever batch a sequence comes in. N tokens before, Z after; U units.
 """
 
 from __future__ import annotations
@@ -42,17 +42,110 @@ from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import Neighbours, Share
-from larvatus.core.settings import Settings
+from larvatus.core.rng import random_bits
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary, sample_tokens
-from larvatus.data.corruption.units import Units, shuffle_units, take_fitting
+from larvatus.data.corruption.replacement import CorruptionInput, CorruptionSettings, sample_tokens
 
 INSERTED = -1
 """The origin of a token that has none."""
 _TWO_32 = float(1 << 32)
 
 
-class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="noise"):
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What noise acts on: words or single tokens, special tokens among them, end to end."""
+
+    firsts: Ints  # [U] where each begins in the flat batch
+    sizes: Ints  # [U] its tokens
+    sequences: Ints  # [U]
+    ordinary: Bools  # [U] all of its tokens may be touched
+    stretches: Ints  # [U] the run of text between special tokens that it belongs to
+    text: Bools  # [U] text, not a special token
+
+    @classmethod
+    def of(cls, text: CorruptionInput, kind: Literal["words", "tokens"]) -> Units:
+        tokens = text.tokens
+        new_N = text.places_N == 0
+        apart_N = tokens.words == NO_WORD
+        stretches_N = np.cumsum(new_N | apart_N)
+        if kind == "words":
+            new_N[1:] |= (tokens.words[1:] != tokens.words[:-1]) | apart_N[1:]
+        else:
+            new_N[:] = True
+        firsts = np.flatnonzero(new_N)
+        good_N = np.zeros(tokens.size, dtype=np.bool_)
+        good_N[text.ordinary_T] = True
+        return cls(
+            firsts=firsts,
+            sizes=np.diff(firsts, append=tokens.size),
+            sequences=text.sequences_N[firsts],
+            ordinary=np.logical_and.reduceat(good_N, firsts) if len(firsts) else good_N,
+            stretches=stretches_N[firsts],
+            text=~apart_N[firsts],
+        )
+
+    def in_order(self, order: Ints) -> tuple[Units, Ints]:
+        """The units after a shuffle within runs of ordinary ones, and where each token comes from: [U] → units, [N]."""
+        sizes = self.sizes[order]
+        source_N = np.repeat(self.firsts[order], sizes) + ranges(sizes)
+        shuffle_units = Units(edges(sizes)[:-1], sizes, self.sequences, self.ordinary, self.stretches, self.text)
+        return shuffle_units, source_N
+
+
+def shuffle_units(units: Units, text: CorruptionInput, *, share: float, window: int) -> Ints:
+    """Which unit comes where: [U], a permutation that moves about `share` of the ordinary units.
+
+    Runs of ordinary units are cut into windows of `window` units, from a random place of the first one on. A window
+    is chosen with probability `share`; its units then change places in one random cycle, so that each of them moves,
+    by less than `window` units. Two units swap (Hill et al. 2016); a window with a single unit stays.
+    """
+    order = np.arange(len(units.firsts))
+    movable_R = np.flatnonzero(units.ordinary)
+    if not share or not len(movable_R):
+        return order
+    sequences_R = units.sequences[movable_R]
+    new_R = np.ones(len(movable_R), dtype=np.bool_)
+    new_R[1:] = (np.diff(movable_R) > 1) | (np.diff(sequences_R) > 0)
+    runs = np.diff(np.flatnonzero(new_R), append=len(movable_R))
+    zeros_B = np.zeros_like(text.items)
+    phase_B = random_bits(text.seed, "noise/windows", text.epoch, items=text.items, draws=zeros_B)[0]
+    phase_B = ((phase_B * np.uint64(window)) >> np.uint64(32)).astype(np.int64)
+    begins = np.flatnonzero(new_R | ((ranges(runs) + phase_B[sequences_R]) % window == 0))
+    sizes = np.diff(begins, append=len(movable_R))
+    bits_4R = text.bits(units.firsts[movable_R], "noise/order")
+    chosen = (bits_4R[0, begins] / _TWO_32 < share) & (sizes > 1)
+
+    moved_M = np.flatnonzero(np.repeat(chosen, sizes))
+    sizes = sizes[chosen]
+    cycle_M = movable_R[moved_M[by_sequence_at_random(bits_4R[1, moved_M], np.repeat(np.arange(len(sizes)), sizes))]]
+    follows_M = np.arange(len(cycle_M)) + 1
+    follows_M[np.cumsum(sizes) - 1] -= sizes  # the last of a window is followed by its first
+    order[cycle_M] = cycle_M[follows_M]
+    return order
+
+
+def take_fitting(sizes: Ints, sequences: Ints, room: Ints) -> Bools:
+    """Go through the units of each sequence in order, take each one that still fits its room: [W] → [W].
+
+    All sequences go at once. A round takes the longest run of units that fit, then drops those that no longer can:
+    room only shrinks, so what does not fit now never will. The first one left always fits, so few rounds are needed.
+    """
+    taken = np.zeros(len(sizes), dtype=np.bool_)
+    left, open_units = room.copy(), np.flatnonzero(sizes <= room[sequences])
+    while len(open_units):
+        size, sequence = sizes[open_units], sequences[open_units]
+        so_far = np.cumsum(size)
+        begins = np.ones(len(size), dtype=np.bool_)
+        begins[1:] = sequence[1:] != sequence[:-1]
+        before = np.repeat((so_far - size)[begins], np.diff(np.flatnonzero(begins), append=len(size)))
+        fits = so_far - before <= left[sequence]
+        taken[open_units[fits]] = True
+        left -= np.bincount(sequence, weights=np.where(fits, size, 0), minlength=len(left)).astype(np.int64)
+        open_units = open_units[~fits & (size <= left[sequence])]
+    return taken
+
+
+class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
     mask: Share = 0.15
@@ -70,7 +163,7 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
     units: Literal["words", "tokens"] = "words"
     """What each draw decides for: a whole word, or a token."""
     replacement: Literal["unigram", "uniform"] = "unigram"
-    """How random tokens are drawn: by their frequency in the training text, or all alike."""
+    """How random tokens are sampled: by their frequency in the training text, or uniformly."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,21 +183,18 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
 
     @property
     def knows_lengths(self) -> bool:
-        """Whether `lengths` says how long sequences are afterwards: not where that is a matter of chance."""
         return not (self.insert or self.delete)
 
     @property
     def needs_mask(self) -> bool:
-        """Whether the vocabulary must have a mask token."""
         return self.mask > 0
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing of a whole block was hidden, and what to do."""
         return "no word was drawn; give more text, or raise corruption.mask"
 
     def may_hide(self, text: CorruptionInput) -> bool:
-        """Nothing drawn in a whole block: at such shares there is nothing to learn from it either."""
+        """Nothing sampled in a whole block: at such shares there is nothing to learn from it either."""
         return False
 
     def text_length(self, length: int) -> int:
@@ -117,13 +207,6 @@ class NoiseConfig(Settings, path="corruption.", error=RecipeError, tag_field="ty
         growth, spread = 1 + self.insert - self.delete, 2 * (self.insert + self.delete) ** 0.5
         root = 2 * length / (spread + (spread**2 + 4 * growth * length) ** 0.5)  # growth n + spread √n = length
         return max(min(8, length), min(length, int(root**2)))
-
-    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
-        """Without insertions and deletions none changes."""
-        return lengths_B
-
-    def check(self, room: int) -> None:
-        """Any length will do."""
 
     def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The noisy tokens, and what stood at the places that are predicted."""
@@ -160,7 +243,7 @@ def add_noise(text: CorruptionInput, config: NoiseConfig) -> NoisyText:
         ids_N[places] = sample_tokens(text.bits(places, "noise/substitute")[:2], text.vocabulary, config.replacement)
     asked_N = masked_N | substituted_N | (source_N != np.arange(text.tokens.size))
 
-    # each unit twice: as it stands, unless deleted; then what is inserted after it
+    # each unit twice: itself, unless deleted; then what is inserted after it
     sizes_2U = np.stack([np.where(deleted_U, 0, units.sizes), np.where(inserted_U, units.sizes, 0)], axis=1).ravel()
     from_Z = np.repeat(np.repeat(units.firsts, 2), sizes_2U) + ranges(sizes_2U)
     half_Z = np.repeat(np.arange(len(sizes_2U)), sizes_2U)

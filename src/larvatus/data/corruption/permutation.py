@@ -31,20 +31,18 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from larvatus.core.arrays import ArrayRecord, Ints, pad_array
+from larvatus.core.arrays import Ints, TargetRecord, pad_array
 from larvatus.core.batch import TokenBatch
-from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, PaddedSizes
 from larvatus.core.ranges import PositiveShare
-from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import budgets, by_sequence_at_random
-from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary
+from larvatus.data.corruption.replacement import CorruptionInput, CorruptionSettings
 
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
-class PermutedTokens(ArrayRecord, Generic[A]):
+class PermutedTokens(TargetRecord, Generic[A]):
     """When each token is predicted, and which are: their places in the flat batch (ascending), and what they are."""
 
     what: ClassVar[str] = "an order of the tokens"
@@ -75,31 +73,13 @@ class PermutedTokens(ArrayRecord, Generic[A]):
         return PermutedTokens(order=pad_array(self.order, totals.tokens, 0), places=whole.places, ids=whole.ids)
 
 
-class PermutationConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="permutation"):
+class PermutationConfig(CorruptionSettings, tag_field="type", tag="permutation"):
     gives: ClassVar[tuple[type, ...]] = (PermutedTokens,)
-    needs_mask: ClassVar[bool] = False
-    knows_lengths: ClassVar[bool] = True
-    why_nothing: ClassVar[str] = "it has no ordinary tokens; give other text, or train a vocabulary on it"
 
     rate: PositiveShare = 1 / 6
     """Share of a sequence's ordinary tokens that are predicted: the last of the order (the paper's 1/K, K = 6)."""
     context: Literal["whole", "ordered"] = "whole"
     """Whether tokens that are not predicted all see each other (as released), or follow the order too (as written)."""
-
-    def may_hide(self, text: CorruptionInput) -> bool:
-        """Whether anything can be predicted."""
-        return len(text.ordinary_T) > 0
-
-    def text_length(self, length: int) -> int:
-        """No sequence grows."""
-        return length
-
-    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
-        """No length changes."""
-        return lengths_B
-
-    def check(self, room: int) -> None:
-        """Any length will do."""
 
     def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The tokens as they are, and their order."""

@@ -1,15 +1,36 @@
-"""What becomes of a chosen token (Devlin et al. 2019, §3.1; chapter §11.2.1): hidden, replaced at random, or kept.
+"""The base of all corruptions, and replacement: a chosen token is hidden, replaced at random, or kept.
 
     80%   my dog is hairy → my dog is [MASK]
-    10%   my dog is hairy → my dog is apple          drawn by unigram frequency, or uniformly
+    10%   my dog is hairy → my dog is apple          sampled by unigram frequency, or uniformly
     10%   my dog is hairy → my dog is hairy          predicted all the same
 
-Each token draws for itself, from random numbers that belong to (seed, epoch, sequence, place in the sequence).
-A way of choosing that needs more than that (one draw for a whole span) has a `hide` of its own: see `spans.py`.
+(Devlin et al. 2019, §3.1; chapter §11.2.1.) Each token has its own draw, from random numbers that belong to (seed,
+epoch, sequence, place in the sequence). A corruption that needs more than that (one draw for a whole span) has its own
+`hide`: see `spans.py`.
+
+The share of hidden tokens may change over a run, from `first_rate` at its first step to `rate` at its last:
+
+    [corruption]
+    rate = 0.15              # at the last step, and of validation text at any time
+    first_rate = 0.4         # at the first
+    path = "cosine"          # in place of "linear"
+
+The share belongs to a place in the run, which a worker knows of a block before anything of it is packed: blocks come in
+an order that follows from seed and epoch, so the plan of the epoch tells how much text comes before one. How many
+tokens that becomes once packed (special tokens, sentences repeated in pairs) is estimated from the block itself. So
+neither workers nor a resume can change a share. A step ends where the next sequence does not fit, so the place is known
+to about the share of a step that a sequence takes.
+
+    >>> RunPosition(first=0, steps=100, tokens=1_000).after(50_000).places(np.array([500, 500, 1_000])).tolist()
+    [0.5, 0.505, 0.51]
+
+B sequences of a block, or of a part of it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,14 +40,52 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from larvatus.core.arrays import Bits, Bools, Ints
-from larvatus.core.batch import NO_WORD, TokenBatch, ranges
+from larvatus.core.arrays import Bits, Bools, Doubles, Ints
+from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.ranges import PositiveShare, Share
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import Settings
-from larvatus.data.corruption.course import Path, share_at
+
+Path = Literal["linear", "cosine"]
+
+
+def share_at(place: float, *, first: float, last: float, path: Path = "linear") -> float:
+    """The share at a place of a run, from 0 (its first step) to 1 (its last).
+
+    >>> [round(share_at(place, first=0.4, last=0.2), 2) for place in (0, 0.5, 1)]
+    [0.4, 0.3, 0.2]
+    """
+    gone = place if path == "linear" else 0.5 * (1 - math.cos(math.pi * place))
+    return first + (last - first) * gone
+
+
+@dataclass(frozen=True)
+class RunPosition:
+    """Which steps of a run are made from the blocks of a loader, and how much of them came before a block."""
+
+    first: int
+    """The step of the run at which the loader's begin: phases have loaders of their own."""
+    steps: int
+    """Steps of the whole run."""
+    tokens: int
+    """Tokens of a step."""
+    passed: int = 0
+    """Tokens of the loader's steps before the sequences at hand, as many as they are expected to be. A whole number: a
+    block, and a part of it that begins some tokens later, then have the very same places."""
+
+    def after(self, tokens: int) -> RunPosition:
+        """The same for sequences that come after `tokens` tokens."""
+        return dataclasses.replace(self, passed=tokens)
+
+    def places(self, lengths_B: Ints) -> Doubles:
+        """Where in the run each sequence is read: [B], from 0 to 1."""
+        before_B = self.passed + edges(lengths_B)[:-1]
+        step_B = self.first + before_B / self.tokens
+        places_B: Doubles = np.minimum(step_B / max(1, self.steps), 1.0)
+        return places_B
+
 
 _TWO_32 = float(1 << 32)
 
@@ -39,7 +98,7 @@ class MaskVocabulary:
     """None where the vocabulary has no mask token: then nothing can be hidden behind one (`check_mask`)."""
     size: int
     special_ids: Collection[int]
-    """Never chosen, never drawn."""
+    """Never chosen, never sampled."""
     counts: Ints | None = None
     """[V] how often each token occurs; needed to draw by frequency."""
     sentinels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -47,7 +106,7 @@ class MaskVocabulary:
 
     @cached_property
     def ordinary(self) -> Bools:
-        """[V] whether a token may be chosen or drawn."""
+        """[V] whether a token may be chosen or sampled."""
         flags = np.ones(self.size, dtype=np.bool_)
         flags[list(self.special_ids)] = False
         if self.mask_id is not None:
@@ -68,7 +127,7 @@ class MaskVocabulary:
         """[V] counts of ordinary tokens, summed up: the inverse of their distribution by `searchsorted`."""
         if self.counts is None:
             raise RecipeError(
-                'corruption.replacement = "unigram" needs the counts kept beside a vocabulary, and this one has none; '
+                'corruption.replacement = "unigram" needs the counts kept with a vocabulary, and this one has none; '
                 'set corruption.replacement = "uniform"'
             )
         if len(self.counts) != self.size:
@@ -121,10 +180,51 @@ class HiddenTokens:
     bits_3M: Bits
     """Random numbers of each token: one decides masked, replaced or kept; two choose the replacement."""
     targets: dict[type, Any] = field(default_factory=dict)
-    """Targets beside the hidden tokens themselves."""
+    """Targets in addition to the hidden tokens themselves."""
 
 
-class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
+class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
+    """Base of the settings of all corruptions: the defaults of one that changes no length and needs no mask token."""
+
+    gives: ClassVar[tuple[type, ...]] = ()
+    """Targets that the corruption adds."""
+
+    @property
+    def knows_lengths(self) -> bool:
+        """Whether `lengths` tells how long sequences are afterwards: not where that is a matter of chance."""
+        return True
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether the vocabulary must have a mask token."""
+        return False
+
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing of a whole block can be hidden, and what to do."""
+        return "it has no ordinary tokens; give other text, or train a vocabulary on it"
+
+    def may_hide(self, text: CorruptionInput) -> bool:
+        """Whether anything can be hidden at all, though it may not have been sampled."""
+        return len(text.ordinary_T) > 0
+
+    def text_length(self, length: int) -> int:
+        """How long sequences are packed so that they have at most `length` tokens afterwards: by default none grows."""
+        return length
+
+    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
+        """How long sequences are afterwards, by default as before; `texts_B` counts tokens between special tokens."""
+        return lengths_B
+
+    def check(self, room: int) -> None:
+        """Refuse a recipe whose sequences, of at most `room` tokens of text, are too short; by default none is."""
+
+    def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+        """The corrupted tokens, and the targets."""
+        raise NotImplementedError
+
+
+class ReplacementConfig(CorruptionSettings):
     """The settings that all ways of choosing tokens share."""
 
     rate: PositiveShare = 0.15
@@ -136,7 +236,7 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
     keep: Share = 0.1
     """Share that stay as they are."""
     replacement: Literal["unigram", "uniform"] = "unigram"
-    """How random tokens are drawn: by their frequency in the training text, or all alike."""
+    """How random tokens are sampled: by their frequency in the training text, or uniformly."""
     first_rate: PositiveShare | UnsetType = UNSET
     """Share at the first step of a run, from which it goes to `rate` at the last; unset: `rate` from first to last.
     Held-out text always has `rate`."""
@@ -155,9 +255,6 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
 
-    knows_lengths: ClassVar[bool] = True
-    """Whether `lengths` says how long sequences are afterwards."""
-
     @property
     def shares(self) -> dict[str, float]:
         """The shares that a run begins and ends with, by the name of their setting."""
@@ -174,32 +271,15 @@ class ReplacementConfig(Settings, path="corruption.", error=RecipeError):
 
     @property
     def needs_mask(self) -> bool:
-        """Whether the vocabulary must have a mask token."""
         return self.mask > 0
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing of a whole block can be hidden, and what to do."""
         return "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
-
-    def may_hide(self, text: CorruptionInput) -> bool:
-        """Whether anything can be hidden at all, though it may not have been drawn."""
-        return len(text.ordinary_T) > 0
-
-    def text_length(self, length: int) -> int:
-        """How long sequences are packed so that they have at most `length` tokens afterwards: here none grows."""
-        return length
-
-    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
-        """How long sequences are afterwards; `texts_B` counts what stands between special tokens. Here none changes."""
-        return lengths_B
-
-    def check(self, room: int) -> None:
-        """Refuse a recipe whose sequences, of at most `room` tokens of text, are too short for this corruption."""
 
     def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
         """Which of the ordinary tokens are predicted: see `MaskingConfig`."""
-        raise NotImplementedError(f"{type(self).__name__} says neither which tokens to choose nor how to hide them")
+        raise NotImplementedError(f"{type(self).__name__} defines neither `choose` nor `hide`")
 
     def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
         """The tokens with the chosen ones hidden, replaced or kept, and the targets."""
@@ -233,7 +313,7 @@ def sample_tokens(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram"
 
 
 def replace_tokens(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
-    """What stands in the text instead of the chosen tokens: [M] and three random numbers each, [3, M] → [M]."""
+    """The tokens that replace the chosen ones: [M] and three random numbers each, [3, M] → [M]."""
     share = bits[0] / _TWO_32
     out = ids.copy() if vocabulary.mask_id is None else np.where(share < config.mask, vocabulary.mask_id, ids)
     at_random = np.flatnonzero((share >= config.mask) & (share < config.mask + config.random))

@@ -11,7 +11,7 @@ many spans is no matter of chance, as in the authors' code:
 
     hidden = round(rate · n)        spans = round(hidden / mean)
 
-Where the spans lie is: hidden tokens are cut into so many runs at random, all ways alike, and so are those that stay;
+Where the spans are is random: hidden tokens are cut into that many runs, all ways alike, and so are those that stay;
 the runs take turns, one that stays first. The draws belong to (seed, epoch, item, place).
 N tokens before, Z after, M to write; B sequences.
 """
@@ -28,14 +28,12 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Factor, ShareBetween
 from larvatus.core.rng import random_bits
-from larvatus.core.settings import Settings
 from larvatus.data.corruption.masking import by_sequence_at_random
-from larvatus.data.corruption.replacement import CorruptionInput, MaskVocabulary
+from larvatus.data.corruption.replacement import CorruptionInput, CorruptionSettings, MaskVocabulary
 
 
-class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field="type", tag="sentinels"):
+class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
-    knows_lengths: ClassVar[bool] = True
 
     rate: ShareBetween = 0.15
     """Share of the tokens that are hidden."""
@@ -48,11 +46,6 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
             raise RecipeError(f"corruption.mean = {self.mean:g}: a span has a token at least; set corruption.mean = 3")
 
     @property
-    def needs_mask(self) -> bool:
-        """Whether the vocabulary must have a mask token: sentinels stand in its place."""
-        return False
-
-    @property
     def why_nothing(self) -> str:
         return "its sequences have less than two tokens; give longer text"
 
@@ -60,7 +53,7 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
         return bool((_inner(text)[1] > 1).any())
 
     def counts(self, lengths: Ints) -> tuple[Ints, Ints]:
-        """Tokens to hide of so many, and in how many spans: [B] → [B], [B]. A sequence of one token stays as it is."""
+        """Tokens to hide, and in how many spans: [B] → [B], [B]. A sequence of one token stays as it is."""
         hidden = np.clip(np.rint(lengths * self.rate).astype(np.int64), 1, np.maximum(lengths - 1, 0))
         spans = np.maximum(np.rint(hidden / self.mean).astype(np.int64), np.minimum(hidden, 1))
         return hidden, np.minimum(spans, lengths - hidden)
@@ -88,9 +81,6 @@ class SentinelsConfig(Settings, path="corruption.", error=RecipeError, tag_field
         """Tokens to write where `length` are read: sentinels, what they stand for, and the closing."""
         hidden, spans = self.counts(np.array([self.text_length(length) - 1]))
         return int(hidden[0] + spans[0]) + 2
-
-    def check(self, room: int) -> None:
-        """Any length will do."""
 
     def check_sentinels(self, sentinels: Ints) -> None:
         """Refuse a vocabulary without at least two."""

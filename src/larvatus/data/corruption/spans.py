@@ -5,14 +5,14 @@
     80 / 10 / 10 decided once for the whole span
 
 The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
-would have 4.5. Spans of a sequence are drawn one after another:
+would have 4.5. Spans of a sequence are sampled one after another:
 
-- A word may be hidden if all its tokens are ordinary and a token stands on either side of it in the sequence. The W
+- A word may be hidden if all its tokens are ordinary and there is a token on either side of it in the sequence. The W
   words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
 - Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
   `models/objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
   that are. A span that crosses a special token, or runs on from the last word to the first, becomes two.
-- Another span is drawn while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
+- Another span is sampled while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
   the law's steps: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Then rate · W words are hidden on average, no span is
   cut to fit, and the lengths have the law, since whether a span is drawn depends on those before it alone (Wald). A
   sequence misses rate · W by at most `longest` words. (In texts of a few words 1 takes the place of rate · W.)
@@ -23,7 +23,7 @@ would have 4.5. Spans of a sequence are drawn one after another:
 A recipe whose full sequences cannot hide one span of mean length is refused when read, and one whose rate cannot be
 reached by spans that do not touch.
 
-Another law over the same algorithm is a config with its own `law`: see `n_grams.py`.
+Another law over the same algorithm is a config with its own `law`: see `NGramsConfig`.
 
 The k-th span of a sequence hangs on the random numbers of (seed, epoch, item, k), whatever batch it comes in.
 
@@ -33,7 +33,7 @@ B sequences, W words that may be hidden, S spans, A sequences not yet done, M hi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ _TWO_32 = float(1 << 32)
 
 
 class SpanMaskingConfig(ReplacementConfig):
-    """What all maskings of spans share: the algorithm above; a kind of span says by which law lengths are drawn."""
+    """What all maskings of spans share: the algorithm above; a kind of span defines the law of its lengths."""
 
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
 
@@ -124,6 +124,32 @@ class SpanCorruptionConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
         return law
 
 
+class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
+    """Masking of n-grams (ALBERT, Lan et al. 2020, §3.1): runs of up to three whole words, short ones more often.
+
+        p(n) = (1/n) / Σ_k (1/k) over 1 … 3         0.545, 0.273, 0.182, in words; mean 1.64
+
+    The paper does not say whether 80/10/10 is decided once for an n-gram or for each of its tokens. The authors'
+    release decides for each token, and so does the default here.
+    """
+
+    longest: Run = 3
+    """No n-gram has more words."""
+    decision: Literal["tokens", "n-grams"] = "tokens"
+    """Unit of one random decision (mask, replace or keep): a token, or a whole n-gram."""
+
+    @property
+    def law(self) -> npt.NDArray[np.float64]:
+        """p(n) for n = 1 … longest."""
+        weights = 1.0 / np.arange(1, self.longest + 1)
+        law: npt.NDArray[np.float64] = weights / weights.sum()
+        return law
+
+    @property
+    def decided_at_once(self) -> bool:
+        return self.decision == "n-grams"
+
+
 @dataclass(frozen=True, eq=False)
 class MaskableWords:
     """The words that may be hidden, in the order of the text."""
@@ -164,7 +190,7 @@ class MaskedSpans:
     rounds: Ints  # [S] how many spans its sequence had before
 
     def within_runs(self, words: MaskableWords) -> MaskedSpans:
-        """As they stand in the text, not as they were drawn: in order, and parted where something stands between."""
+        """As they are in the text, not as they were sampled: in order, and split where something is in between."""
         each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
         span = np.repeat(np.arange(len(self.words)), self.lengths)
         in_order = np.argsort(each)
@@ -199,7 +225,7 @@ def sample_spans(words: MaskableWords, config: SpanMaskingConfig, text: Corrupti
 
 
 def _words_to_hide(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> Doubles:
-    """While fewer words of a sequence are hidden, another span is drawn: rate · W − d, [B]."""
+    """While fewer words of a sequence are hidden, another span is sampled: rate · W − d, [B]."""
     count = text.tokens.count
     if config.rate == 0.0:
         return np.zeros(count)

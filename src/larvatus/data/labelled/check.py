@@ -1,26 +1,14 @@
-"""Look at labelled data before training: what stops it, and what spoils it without a word.
+"""Check labelled data before training: errors, which stop it, and warnings, which would spoil it unnoticed.
 
     report = check(read_texts("train.tsv"), read_texts("dev.tsv"))
-    report.raise_errors()
     report.balance["train"]                       # {'1': 6023, '0': 2528}
 
-Errors: faults of reading, no labels, one class only, illegal sequences of tags.
-Warnings: texts that occur twice, in train and dev both (exactly, or but for case and spaces), or with different labels
-(`check.py`); labels of dev that train lacks; labels seen once; classes far from balance; texts longer than a model
-reads at once, and characters that come from broken decoding (`check.py`); of questions, see `check.py`.
-
-Texts that occur again: within a part, in train and dev both, with other labels, or but for case and spaces.
+Errors: faults of reading, no labels, one class only, illegal sequences of tags. Warnings: texts that occur twice, in
+train and dev both (exactly, or but for case and spaces), or with different labels; labels of dev that train lacks;
+labels seen once; classes far from balance; texts longer than a model reads at once; characters that come from broken
+decoding; of questions: repeated ids, passages in train and dev both, long answers.
 
 Texts are compared by digests of 16 bytes, in one pass: a million texts of any length take a million entries.
-
-What texts look like: how long they are, and whether their characters are sound.
-
-Look at questions before a model learns to answer them: ids, passages in train and dev both, answers that are long.
-
-    findings = Findings(5)
-    check_questions(findings, {"train": read_questions("train.json"), "dev": read_questions("dev.json")})
-
-Faults of reading come before these: an answer that is not at its character, a passage that is empty.
 """
 
 from __future__ import annotations
@@ -35,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.ranges import digits
-from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.problems import Errors, Findings, Level, Problems, Report, count_noun
 from larvatus.data.labelled.records import Dataset, LabelledExample, QuestionExample, QuestionPlace, shorten
-from larvatus.data.labelled.report import Findings, Level, Report, count_noun
 from larvatus.data.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
 from larvatus.data.text.words import segment_words
 
@@ -51,145 +38,13 @@ _SAID = {
     "near": ("near duplicates", "{} {} a repetition but for case and spaces"),
 }
 
-
-def find_repeats(findings: Findings, parts: dict[str, Examples]) -> None:
-    """Note every text that has come before."""
-    first: dict[bytes, _First] = {}
-    folded: dict[bytes, _First] = {}
-    tallies = {name: findings.tally() for name in _SAID}
-    for name, part in parts.items():
-        for example in part:
-            text = example.reads()
-            before = first.setdefault(_digest(text), (example, name))
-            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (example, name))
-            if before[0] is not example:
-                tally = tallies["again" if before[1] == name else "leak"]
-                if tally.add():
-                    tally.examples.append(f"{example.place}: {shorten(text)} (first at {before[0].place})")
-                if before[0].answer() != example.answer() and tallies["other"].add():
-                    labels = f"{before[0].answer_shown()}, then {example.answer_shown()}"
-                    said = f"{example.place}: {shorten(text)} (first at {before[0].place}): {labels}"
-                    tallies["other"].examples.append(said)
-            elif near[0] is not example:
-                tally = tallies["near" if near[1] == name else "near leak"]
-                if tally.add():
-                    tally.examples.append(f"{example.place}: {shorten(text)} (like {near[0].place})")
-    for kind, (title, message) in _SAID.items():
-        count = tallies[kind].count
-        texts = message.format(f"{count:,} text{'s' * (count != 1)}", "is" if count == 1 else "are")
-        findings.add(title, "warning", texts, tallies[kind].examples, count)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 Measure = Callable[[Sequence[str]], Sequence[int]]
 """Tokens of each text: what a tokenizer counts."""
 AT_ONCE = 1_000
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ufeff]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
-
-
-def measure_lengths(
-    findings: Findings, parts: dict[str, Examples], measure: Measure | None, longest: int
-) -> dict[str, float]:
-    """Median, 95th percentile and maximum of train; texts over the limit are noted, longest first."""
-    stats: dict[str, float] = {}
-    unit = "words" if measure is None else "tokens"
-    for name, part in parts.items():
-        sizes = np.fromiter(_sizes(part, measure), dtype=np.int64, count=len(part))
-        if name == "train":
-            middle, high = np.percentile(sizes, [50, 95])
-            stats = {"median": float(middle), "p95": float(high), "longest": int(sizes.max())}
-        over = np.flatnonzero(sizes > longest)
-        worst = over[np.argsort(-sizes[over], kind="stable")][: findings.most]
-        said = [f"{part.examples[index].place}: {sizes[index]:,} {unit}" for index in worst.tolist()]
-        message = f"{count_noun(len(over), 'text', 'texts')} of {name} longer than {longest:,} {unit}; read in windows"
-        findings.add("long texts", "warning", message, said, len(over))
-    return stats
-
-
-def _sizes(part: Examples, measure: Measure | None) -> Iterator[int]:
-    for start in range(0, len(part), AT_ONCE):
-        for_now = part.examples[start : start + AT_ONCE]
-        if measure is not None:
-            yield from measure([example.reads() for example in for_now])
-            continue
-        for example in for_now:
-            words = example.word_count()
-            yield count_words(example.reads()) if words is None else words
-
-
-def count_words(text: str) -> int:
-    """How many words `segment_words` finds; plain ASCII, most of what is checked, is counted the short way."""
-    plain = text.replace("\t", " ")
-    return len(_ASCII_WORD.findall(plain)) if plain.isascii() and plain.isprintable() else len(segment_words(text))
-
-
-def find_odd_characters(findings: Findings, parts: dict[str, Examples]) -> None:
-    """Note controls, replacement characters and byte-order marks; and texts that are not in NFC."""
-    odd, loose = findings.tally(), findings.tally()
-    for part in parts.values():
-        for example in part:
-            text = example.reads()
-            if text.isascii() and text.isprintable():
-                continue
-            match = _ODD.search(text)
-            if match and odd.add():
-                odd.examples.append(f"{example.place}: U+{ord(match.group()):04X} at character {match.start()}")
-            if not unicodedata.is_normalized("NFC", text) and loose.add():
-                loose.examples.append(f"{example.place}: {shorten(text)}")
-    said = f"{count_noun(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
-    findings.add("odd characters", "warning", said, odd.examples, odd.count)
-    count = count_noun(loose.count, "text is", "texts are")
-    said = f"{count} not in Unicode's composed form (NFC); equal words may differ"
-    findings.add("not NFC", "warning", said, loose.examples, loose.count)
-
-
 LONGEST_ANSWER = 30
 """Tokens that an answer may have where nothing else is said: `AnswerOptions.longest`."""
-
-
-def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
-    """Note what questions have that others do not."""
-    questions: dict[str, list[QuestionExample]] = {name: list(part) for name, part in parts.items()}
-    for name, part in parts.items():
-        again = _numbered(part)
-        said = f"{count_noun(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
-        places = [f"{question.place}: read as {question.id}" for question in again[: findings.most]]
-        findings.add("repeated ids", "warning", f"{said}; prediction files number them", places, len(again))
-    seen = {question.passage: question for question in questions["train"]}
-    both = [question for question in questions.get("dev", []) if question.passage in seen]
-    said = f"{count_noun(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
-    places = [
-        f"{question.place}: {shorten(question.passage)} (first at {seen[question.passage].place})"
-        for question in both[: findings.most]
-    ]
-    findings.add("train passages in dev", "warning", said, places, len(both))
-    for name, asked in questions.items():
-        long = [
-            f"{question.place}: {len(words):,} words: {shorten(text)}"
-            for question in asked
-            for text, _ in question.answers[:1]
-            if len(words := segment_words(text)) > LONGEST_ANSWER
-        ]
-        said = f"{count_noun(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
-        findings.add("long answers", "warning", f"{said} are never given; --set longest=N allows more", long)
-
-
-def _numbered(part: Dataset[QuestionExample]) -> list[QuestionExample]:
-    """Questions whose id was numbered when they were read, since an earlier one has it."""
-    ids = {question.id for question in part}
-    numbered = []
-    for question in part:
-        base, _, number = question.id.rpartition("#")
-        written = isinstance(question.place, QuestionPlace) and question.place.id == question.id
-        if base in ids and digits(number) is not None and not written:
-            numbered.append(question)
-    return numbered
-
-
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
@@ -211,7 +66,7 @@ def check(
 ) -> Report:
     """Everything there is to say of data before a model is trained on it.
 
-    `problems`: what reading set aside, which stops training unless `errors` is skip. `measure` counts
+    `problems`: rows that reading skipped, which stop training unless `errors` is skip. `measure` counts
     tokens; without it words are counted.
     """
     findings = Findings(shown)
@@ -321,3 +176,130 @@ def _illegal(findings: Findings, part: Examples, scheme: Scheme) -> None:
                 tally.examples.append(f"{example.place}: word {index + 1}, {example.words[index]!r}: {message}")
     message = f"{count_noun(tally.count, 'tag', 'tags')} of {part.source} out of place in the scheme {scheme}"
     findings.add("illegal tags", "error", message, tally.examples, tally.count)
+
+
+def find_repeats(findings: Findings, parts: dict[str, Examples]) -> None:
+    """Note every text that has come before."""
+    first: dict[bytes, _First] = {}
+    folded: dict[bytes, _First] = {}
+    tallies = {name: findings.tally() for name in _SAID}
+    for name, part in parts.items():
+        for example in part:
+            text = example.reads()
+            before = first.setdefault(_digest(text), (example, name))
+            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (example, name))
+            if before[0] is not example:
+                tally = tallies["again" if before[1] == name else "leak"]
+                if tally.add():
+                    tally.examples.append(f"{example.place}: {shorten(text)} (first at {before[0].place})")
+                if before[0].answer() != example.answer() and tallies["other"].add():
+                    labels = f"{before[0].answer_shown()}, then {example.answer_shown()}"
+                    said = f"{example.place}: {shorten(text)} (first at {before[0].place}): {labels}"
+                    tallies["other"].examples.append(said)
+            elif near[0] is not example:
+                tally = tallies["near" if near[1] == name else "near leak"]
+                if tally.add():
+                    tally.examples.append(f"{example.place}: {shorten(text)} (like {near[0].place})")
+    for kind, (title, message) in _SAID.items():
+        count = tallies[kind].count
+        texts = message.format(f"{count:,} text{'s' * (count != 1)}", "is" if count == 1 else "are")
+        findings.add(title, "warning", texts, tallies[kind].examples, count)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def measure_lengths(
+    findings: Findings, parts: dict[str, Examples], measure: Measure | None, longest: int
+) -> dict[str, float]:
+    """Median, 95th percentile and maximum of train; texts over the limit are noted, longest first."""
+    stats: dict[str, float] = {}
+    unit = "words" if measure is None else "tokens"
+    for name, part in parts.items():
+        sizes = np.fromiter(_sizes(part, measure), dtype=np.int64, count=len(part))
+        if name == "train":
+            middle, high = np.percentile(sizes, [50, 95])
+            stats = {"median": float(middle), "p95": float(high), "longest": int(sizes.max())}
+        over = np.flatnonzero(sizes > longest)
+        worst = over[np.argsort(-sizes[over], kind="stable")][: findings.most]
+        said = [f"{part.examples[index].place}: {sizes[index]:,} {unit}" for index in worst.tolist()]
+        message = f"{count_noun(len(over), 'text', 'texts')} of {name} longer than {longest:,} {unit}; read in windows"
+        findings.add("long texts", "warning", message, said, len(over))
+    return stats
+
+
+def _sizes(part: Examples, measure: Measure | None) -> Iterator[int]:
+    for start in range(0, len(part), AT_ONCE):
+        for_now = part.examples[start : start + AT_ONCE]
+        if measure is not None:
+            yield from measure([example.reads() for example in for_now])
+            continue
+        for example in for_now:
+            words = example.word_count()
+            yield count_words(example.reads()) if words is None else words
+
+
+def count_words(text: str) -> int:
+    """How many words `segment_words` finds; plain ASCII, most of what is checked, is counted the short way."""
+    plain = text.replace("\t", " ")
+    return len(_ASCII_WORD.findall(plain)) if plain.isascii() and plain.isprintable() else len(segment_words(text))
+
+
+def find_odd_characters(findings: Findings, parts: dict[str, Examples]) -> None:
+    """Note controls, replacement characters and byte-order marks; and texts that are not in NFC."""
+    odd, loose = findings.tally(), findings.tally()
+    for part in parts.values():
+        for example in part:
+            text = example.reads()
+            if text.isascii() and text.isprintable():
+                continue
+            match = _ODD.search(text)
+            if match and odd.add():
+                odd.examples.append(f"{example.place}: U+{ord(match.group()):04X} at character {match.start()}")
+            if not unicodedata.is_normalized("NFC", text) and loose.add():
+                loose.examples.append(f"{example.place}: {shorten(text)}")
+    said = f"{count_noun(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
+    findings.add("odd characters", "warning", said, odd.examples, odd.count)
+    count = count_noun(loose.count, "text is", "texts are")
+    said = f"{count} not in Unicode's composed form (NFC); equal words may differ"
+    findings.add("not NFC", "warning", said, loose.examples, loose.count)
+
+
+def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
+    """Note what questions have that others do not."""
+    questions: dict[str, list[QuestionExample]] = {name: list(part) for name, part in parts.items()}
+    for name, part in parts.items():
+        again = _numbered(part)
+        said = f"{count_noun(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
+        places = [f"{question.place}: read as {question.id}" for question in again[: findings.most]]
+        findings.add("repeated ids", "warning", f"{said}; prediction files number them", places, len(again))
+    seen = {question.passage: question for question in questions["train"]}
+    both = [question for question in questions.get("dev", []) if question.passage in seen]
+    said = f"{count_noun(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
+    places = [
+        f"{question.place}: {shorten(question.passage)} (first at {seen[question.passage].place})"
+        for question in both[: findings.most]
+    ]
+    findings.add("train passages in dev", "warning", said, places, len(both))
+    for name, asked in questions.items():
+        long = [
+            f"{question.place}: {len(words):,} words: {shorten(text)}"
+            for question in asked
+            for text, _ in question.answers[:1]
+            if len(words := segment_words(text)) > LONGEST_ANSWER
+        ]
+        said = f"{count_noun(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
+        findings.add("long answers", "warning", f"{said} are never given; --set longest=N allows more", long)
+
+
+def _numbered(part: Dataset[QuestionExample]) -> list[QuestionExample]:
+    """Questions whose id was numbered when they were read, since an earlier one has it."""
+    ids = {question.id for question in part}
+    numbered = []
+    for question in part:
+        base, _, number = question.id.rpartition("#")
+        written = isinstance(question.place, QuestionPlace) and question.place.id == question.id
+        if base in ids and digits(number) is not None and not written:
+            numbered.append(question)
+    return numbered

@@ -1,20 +1,14 @@
-"""CoNLL columns: a word a line with its tag, a blank line between sentences.
+"""CoNLL columns: a word a line with its tag, or with a tag for each level of nesting; a blank line between sentences.
 
-    Mt.      B-LOC
-    Sanitas  I-LOC
-    is       O
+    Mt.      B-LOC                          Universität   B-ORG   O
+    Sanitas  I-LOC                          von           I-ORG   O
+    is       O                              Tokio         I-ORG   B-LOC        (GermEval 2014)
 
-Tabs or spaces, as most lines have it. The word is the first column and the tag the last, or as numbers say. Comments
-(a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are passed over. A prefix
-that every word of a file carries, such as WikiANN's ``en:``, is stripped, and that is reported.
+Tabs or spaces, as most lines have it. The word is the first column and the tag the last, unless their numbers are
+given. Comments (a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are
+skipped. A prefix that every word of a file has, such as WikiANN's ``en:``, is stripped, and that is reported.
 
-BIO of several levels: a column of tags for each level of nesting, as GermEval 2014 has it.
-
-    Universität   B-ORG   O
-    von           I-ORG   O
-    Tokio         I-ORG   B-LOC
-
-Which columns are tags is seen in the file: those of nothing but O, B-… and I-… (or BIOES, IOB1); or it is said.
+With several levels (`read_levels`), columns of tags are detected: those of nothing but O, B-… and I-… (or BIOES, IOB1).
 """
 
 from __future__ import annotations
@@ -113,7 +107,7 @@ def detect_layout(name: str, lines: list[str]) -> ConllLayout:
 def _sentences(
     name: str, lines: Iterable[tuple[int, str]], layout: ConllLayout, problems: Problems | None
 ) -> Iterator[tuple[int | None, list[tuple[int, list[str]]]]]:
-    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is set aside."""
+    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is skipped."""
     rows: list[tuple[int, list[str]]] = []
     document, broken = None, False
     for number, line in chain(lines, [(0, "")]):
@@ -145,18 +139,6 @@ def _without_prefix(examples: list[TaggedExample]) -> tuple[list[TaggedExample],
         replace(example, words=tuple(word.removeprefix(prefix) for word in example.words)) for example in examples
     ]
     return stripped, (f"prefix {prefix} stripped from every word",)
-
-
-def conll_lines(examples: Iterable[TaggedExample]) -> Iterator[str]:
-    """Sentences as lines of ``word<TAB>tag``, blank between them; what `read_conll` reads."""
-    for example in examples:
-        if example.tags is None:
-            raise DataError(f"{example.place}: the words have no tags to write")
-        for word, tag in zip(example.words, example.tags, strict=True):
-            if "\t" in word or "\n" in word:
-                raise DataError(f"{example.place}: word {word!r} holds a tab or a line break; CoNLL cannot write it")
-            yield f"{word}\t{tag}"
-        yield ""
 
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")

@@ -1,20 +1,20 @@
-"""CoNLL-U (Universal Dependencies): ten columns, comments, multiword tokens, empty nodes.
+"""CoNLL-U (Universal Dependencies): ten columns, comments, multiword tokens, empty nodes, mentions in brackets.
 
 The tag is UPOS, another column by name or number, or a key of FEATS or MISC. Words are the syntactic words (the lines
-with a whole number), since they carry tags. Characters: ``# text`` and ``SpaceAfter=No`` say where each token stands;
-the words of a multiword token share it where they spell it (``did`` + ``n't``). Where they do not (``du`` = ``de`` +
+with a whole number), since they carry tags. ``# text`` and ``SpaceAfter=No`` give the characters of each token; the
+words of a multiword token share them where they spell it (``did`` + ``n't``). Where they do not (``du`` = ``de`` +
 ``le``), words have no place in the text, and the sentence is read as its words with spaces between; notes count these.
 Empty nodes (8.1) are no words of the text.
 
-Mentions in brackets, `Entity=` in the last column of CoNLL-U (Nedoluzhko et al. 2022, CorefUD; GUM).
+Mentions are in `Entity=` of the last column (Nedoluzhko et al. 2022, CorefUD; GUM):
 
     1  Research   …  Entity=(2-abstract-new
     2  on         …  _
     3  language   …  Entity=(3-abstract-giv)2)
 
-A bracket opens with the number of what it speaks of and further fields, whose names ``# global.Entity`` gives; `etype`
-is the type. It closes with the number alone. Mentions of a sentence may nest and cross; those in several pieces,
-``(4[1/2]-person``, are reported, since no span of words can hold them.
+A bracket opens with the number of its entity and further fields, named by ``# global.Entity``; `etype` is the type. It
+closes with the number only. Mentions of a sentence may nest and cross; those in several pieces, ``(4[1/2]-person``, are
+reported, since no span of words can hold them.
 """
 
 from __future__ import annotations

@@ -12,10 +12,8 @@ from typing import Annotated, ClassVar, TypeVar
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.records import Kind
-from larvatus.data.labelled.tables import TableOptions
-from larvatus.data.labelled.texts import Paths
+from larvatus.data.labelled.tables import Columns, Paths, TableOptions
 
 __all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "as_file_options", "refusal"]
 
@@ -68,7 +66,7 @@ class TextFiles(TableFiles):
     labels: Kind | None = None
     """What labels are; default: as they look."""
     separator: Annotated[str | None, Flag(metavar="TEXT")] = None
-    """What stands between several labels in a cell."""
+    """Separator of several labels in a cell."""
 
 
 class WordFiles(FileOptions):

@@ -8,7 +8,7 @@ A directory is GLUE's (with ``SST-2/``, ``CoLA/``, …) or one task's own; files
 marks are characters, and CoLA has no header. MRPC comes without a dev file: the last 408 rows of training are it, and
 that is reported. Classes written as numbers (0, 1, …) in files made by others get their names.
 
-Files for GLUE's test server: predictions for its unlabelled test sets, as it wants them.
+Predictions for the unlabelled test sets are written as GLUE's test server expects them:
 
     test = glue_test_set("mnli-mm")                     # file MNLI-mm.tsv, labels entailment, neutral, contradiction
     examples = list(read_test_rows(test, "MNLI/test_mismatched.tsv"))
@@ -28,16 +28,19 @@ from typing import Literal
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.outputs import new_output
-from larvatus.data.labelled.columns import Columns, find_columns
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample
-from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_table
+from larvatus.data.labelled.tables import ENDINGS, Columns, TableOptions, ending, find_columns, open_table
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.archives import COMPRESSIONS
 
 Split = Literal["train", "dev"]
 MRPC_DEV = 408
 """Rows of MRPC's official dev set."""
+LARGEST = 5.0
+"""Largest of STS-B's scores, which begin at 0."""
+EMPTY = "."
+"""Text used for an empty row, which still needs a prediction."""
 _NO_AGREEMENT = "-"
 """The label of pairs on which MNLI's people did not agree."""
 _GUESSED = Columns()
@@ -99,7 +102,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
     }.items()
 }
 """Table 1 of Devlin et al. (2019), in percent: the test sets, scored by GLUE's server. F1 of QQP and MRPC, Spearman's
-correlation of STS-B, Matthews' of CoLA, accuracy of the others; WNLI is left out."""
+correlation of STS-B, Matthews' of CoLA, accuracy of the others; WNLI is missing."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,14 @@ class GlueData:
 
 def glue_task(name: str) -> GlueTask:
     """A task by its name: sst2, SST-2 and sst_2 are one."""
-    plain = name.lower().replace("-", "").replace("_", "")
+    plain = _plain(name)
     if plain not in TASKS:
         raise UsageError(f"{name!r} is no task of GLUE{did_you_mean(plain, TASKS)}")
     return TASKS[plain]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
@@ -143,7 +150,7 @@ def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
 def read_glue(
     name: str, directory: str | Path, *, splits: Sequence[Split] = ("train", "dev"), problems: Problems | None = None
 ) -> GlueData:
-    """The examples of a task. A split that is asked for and not there is an error."""
+    """The examples of a task. A requested split that is not there is an error."""
     task = glue_task(name)
     files = glue_files(task, directory)
     dev = {name: _read(task, files[name], problems) for name in task.dev if name in files and "dev" in splits}
@@ -189,12 +196,6 @@ def _split(train: Dataset[TextExample]) -> tuple[Dataset[TextExample], Dataset[T
     return replace(train, examples=first, notes=(*train.notes, said)), replace(train, examples=last, notes=(said,))
 
 
-LARGEST = 5.0
-"""Largest of STS-B's scores, which begin at 0."""
-EMPTY = "."
-"""Text used for an empty row, which still needs a prediction."""
-
-
 @dataclass(frozen=True)
 class GlueTestSet:
     """One of GLUE's test sets, and the file that holds predictions for it."""
@@ -236,7 +237,7 @@ def glue_test_set(name: str) -> GlueTestSet:
     >>> glue_test_set("SST-2").file
     'SST-2.tsv'
     """
-    plain = name.lower().replace("-", "").replace("_", "")
+    plain = _plain(name)
     if plain == "mnli":
         raise UsageError("MNLI has several test sets; name one: mnli-m (test_matched), mnli-mm (test_mismatched) or ax")
     if plain not in TEST_SETS:

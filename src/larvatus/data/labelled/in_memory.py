@@ -26,7 +26,7 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.core.text_inputs import as_string
 from larvatus.data.labelled.records import OTHER_TYPE, Dataset, Place, RowPlace
-from larvatus.data.labelled.texts import path_strings
+from larvatus.data.labelled.tables import path_strings
 
 Examples = str | Path | Sequence[Any] | Dataset[Any] | Any
 """Files, or what holds examples in memory."""

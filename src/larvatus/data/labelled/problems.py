@@ -1,19 +1,22 @@
-"""Faults of labelled data: raised at once with their place, or collected and reported.
+"""Faults of labelled data: raised at once with their place, or collected and reported; and the report of a check.
 
 Every reader takes ``problems``. Without it the first fault is a `DataError`, ``train.conll:1042: 3 words but 2 tags``.
-With it, what cannot be used is set aside and noted under its kind, and reading continues: nothing is dropped silently.
+With it, rows that cannot be used are skipped and counted under their kind, and reading continues: nothing is dropped
+silently.
 
     problems = Problems()
     dataset = read_texts("train.csv", problems=problems)
     print(problems)
+
+`Report` is what a check of a whole dataset found: errors, which stop training, and warnings, each with places.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from larvatus.core.errors import DataError
 from larvatus.data.bulk.skipped import skip_row
@@ -85,7 +88,7 @@ def _of_kind(kept: Sequence[Problem], count: int) -> str:
 
 
 def cause(problems: Problems | None) -> str:
-    """Why nothing is left, to end an error with: the first fault that was set aside."""
+    """Why nothing is left, to end an error with: the first collected fault."""
     first = next((kept[0] for kept in problems.examples.values()), None) if problems is not None else None
     return f" ({first})" if first is not None else ""
 
@@ -97,3 +100,122 @@ def fault(problems: Problems | None, kind: str, place: Place, message: str) -> N
             return
         raise DataError(f"{place}: {message}")
     problems.add(kind, place, message)
+
+
+Level = Literal["error", "warning"]
+MOST_LABELS = 20
+"""Labels that are printed; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of trouble: how often, and where first."""
+
+    name: str
+    level: Level
+    count: int
+    message: str
+    """For people: ``12 texts occur more than once``."""
+    examples: tuple[str, ...] = ()
+    """``train.tsv:17: …``"""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "count": self.count, "message": self.message, "examples": list(self.examples)}
+
+
+@dataclass
+class Tally:
+    """Counts what is found and keeps the first few places of it."""
+
+    most: int
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self) -> bool:
+        """Count one more; True where its place is still wanted, for `examples`."""
+        self.count += 1
+        return self.count <= self.most
+
+
+@dataclass
+class Findings:
+    """Findings as they come."""
+
+    most: int
+    """Places shown of each."""
+    listed: list[Finding] = field(default_factory=list)
+
+    def add(
+        self, name: str, level: Level, message: str, examples: Sequence[str] = (), count: int | None = None
+    ) -> None:
+        number = len(examples) if count is None else count
+        if number:
+            self.listed.append(Finding(name, level, number, message, tuple(examples[: self.most])))
+
+    def tally(self) -> Tally:
+        return Tally(self.most)
+
+
+def count_noun(count: int, single: str, several: str) -> str:
+    """
+    >>> count_noun(1, "text", "texts"), count_noun(2_000, "text", "texts")
+    ('1 text', '2,000 texts')
+    """
+    return f"{count:,} {single if count == 1 else several}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    sizes: dict[str, int]
+    """Examples of train and, where given, dev."""
+    kind: str
+    """multi-class, multi-label, regression; or the scheme of tags: BIO, none, …"""
+    balance: dict[str, dict[str, int]]
+    """How often each label occurs in train and dev: classes, or types of entities, or tags; empty of numbers."""
+    lengths: dict[str, float]
+    """Median, 95th percentile and maximum of the lengths of train, in `unit`."""
+    unit: str
+    """tokens or words."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.level == "warning")
+
+    @property
+    def _lengths(self) -> str:
+        median, high, longest = (self.lengths[name] for name in ("median", "p95", "longest"))
+        return f"median {median:g} · 95% up to {high:g} · longest {longest:,}"
+
+    def __str__(self) -> str:
+        lines = [
+            " · ".join(f"{name}: {count_noun(size, 'example', 'examples')}" for name, size in self.sizes.items()),
+            f"length of train in {self.unit}: {self._lengths}",
+            *(f"labels of {name}: {_listed(counts)}" for name, counts in self.balance.items() if counts),
+        ]
+        for finding in self.findings:
+            lines.append(f"{finding.level}: {finding.name}: {finding.message}")
+            lines += [f"    {example}" for example in finding.examples]
+            if finding.examples and finding.count > len(finding.examples):
+                lines.append(f"    … and {finding.count - len(finding.examples):,} more")
+        return "\n".join(lines if self.findings else [*lines, "nothing wrong was found"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sizes": self.sizes,
+            "kind": self.kind,
+            "balance": self.balance,
+            "lengths": {**self.lengths, "unit": self.unit},
+            "errors": [finding.to_dict() for finding in self.errors],
+            "warnings": [finding.to_dict() for finding in self.warnings],
+        }
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """Labels with their counts, the commonest first."""
+    shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:MOST_LABELS])
+    return f"{shown}, and {len(counts) - MOST_LABELS:,} more" if len(counts) > MOST_LABELS else shown

@@ -135,7 +135,7 @@ class LabelledExample:
 
     @classmethod
     def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterable[Remark]:
-        """What a check of examples of this kind warns of besides."""
+        """Further warnings of a check of examples of this kind."""
         return ()
 
 
@@ -176,8 +176,37 @@ class TextExample(LabelledExample):
         return [self.text, self.pair, self.label]
 
 
+class WordsExample(LabelledExample):
+    """An example that comes cut into words, with the running text where the file gives it."""
+
+    __slots__ = ()
+    words: tuple[str, ...]
+    text: str | None
+
+    @property
+    def word_places(self) -> tuple[tuple[int, int], ...] | None:
+        """Characters of each word in `text`, start and end; None where `text` is."""
+        raise NotImplementedError
+
+    def reads(self) -> str:
+        return self.text if self.text is not None else " ".join(self.words)
+
+    def word_count(self) -> int | None:
+        return len(self.words)
+
+    def key(self) -> Hashable:
+        return self.words
+
+    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The text and the characters of each word in it: as written, or with single spaces between words."""
+        if self.text is not None and self.word_places is not None:
+            return self.text, self.word_places
+        text, spans = join_words(self.words)
+        return text, tuple((start, end) for start, end in spans.tolist())
+
+
 @dataclass(frozen=True, slots=True)
-class TaggedExample(LabelledExample):
+class TaggedExample(WordsExample):
     """The words of a sentence and a tag for each; the running text too where the file gives it."""
 
     labels_are: ClassVar = "tags"
@@ -201,14 +230,12 @@ class TaggedExample(LabelledExample):
         if self.spans is not None and len(self.spans) != len(self.words):
             raise DataError(f"{self.place}: {len(self.words)} words but {len(self.spans)} spans")
 
+    @property
+    def word_places(self) -> tuple[tuple[int, int], ...] | None:
+        return self.spans
+
     def names(self) -> Iterable[str]:
         return self.tags or ()
-
-    def reads(self) -> str:
-        return self.text if self.text is not None else " ".join(self.words)
-
-    def word_count(self) -> int | None:
-        return len(self.words)
 
     def answer(self) -> object:
         return self.tags
@@ -216,18 +243,8 @@ class TaggedExample(LabelledExample):
     def answer_shown(self) -> str:
         return first_names(self.tags or ())
 
-    def key(self) -> Hashable:
-        return self.words
-
     def contents(self) -> list[Any]:
         return [self.words, self.tags]
-
-    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """The text and the characters of each word in it: as written, or with single spaces between words."""
-        if self.text is not None and self.spans is not None:
-            return self.text, self.spans
-        text, spans = join_words(self.words)
-        return text, tuple((start, end) for start, end in spans.tolist())
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -317,7 +334,7 @@ class Dataset(Generic[Example]):
     kind: Kind | None = None
     """What the labels of texts are; None where texts have none, and of words and spans."""
     notes: tuple[str, ...] = ()
-    """What else a reader has to say: a prefix stripped, rows set aside."""
+    """Further remarks of the reader: a prefix stripped, rows skipped."""
     groups: Mapping[Place, str] = field(default_factory=dict)
     """The group of examples, by their place, if they must stay together (`split.py`)."""
     symmetric: bool = False

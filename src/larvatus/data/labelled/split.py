@@ -5,7 +5,7 @@
 
 What belongs together stays together: the questions of one passage, the pairs of one premise, the sentences of one
 document where a file says where documents begin, texts that are the same, and the examples of one group where the data
-have groups (`split.py`). Such units are drawn at random, rarest labels first, so that each label,
+have groups (`split.py`). Such units are sampled, rarest labels first, so that each label,
 tag or type has its share of both parts (iterative stratification, Sechidis et al. 2011); numbers are stratified by
 tenths of their range. One that few examples have stays in training: a third of them is held out at most.
 
@@ -29,10 +29,9 @@ from typing import Any, Generic, NamedTuple
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
-from larvatus.data.labelled.columns import named_column
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Example, Place, QuestionPlace
-from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, open_table
+from larvatus.data.labelled.tables import ENDINGS, TableOptions, ending, named_column, open_table
 
 SHARE = 0.1
 MOST = 2_000
@@ -51,12 +50,12 @@ class HeldOutSplit(NamedTuple, Generic[Example]):
 
 
 def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) -> HeldOutSplit[Example]:
-    """A share of the examples, at most so many; always the same ones of the same data."""
+    """A share of the examples, up to a limit; always the same ones of the same data."""
     wanted = min(most, round(share * len(data)))
     owners, strata, word = units_of(data), strata_of(data), unit_word(data)
     chosen = sample_units(owners, strata, wanted) if wanted else set()
     more = ""
-    if not chosen and not word and wanted:  # a few texts, each many times: those alone cannot be kept apart
+    if not chosen and not word and wanted:  # a few texts, each many times: only those cannot be kept apart
         owners, more = list(range(len(data))), "; the same texts stand on both sides"
         chosen = sample_units(owners, strata, wanted)
     if not chosen:
@@ -101,7 +100,7 @@ def units_of(data: Dataset[Any]) -> list[int]:
 
 
 def has_documents(data: Dataset[Any]) -> bool:
-    """Whether enough documents are told apart to hold out whole ones."""
+    """Whether there are enough documents to hold out whole ones."""
     documents = {_document(example) for example in data.examples}
     told = all(example.place.document is not None for example in data.examples)
     return told and not data.groups and len(documents) >= FEWEST_DOCUMENTS
@@ -129,7 +128,7 @@ def strata_of(data: Dataset[Any]) -> list[frozenset[str]]:
 
 
 def sample_units(owners: Sequence[int], strata: Sequence[frozenset[str]], wanted: int) -> set[int]:
-    """Units with about `wanted` examples, drawn at random; empty where none can be spared."""
+    """Units with about `wanted` examples, sampled at random; empty where none can be spared."""
     draw = _Draw.of(owners, strata, wanted)
     order = stream(0, "finetune held out").permutation(len(draw.sizes)).tolist()
     by_label: dict[str, list[int]] = {}
@@ -150,7 +149,7 @@ def sample_units(owners: Sequence[int], strata: Sequence[frozenset[str]], wanted
 
 
 class _Draw(NamedTuple):
-    """What changes while units are drawn."""
+    """What changes while units are sampled."""
 
     sizes: list[int]
     labels: list[Counter[str]]

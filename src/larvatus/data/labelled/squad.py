@@ -1,19 +1,15 @@
-"""Questions about passages: SQuAD's JSON of versions 1.1 and 2 (written by `squad.py`), rows of JSONL or Parquet.
+"""Questions about passages: SQuAD's JSON of versions 1.1 and 2, rows of JSONL or Parquet; predictions for its scorers.
 
     train = read_questions("train-v1.1.json.xz")
     dev = read_questions("questions.jsonl", labelled=False)    # {"question": …, "context": …, "answers": […]}
-    golds_of(train)                                            # {"56be…": ("Denver Broncos", …), …}
+    write_squad(Path("dev.json.xz"), dev.examples)
+    write_predictions(Path("predictions.json"), {"56be…": "Denver Broncos"})
 
 An answer is a text and the character of the passage that it begins at (Rajpurkar et al. 2016); where the two do not
-agree it is a fault that names the file and the question, since offsets that are wrong once are wrong elsewhere. A row's
-answer may come without its place if it stands in the passage once. An empty answer is one that the file keeps to
-itself: such questions can be answered, but neither learnt from nor scored. Ids that are given to several questions, as
-in TyDiQA, are numbered (``12``, ``12#2``), so that every question has an answer of its own in a prediction file.
-
-SQuAD's files whole: JSON read and written under any compression, and the predictions that official scorers read.
-
-write_squad(Path("dev.json.xz"), dev.examples)
-write_predictions(Path("predictions.json"), {"56be…": "Denver Broncos"})
+agree, the error names the file and the question, since offsets that are wrong once are wrong elsewhere. A row's answer
+needs no place if it occurs in the passage once. An empty answer is withheld by the file: such questions can be
+answered, but neither learnt from nor scored. Ids that several questions share, as in TyDiQA, are numbered (``12``,
+``12#2``), so that every question has its own answer in a prediction file.
 """
 
 from __future__ import annotations
@@ -36,10 +32,9 @@ from larvatus.core.errors import DataError
 from larvatus.core.outputs import new_output
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, source_name
-from larvatus.data.labelled.tables import TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
-from larvatus.data.text.archives import ARCHIVE_ERRORS
-from larvatus.data.text.streams import HINT, LONGEST_LINE, as_utf_8, open_bytes
+from larvatus.data.labelled.tables import Paths, TableOptions, ending, open_table, path_strings
+from larvatus.data.labelled.texts import BadCell, cell_text
+from larvatus.data.text.streams import LONGEST_LINE, read_whole
 
 MOST = 8 * LONGEST_LINE
 """Bytes of a file that is read whole."""
@@ -51,22 +46,9 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read_whole(name: str) -> bytes:
-    """A file, decompressed by its suffix."""
-    with open_bytes(name) as stream:
-        try:
-            content = as_utf_8(stream, source_name(name)).read(MOST + 1)
-        except ARCHIVE_ERRORS as broken:
-            raise DataError(f"{source_name(name)} breaks off ({broken}); fetch it again") from broken
-    if len(content) > MOST:
-        raise DataError(f"{source_name(name)} has more than {MOST:,} bytes; cut it, or write rows of JSONL")
-    try:
-        content.decode()
-    except UnicodeDecodeError as bad:
-        line = content.count(b"\n", 0, bad.start) + 1
-        where = f"{source_name(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8"
-        raise DataError(f"{where}; repair it, or name its encoding: {HINT}") from bad
-    return content.removeprefix(b"\xef\xbb\xbf")
+TABLES = (".jsonl", ".ndjson", ".parquet")
+PASSAGES = ("context", "passage", "document", "text")
+STARTS = ("answer_start", "start")
 
 
 def squad_document(examples: Iterable[QuestionExample]) -> dict[str, Any]:
@@ -105,20 +87,6 @@ def _write(path: Path, value: Any) -> None:
         aside.write_bytes(PACKED.get(path.suffix.lower(), bytes)(content))
 
 
-def read_predictions(name: str) -> dict[str, str]:
-    """A prediction file: one JSON object of ids and texts."""
-    try:
-        predictions: dict[str, str] = msgspec.json.decode(read_whole(name), type=dict[str, str])
-    except (ValueError, RecursionError) as broken:
-        raise DataError(f'{source_name(name)} is no prediction file ({broken}); write {{"id": "text", …}}') from broken
-    return predictions
-
-
-TABLES = (".jsonl", ".ndjson", ".parquet")
-PASSAGES = ("context", "passage", "document", "text")
-STARTS = ("answer_start", "start")
-
-
 class BadAnswer(Exception):
     """Answers that cannot be used: the kind they are counted under, and what to say."""
 
@@ -133,7 +101,7 @@ def read_questions(
     """Questions with their passages and answers, from SQuAD's JSON, or rows of JSONL or Parquet.
 
     Without `labelled` no answers are wanted, and those that are there are read all the same. What cannot be used is a
-    fault: raised, or set aside in `problems`.
+    fault: raised, or collected in `problems`.
     """
     names = path_strings(paths)
     examples: list[QuestionExample] = []
@@ -174,7 +142,7 @@ def _notes(examples: list[QuestionExample]) -> tuple[str, ...]:
 
 
 def _file(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
-    content = read_whole(name)
+    content = read_whole(name, most=MOST, way="cut it, or write rows of JSONL").removeprefix(b"\xef\xbb\xbf")
     try:
         document = msgspec.json.decode(content)
     except (ValueError, RecursionError) as broken:
@@ -288,11 +256,11 @@ def _located(text: str, start: int | None, passage: str) -> int:
             return places[0]
         times = f"{len(places)} times" if places else "nowhere"
         raise BadAnswer(
-            "answer without a place", f"its answer {text!r:.60} stands {times} in the passage; give answer_start"
+            "answer without a place", f"its answer {text!r:.60} occurs {times} in the passage; give answer_start"
         )
     there = passage[max(0, start) : max(0, start) + len(text)]
     near = min(places, key=lambda place: abs(place - start)) if places else None
-    way = "and nowhere in the passage" if near is None else f"it stands at {near}"
+    way = "and nowhere in the passage" if near is None else f"it is at {near}"
     raise BadAnswer(
         "answer out of place", f"its answer {text!r:.60} is not at character {start} ({there!r:.60}); {way}"
     )
@@ -306,7 +274,7 @@ def _occurrences(text: str, passage: str) -> Iterator[int]:
 
 
 def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
-    """Ids that are given twice get a number, so that predictions can be told apart: ``12``, ``12#2``, ``12#3``."""
+    """Ids that are given twice get a number, so that predictions can be distinguished: ``12``, ``12#2``, ``12#3``."""
     counts = Counter(example.id for example in data)
     if len(counts) == len(data):
         return data
@@ -333,16 +301,3 @@ def unique_id(identifier: str, taken: Container[str], number: int = 2) -> str:
     while f"{identifier}#{number}" in taken:
         number += 1
     return f"{identifier}#{number}"
-
-
-def gold_answers(data: Dataset[QuestionExample]) -> Mapping[str, tuple[str, ...]]:
-    """The right answers by id, as `metrics.squad` wants them; ids given twice are a fault (`with_unique_ids`)."""
-    golds: dict[str, tuple[str, ...]] = {}
-    for example in data:
-        if example.id in golds:
-            raise DataError(
-                f"{example.place}: another question has the same id, so predictions cannot be told apart; "
-                "give each its own"
-            )
-        golds[example.id] = example.golds
-    return golds

@@ -1,20 +1,14 @@
-"""Labelled spans of characters beside their text: brat (.txt and .ann) and JSONL.
+"""Labelled spans of characters next to their text, and relations between them: brat (.txt and .ann) and JSONL.
 
-    {"text": "Jane lives in Rome.", "spans": [{"start": 0, "end": 4, "label": "PER"}, [14, 18, "LOC"]]}
-
-Spans may nest and overlap; `spans_and_tags.to_tagged` makes tags of them. Of brat's files the text-bound annotations
-(T lines) are read, and the relations of two of them (R lines); one that is discontinuous is reported. A span outside
-its text, or one whose words differ from those brat wrote down beside it, is a fault with its place: offsets that are
-wrong once are wrong elsewhere.
-
-Relations between spans as files have them: JSONL and brat.
-
-    {"text": "Jane flies for United.", "spans": [[0, 4, "PER"], [15, 21, "ORG"]],
+    {"text": "Jane flies for United.", "spans": [{"start": 0, "end": 4, "label": "PER"}, [15, 21, "ORG"]],
      "relations": [{"head": 0, "tail": 1, "label": "works-for"}]}          # numbers of spans, from 0; or their "id"
     R1	works-for Arg1:T1 Arg2:T2                                           # brat
 
-A relation runs from its head to its tail. One that names a span which does not exist is refused with its place; one
-whose span was set aside as a fault (`Problems`) is set aside with it.
+Spans may nest and overlap; `span_records.to_tagged` makes tags of them. Of brat's files the text-bound annotations (T
+lines) are read, and the relations of two of them (R lines); a discontinuous one is reported. A span outside its text,
+or one whose words differ from those in brat's file, is an error with its place: offsets that are wrong once are wrong
+elsewhere. A relation goes from its head to its tail. One that names a span which does not exist is refused with its
+place; one whose span was skipped as a fault (`Problems`) is skipped with it.
 """
 
 from __future__ import annotations
@@ -31,9 +25,9 @@ from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Place, Row, source_name
 from larvatus.data.labelled.span_records import Span, SpanExample, SpanRelation
 from larvatus.data.labelled.tables import LabelledTable
-from larvatus.data.text.archives import ARCHIVE_ERRORS, COMPRESSIONS
+from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.readers import list_whole_folder
-from larvatus.data.text.streams import LONGEST_LINE, as_utf_8, numbered_lines, open_bytes
+from larvatus.data.text.streams import numbered_lines, read_whole
 
 _HEADS, _TAILS, _KINDS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
 
@@ -55,12 +49,7 @@ def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place:
 
 
 def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place) -> SpanRelation:
-    if isinstance(given, dict):
-        parts: list[Any] = [
-            next((given[key] for key in keys if key in given), None) for keys in (_HEADS, _TAILS, _KINDS)
-        ]
-    else:
-        parts = list(given) if isinstance(given, list) else []
+    parts = _three(given, _HEADS, _TAILS, _KINDS)
     sound = len(parts) == 3 and isinstance(parts[2], str) and parts[2]
     if not sound or any(isinstance(span, bool) or not isinstance(span, int | str) for span in parts[:2]):
         raise DataError(f"{place}: a relation is {json.dumps(given)[:80]}; write head, tail and label")
@@ -73,7 +62,7 @@ def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place
 def brat_relations(
     lines: Iterable[tuple[Place, str]], numbers: Mapping[str, int | None], problems: Problems | None
 ) -> tuple[SpanRelation, ...]:
-    """Relations of R lines; `numbers` says which span each T is, None of one that was set aside."""
+    """Relations of R lines; `numbers` maps each T to its span, None if that was skipped."""
     relations = set()
     for place, line in lines:
         identifier, _, rest = line.partition("\t")
@@ -107,23 +96,6 @@ def brat_relations(
     return tuple(sorted(relations))
 
 
-def renumber_relations(
-    relations: Iterable[SpanRelation], numbers: Sequence[int | None]
-) -> tuple[tuple[SpanRelation, ...], int]:
-    """Relations of spans that have new numbers, None where they are gone; and how many relations go with them.
-
-    Spans that have become one are not related to themselves.
-    """
-    kept, lost = set(), 0
-    for head, tail, label in relations:
-        a, b = numbers[head], numbers[tail]
-        if a is None or b is None or a == b:
-            lost += 1
-        else:
-            kept.add(SpanRelation(a, b, label))
-    return tuple(sorted(kept)), lost
-
-
 def relation_records(relations: Iterable[SpanRelation]) -> list[dict[str, Any]]:
     """As JSONL has them."""
     return [relation._asdict() for relation in relations]
@@ -134,7 +106,7 @@ _STARTS, _ENDS, _LABELS = ("start", "start_offset", "begin"), ("end", "end_offse
 
 
 def brat_documents(name: str) -> list[str]:
-    """The .ann files that a directory, an .ann file or its .txt file stands for."""
+    """The .ann files of a directory, an .ann file or its .txt file."""
     path = Path(name)
     if path.is_dir():
         files = [str(file) for file in list_whole_folder(path) if _bare(file.name).endswith(".ann")]
@@ -146,7 +118,7 @@ def brat_documents(name: str) -> list[str]:
 
 def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
     """One document: its text, whole, and its text-bound annotations."""
-    text = _whole(_other(name, ".ann", ".txt"))
+    text = read_whole(_other(name, ".ann", ".txt")).decode()  # with its line ends: brat counts them
     spans: list[tuple[Span, str]] = []
     numbers: dict[str, int | None] = {}
     links: list[tuple[Place, str]] = []
@@ -224,12 +196,7 @@ def read_span_rows(
 
 
 def _span(given: Any, text: str, place: Place) -> Span:
-    if isinstance(given, dict):
-        parts: list[Any] = [
-            next((given[key] for key in keys if key in given), None) for keys in (_STARTS, _ENDS, _LABELS)
-        ]
-    else:
-        parts = list(given) if isinstance(given, list) else []
+    parts = _three(given, _STARTS, _ENDS, _LABELS)
     if (
         len(parts) != 3
         or not isinstance(parts[2], str)
@@ -240,6 +207,13 @@ def _span(given: Any, text: str, place: Place) -> Span:
     span = Span(*parts)
     _refuse_outside(span, text, place)
     return span
+
+
+def _three(given: Any, *names: Sequence[str]) -> list[Any]:
+    """The three values of a span or relation: an object with one key of each of `names`, or a list."""
+    if isinstance(given, dict):
+        return [next((given[key] for key in keys if key in given), None) for keys in names]
+    return list(given) if isinstance(given, list) else []
 
 
 def span_lines(examples: Iterable[SpanExample]) -> Iterator[str]:
@@ -260,22 +234,6 @@ def _bare(name: str) -> str:
 
 
 def _other(name: str, ending: str, wanted: str) -> str:
-    """The file beside, of the other kind."""
+    """The file of the same name and the other kind."""
     bare = _bare(name)
     return bare.removesuffix(ending) + wanted + name[len(bare) :]
-
-
-def _whole(name: str) -> str:
-    """A text with its line ends as they are: brat counts them."""
-    with open_bytes(name) as stream:
-        try:
-            content = as_utf_8(stream, source_name(name)).read(LONGEST_LINE + 1)
-        except ARCHIVE_ERRORS as broken:
-            raise DataError(f"{source_name(name)} breaks off ({broken}); fetch it again") from broken
-    if len(content) > LONGEST_LINE:
-        raise DataError(f"{source_name(name)} has more than {LONGEST_LINE:,} bytes; cut it")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as bad:
-        line = content.count(b"\n", 0, bad.start) + 1
-        raise DataError(f"{source_name(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8; repair it") from bad

@@ -1,32 +1,39 @@
-"""Words with tags, and texts with spans: CoNLL columns, CoNLL-U, JSONL and Parquet of lists, brat, JSONL of spans.
+"""Words with tags, texts with spans: CoNLL columns, CoNLL-U, JSONL and Parquet of lists, brat, JSONL of spans.
 
     train = read_tagged("train.conll.xz")
     train = read_tagged("train.conllu", tag="xpos")
     train = read_tagged("annotations/", problems=problems)       # brat; spans become tags
+    train = read_spanned("train.iob2.xz")                        # BIO of several levels (GermEval): a column for each
+    train = read_spanned("train.conllu")                         # brackets, Entity= (GUM)
 
-The format is told by the file's name, then by its contents. Lists: ``{"tokens": […], "tags": […]}``.
-
-Whether a file holds labelled texts or tagged words, told by its name and its first lines.
+The format follows from the file's name, then from its contents. Lists: ``{"tokens": […], "tags": […]}``.
+`guess_task` tells whether a file holds labelled texts or tagged words, by its name and its first lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import digits
-from larvatus.data.labelled.columns import named_column
-from larvatus.data.labelled.conll import Lines, read_conll
-from larvatus.data.labelled.conllu import read_conllu
+from larvatus.data.labelled.conll import Lines, read_conll, read_levels
+from larvatus.data.labelled.conllu import read_brackets, read_conllu
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, TaggedExample, source_name
-from larvatus.data.labelled.span_records import SpanExample, to_tagged
+from larvatus.data.labelled.span_records import SpanExample, SpannedWords, to_tagged, to_words
 from larvatus.data.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
-from larvatus.data.labelled.tables import LabelledTable, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import Paths, path_strings
+from larvatus.data.labelled.tables import (
+    LabelledTable,
+    Paths,
+    TableOptions,
+    ending,
+    named_column,
+    open_table,
+    path_strings,
+)
 from larvatus.data.text.columns import TAGS, WORDS, first_named
 from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tag_schemes import Scheme
@@ -105,6 +112,35 @@ def read_tagged(
     if not examples:
         raise DataError(f"{source}: no sentence can be used{cause(problems)}; give words with their tags")
     return Dataset(tuple(examples), source, "; ".join(said), notes=tuple(dict.fromkeys(notes)))
+
+
+def read_spanned(
+    paths: Paths,
+    *,
+    format: TagFormat | None = None,
+    word: int | None = None,
+    tags: Sequence[int] | None = None,
+    problems: Problems | None = None,
+) -> Dataset[SpannedWords]:
+    """Texts of words with spans. `word` and `tags` are columns of CoNLL, from 1; the format follows from the name."""
+    examples: list[SpannedWords] = []
+    said: dict[str, None] = {}
+    names = path_strings(paths)
+    for name in names:
+        kind = format or format_of(name) or "conll"
+        if kind == "conll":
+            part, how = read_levels(name, word=word, tags=tags, problems=problems)
+        elif kind == "conllu":
+            part, how = read_brackets(name, problems)
+        else:
+            texts = read_spans([name], format=kind, problems=problems)
+            part, how = [to_words(example, problems) for example in texts], texts.columns
+        examples += [example for example in part if example.words]
+        said[how] = None
+    source = ", ".join(source_name(name) for name in names)
+    if not examples:
+        raise DataError(f"{source}: no text can be used{cause(problems)}; give texts with spans")
+    return Dataset(tuple(examples), source, "; ".join(said))
 
 
 def read_spans(

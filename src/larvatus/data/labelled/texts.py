@@ -1,26 +1,28 @@
-"""Labelled texts and pairs of texts, from tables.
+"""Texts and pairs of texts, labelled or not, from tables and plain text.
 
-train = read_texts("train.tsv.xz")
-print(train.describe())           # … read as: text = sentence1, pair = sentence2, label = label (2 classes)
-dev = read_texts("dev.tsv.xz", kind=train.kind)
+    train = read_texts("train.tsv.xz")
+    print(train.describe())           # … read as: text = sentence1, pair = sentence2, label = label (2 classes)
+    dev = read_texts("dev.tsv.xz", kind=train.kind)
 
-Labels of texts: a class, a set of names, or a number; which of them a file holds is asked for, or seen.
+A label is a class, a set of names, or a number; which of them a file holds is an option, or detected. A list is a set
+of names, and so is a cell with a separator that the caller gives. Where all are numbers and some are not whole (STS-B's
+``3.800``), it is regression; whole numbers are classes, unless regression is requested.
 
-A list is a set of names, and so is a cell with a separator that the caller gives. Where all
-are numbers and some are not whole (STS-B's ``3.800``), it is regression; whole numbers are classes, unless regression
-is asked for.
+    for example in read_unlabelled("reviews.csv.xz", words=False):          # for predictions: one at a time, never all
+        example.text, example.place
+
+The format follows from the file's name; standard input is JSONL where its first line begins with a brace, otherwise a
+text a line. Labels and tags of such a file are not read. (CoNLL files are read whole before the first answer.)
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.columns import ColumnRoles, Columns, find_columns
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import (
     MISSING_VALUES,
@@ -30,12 +32,28 @@ from larvatus.data.labelled.records import (
     Label,
     Place,
     Row,
+    TaggedExample,
     TextExample,
     in_order,
+    source_name,
     type_name,
 )
-from larvatus.data.labelled.tables import LabelledTable, TableOptions, ending, open_table
-from larvatus.data.text.columns import is_number
+from larvatus.data.labelled.tables import (
+    ENDINGS,
+    ColumnRoles,
+    Columns,
+    Format,
+    LabelledTable,
+    Paths,
+    TableOptions,
+    ending,
+    find_columns,
+    open_table,
+    path_strings,
+)
+from larvatus.data.labelled.tagged import format_of, guess_task, list_rows, read_tagged
+from larvatus.data.text.columns import WORDS, first_named, is_number
+from larvatus.data.text.streams import numbered_lines
 
 
 class BadLabel(Exception):
@@ -89,18 +107,8 @@ def _name(value: Any) -> str:
     return str(value).strip()
 
 
-Paths = str | Path | Sequence[str | Path]
 OF_WORDS = (".conll", ".conll03", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".bioes")
 """Endings of files that are never tables of texts."""
-
-
-def path_strings(paths: Paths) -> list[str]:
-    """One path or several, as strings."""
-    several = [paths] if isinstance(paths, str | Path) else list(paths)
-    names = [os.fspath(path) for path in several]
-    if not names or not all(names):
-        raise DataError("no file was named; give a file with labelled examples, or - for standard input")
-    return names
 
 
 def read_texts(
@@ -116,7 +124,7 @@ def read_texts(
     """Texts or pairs with their labels, from CSV, TSV, JSONL or Parquet.
 
     `kind` None: seen from the labels. `separator` cuts a cell into several labels. Without `labelled` no label is read.
-    Empty texts, missing labels and broken rows are faults: raised, or set aside in `problems`.
+    Empty texts, missing labels and broken rows are faults: raised, or collected in `problems`.
     """
     names = path_strings(paths)
     if separator == "":
@@ -235,3 +243,104 @@ def _said(examples: list[TextExample], kind: Kind | None) -> str:
     shown = in_order(names)
     listed = f": {', '.join(shown)}" if len(shown) <= 6 else ""
     return f"{len(names)} {'labels' if kind == 'multi-label' else 'class' if len(names) == 1 else 'classes'}{listed}"
+
+
+TextFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "conll", "conllu"]
+_Told = TextFormat | Literal["table"]
+"""A table may be recognised by its first line."""
+Lines = Iterator[tuple[int, str]]
+
+
+def read_unlabelled(
+    name: str,
+    *,
+    words: bool,
+    columns: Columns = Columns(),
+    format: TextFormat | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[TextExample | TaggedExample]:
+    """The texts of a file, or of standard input for ``-``. `words`: for a tagger, which takes lists of words too.
+
+    `say` gets which columns are read, and how many blank lines were skipped.
+    """
+    lines: Lines | None = None
+    told: _Told | None = format
+    if told is None and name == "-":
+        told, lines = _told_by(numbered_lines(name), columns)
+    told = told or _format_of(name, columns, words=words)
+    if told == "conll" or told == "conllu":
+        if not words:
+            raise DataError(
+                f"{source_name(name)} holds words already cut, which a tagger reads; the model classifies texts"
+            )
+        data = read_tagged(name, format=told, labelled=False)
+        say(data.describe())
+        return iter(data.examples)
+    if told == "text":
+        if columns != Columns():
+            raise UsageError(
+                f"{source_name(name)} is plain text and has no columns; leave --text and --pair-column out"
+            )
+        return _lines(name, lines or numbered_lines(name), say)
+    table_format: Format | None = None if told == "table" else told
+    return _rows(open_table(name, TableOptions(format=table_format), lines=lines), columns, words, say)
+
+
+def _told_by(lines: Lines, columns: Columns) -> tuple[_Told, Lines]:
+    head = next(lines, None)
+    if head is None:
+        return "text", lines
+    lines = chain([head], lines)
+    if head[1].lstrip().startswith("{"):
+        return "jsonl", lines
+    return ("text" if columns == Columns() else "table"), lines
+
+
+def _format_of(name: str, columns: Columns, *, words: bool) -> _Told:
+    kind = format_of(name)
+    if kind == "brat":
+        raise DataError(f"{name} is annotated by brat; give its .txt files with --format text, a text a line")
+    if kind == "conllu" or (kind == "conll" and ending(name) != ".tsv"):
+        return kind
+    if words and ending(name) == ".tsv" and columns == Columns() and guess_task(name) == "tag":
+        return "conll"
+    if ending(name) in ENDINGS:
+        return ENDINGS[ending(name)]
+    return "text" if columns == Columns() else "table"
+
+
+def _lines(name: str, lines: Lines, say: Callable[[str], None]) -> Iterator[TextExample]:
+    blank, any_text = 0, False
+    for number, line in lines:
+        if line.strip():
+            any_text = True
+            yield TextExample(line, None, None, Place(source_name(name), number))
+        else:
+            blank += 1
+    if not any_text:
+        raise DataError(f"{source_name(name)} has no text; give one text a line")
+    if blank:
+        say(f"{source_name(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} skipped")
+
+
+def _rows(
+    table: LabelledTable, columns: Columns, words: bool, say: Callable[[str], None]
+) -> Iterator[TextExample | TaggedExample]:
+    cut = first_named(WORDS, table.columns) if words and columns.text is None else None
+    if cut is not None and all(isinstance(row.get(cut), list) for row in table.sample):
+        say(f"{table.name}: read as: words = {cut}")
+        yield from list_rows(table, cut, None, None)
+        return
+    chosen = find_columns(table, columns, labelled=False)
+    pair = None if words else chosen.pair
+    described = chosen.describe(table) if pair == chosen.pair else chosen.describe(table).partition(", pair")[0]
+    say(f"{table.name}: read as: {described}")
+    for place, row in table.rows:
+        try:
+            text = cell_text(row, chosen.text)
+            second = None if pair is None else cell_text(row, pair)
+        except BadCell as bad:
+            fault(None, bad.kind, place, str(bad))
+            continue
+        identifier = row.get(chosen.id) if chosen.id else None
+        yield TextExample(text, second, None, place, None if identifier is None else str(identifier))

@@ -5,7 +5,7 @@
 
 The usual readers take much that is no whole archive: zstandard's ends without a word where a frame is cut, lzma and bz2
 pass over what follows a stream, gzip reads an empty file. Here each of these is refused by the file's name. One cut is
-seen by nobody: that between two parts, since what stands before it is an archive by itself.
+seen by nobody: that between two parts, since what precedes it is an archive by itself.
 
 Memory is bounded too: what a file may ask for, and what a few of its bytes may unpack to at once. So is time: no text
 shrinks to a thousandth (`archives.py`).
@@ -39,7 +39,7 @@ CHUNK = 1 << 16
 PACKED = 1 << 12
 """Bytes that are read at a time: few, so that what they unpack to is noticed early."""
 LARGEST_WINDOW = 1 << 27
-"""Bytes that a .zst file may look back on: what `zstd` itself takes (`--long=27`) without being told."""
+"""Bytes that a .zst file may look back on: what `zstd` itself accepts by default (`--long=27`)."""
 LARGEST_DICTIONARY = 1 << 28
 """Bytes of memory for a .xz file: four times what `xz -9` wants."""
 LARGEST_RATIO, LEAST_UNPACKED = 1_000, 4 << 20

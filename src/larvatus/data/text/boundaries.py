@@ -1,4 +1,4 @@
-"""Which tokens open a word, read off their ids alone: the fast road to what the aligner says.
+"""Which tokens open a word, by their ids only: a fast way to the aligner's result.
 
 Encoding with offsets costs a third more than encoding without, and corpus building wants only ids and word borders.
 Every style of vocabulary marks the borders in its pieces, so a few tables over the vocabulary and one look at the
@@ -110,7 +110,7 @@ def _candidates() -> tuple[str, ...]:
 
 
 def _shape(text: str) -> list[str]:
-    """What a text is to the segmentation: white space, words alone, runs. What is deleted is part of a run."""
+    """What a text is to the segmentation: white space, one-character words, runs. What is deleted is part of a run."""
     shape: list[str] = []
     for char in text or "a":
         if _EXTENDS_FIRST.match(char) and shape:

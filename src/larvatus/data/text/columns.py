@@ -1,24 +1,19 @@
-"""Names that people give their columns: what is text, a pair of texts, a label, an id. Case and marks do not count.
-
-Whether the first row of a table names its columns.
-
-It does where a cell of it is a name that people give columns (`column_names`) and no cell reads like a sentence; or
-where a column is numbers but for its first cell; or where its first cell is the only one of its kind in a column of
-few values. CoLA's ``gj04 1 "" The sailors rode …`` is none of these.
-
-Which column of a table holds the text, by the names of its columns and then by their contents.
+"""Columns of a table: which one holds the text, whether the first row names them, and notes about the choice.
 
     text_columns(table)          # ("premise", "hypothesis"); ("body", None)
 
-Names first (`columns.py`): premise and hypothesis, sentence1 and sentence2, text, review, …. Where names do not
-tell, the column of the longest values is the text, and a second one like it its pair.
+Names come first: premise and hypothesis, sentence1 and sentence2, text, review, …; case and marks do not count. Where
+names do not tell, the column of the longest values is the text, and a second one like it its pair.
 
-What readers say of the columns that they chose: to a command's sink, or to the log of Python's `logging`.
+The first row is a header where one of its cells is a known name of a column and no cell reads like a sentence; or where
+a column is numbers but for its first cell; or where its first cell is the only one of its kind in a column of few
+values. CoLA's ``gj04 1 "" The sailors rode …`` is none of these.
 
     with column_notes_to(print):
         …                       # news.csv: 2,000 rows, text from column 'text' (title, label ignored); choose with …
 
-Text is read several times by some jobs, and from many files alike: files with the same columns are reported once.
+Notes go to a command's sink, or to Python's `logging`. Some jobs read text several times, and from many similar files:
+files with the same columns are reported once.
 """
 
 from __future__ import annotations
@@ -58,28 +53,9 @@ TEXTS = (
     *("abstract", "description", "headline", "title", "string", "query", "question", "reviewbody", "reviewtext"),
 )
 LABELS = (
-    *(
-        "goldlabel",
-        "label",
-        "labels",
-        "class",
-        "classes",
-        "category",
-        "categories",
-        "target",
-        "gold",
-        "score",
-        "quality",
-    ),
-    *(
-        "similarity",
-        "similarityscore",
-        "relatednessscore",
-        "entailmentjudgment",
-        "isduplicate",
-        "sentiment",
-        "polarity",
-    ),
+    *("goldlabel", "label", "labels", "class", "classes", "category", "categories", "target", "gold", "score"),
+    *("quality", "similarity", "similarityscore", "relatednessscore", "entailmentjudgment", "isduplicate"),
+    *("sentiment", "polarity"),
     *("rating", "stars", "topic", "topics", "intent", "emotion", "emotions", "acceptability", "labeltext", "y"),
 )
 IDS = ("id", "ids", "index", "idx", "guid", "pairid", "uid", "rowid", "exampleid", "sentid")
@@ -87,9 +63,19 @@ WORDS = ("tokens", "words", "token", "word")
 TAGS = ("tags", "nertags", "postags", "chunktags", "ner", "upos", "pos", "labels", "label", "tag")
 KNOWN = frozenset([*(name for pair in PAIRS for name in pair), *TEXTS, *LABELS, *IDS, *WORDS, *TAGS])
 
+LONGEST_NAME = 40
+
+LOG = logging.getLogger("larvatus")
+SHOWN = 6
+"""Names of ignored columns that are listed."""
+_MOST = 1_024  # notes that are remembered
+
+_sinks: list[Callable[[str], None]] = []
+_said: set[tuple[str, ...]] = set()
+
 
 def normalise_name(name: str) -> str:
-    """Letters and digits alone, in lower case.
+    """Only letters and digits, in lower case.
 
     >>> normalise_name("#1 String"), normalise_name("gold_label")
     ('1string', 'goldlabel')
@@ -101,9 +87,6 @@ def first_named(wanted: tuple[str, ...], columns: tuple[str, ...]) -> str | None
     """The column whose name comes first in a list of wanted ones."""
     named = {normalise_name(column): column for column in reversed(columns)}
     return next((named[name] for name in wanted if name in named), None)
-
-
-LONGEST_NAME = 40
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
@@ -246,15 +229,6 @@ def _like(table: SampledTable, name: str, length: float, longest: float) -> bool
         return False
     spaced = sum(" " in (value or "").strip() for value in values) > len(values) / 2
     return spaced or sum(not (value or "").isascii() for value in values) > len(values) / 2
-
-
-LOG = logging.getLogger("larvatus")
-SHOWN = 6
-"""Names of ignored columns that are listed."""
-_MOST = 1_024  # notes that are remembered
-
-_sinks: list[Callable[[str], None]] = []
-_said: set[tuple[str, ...]] = set()
 
 
 @contextmanager

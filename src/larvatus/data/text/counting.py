@@ -33,7 +33,7 @@ LONGEST_WORD = 256
 def count_words(
     texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = LocalExecutor()
 ) -> list[tuple[str, int]]:
-    """(word, count), ordered by the word: the same list for the same text, whoever counts."""
+    """(word, count), ordered by the word: the same list for the same text, whatever the executor."""
     total: Counter[str] = Counter()
     with executor.pool(lambda: library, count_portion, what="a counting worker", fix="run the command again") as pool:
         for counts in pool.map(_portions(texts)):
@@ -112,7 +112,7 @@ def covered_characters(words: Iterable[tuple[str, int]], coverage: float) -> lis
 
 
 def word_lines(words: Iterable[tuple[str, int]], at_once: int = 10_000) -> Iterator[str]:
-    """Lines in which each word stands as often as it was counted: how a table of words is fed to a library trainer."""
+    """Lines in which each word occurs as often as it was counted: how a table of words is fed to a library trainer."""
     whole = chain.from_iterable(
         ((word, min(at_once, count - done)) for done in range(0, count, at_once)) for word, count in words
     )
@@ -121,7 +121,7 @@ def word_lines(words: Iterable[tuple[str, int]], at_once: int = 10_000) -> Itera
 
 
 def count_ids(words: Sequence[tuple[str, int]], library: tokenizers.Tokenizer, size: int) -> Ints:
-    """[V] how often each id occurs in counted words, by the model alone: each different word is encoded once."""
+    """[V] how often each id occurs in counted words, by the model only: each different word is encoded once."""
     bare = tokenizers.Tokenizer(library.model)
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(words), 10_000):

@@ -51,7 +51,7 @@ def delimiter_of(format: str, first_line: str) -> str:
 def delimited_rows(
     lines: Iterator[tuple[int, str]], *, delimiter: str, quoting: bool, fault: Fault, empty: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Rows, each with the line where it begins; with `empty` those of empty cells too. Blank lines are passed over."""
+    """Rows, each with the line where it begins; with `empty` those of empty cells too. Blank lines are skipped."""
     rows = _quoted(lines, delimiter, fault) if quoting else _split(lines, delimiter)
     return rows if empty else ((number, row) for number, row in rows if any(cell.strip() for cell in row))
 

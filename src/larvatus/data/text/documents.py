@@ -1,4 +1,4 @@
-"""What readers give and are told: a document, how to read, and what was left out."""
+"""What readers take and give: how to read, a document, and what was skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Document:
     """Line (row of a Parquet file) where it begins."""
     language: str | None = None
     label: str | None = None
-    """What a record says of its text besides: a sense, a genre, a year."""
+    """A label of the record: a sense, a genre, a year."""
 
 
 class ReadOptions(Settings):

@@ -46,7 +46,7 @@ def embedded_documents(part: Literal["train", "valid", "all"] = "all") -> Iterat
 
 
 class _Kept:
-    """Names and texts in their order, each made when it is first asked for: a few cost no parse of all."""
+    """Names and texts in their order, each made when it is first used: a few cost no parse of all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _holders(node: ast.AST) -> Iterator[_Holder]:
-    """What can hold a docstring, in the order of the source; in statements alone, as expressions hold none."""
+    """What can hold a docstring, in the order of the source; only in statements, as expressions hold none."""
     if isinstance(node, _Holder):
         yield node
     for block in ("body", "handlers", "orelse", "finalbody", "cases"):

@@ -1,10 +1,10 @@
-"""More pieces for a vocabulary that stands: words of a new domain come out whole, and no old id changes.
+"""More pieces for an existing vocabulary: words of a new domain come out whole, and no old id changes.
 
     extension = extend(tokenizer, ["immunoglobulin"])     # units: words as the model meets them, see `extend.py`
     extension.tokenizer.encode("immunoglobulin").ids      # one id, from tokenizer.size on
     extension.parts[0]                                    # the old ids of its pieces: where its vector starts from
 
-Real pieces, not added tokens, so that offsets, word borders and `transformers` go on as before. A word is encoded as
+Real pieces, not added tokens, so that offsets, word borders and `transformers` work as before. A word is encoded as
 before unless a new piece is used in it. How a unit becomes a piece depends on the model:
 
     WordPiece   it is added; greedy longest match finds it. A continuing character that occurs only inside longer
@@ -72,7 +72,7 @@ class Extension:
 
 
 def subword_ids(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
-    """Ids of units (words behind normaliser and pre-tokeniser) by the model alone."""
+    """Ids of units (words after normaliser and pre-tokeniser) by the model only."""
     model = tokenizers.Tokenizer(tokenizer.library.model)
     return [tuple(encoding.ids) for encoding in model.encode_batch_fast(list(units), add_special_tokens=False)]
 
@@ -214,7 +214,7 @@ _BYTES = byte_alphabet()
 
 @dataclass(frozen=True)
 class NewUnits:
-    """Units to add, and words that were asked for in vain."""
+    """Units to add, and requested words that cannot be added."""
 
     units: tuple[str, ...]
     known: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ LanguageSource = str | Path | LanguagePath
 
 
 def first_languages(given: Sequence[LanguageSource], count: int) -> frozenset[str]:
-    """The first so many of the languages that paths are named with.
+    """The first `count` of the languages that paths are named with.
 
     >>> sorted(first_languages([LanguagePath("sw", "a"), LanguagePath("en", "b"), LanguagePath("de", "c")], 2))
     ['en', 'sw']
@@ -122,7 +122,7 @@ def train_mixed_vocabulary(
     """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
 
     Shares are by sentences, as in the training mixture. `language` is that of documents for which none is given.
-    Deterministic, whoever counts.
+    Deterministic, whatever the executor.
     """
     if repeats is None:
         return train_vocabulary((document.text for document in documents), config, executor=executor)

@@ -1,9 +1,9 @@
-"""Whether a text is in another language than the one a vocabulary was learnt from, by the counts that lie beside it.
+"""Whether a text is in another language than the one a vocabulary was learnt from, by the vocabulary's token counts.
 
 In text like that of its training, a vocabulary spends h nats a byte on average, if each piece is coded by how frequent
 it is: h = E[-log p(piece)] / E[bytes of a piece], both from `unigram_counts.json`. A word that costs more than
 `DEAR` · h a byte is strange to the vocabulary. Names and rare terms are strange in any language, which is why words are
-counted, not nats: a text looks foreign where more than `SHARE` of its words and `MORE` besides are strange.
+counted, not nats: a text looks foreign where more than `SHARE` of its words, and `MORE` more, are strange.
 
     looks_foreign("Das ist ein kleines Haus am Fluss.", tokenizer)        # True of an English vocabulary
     warn_of_other_language(texts, tokenizer)                              # one `OtherLanguageWarning`, or none
@@ -59,7 +59,7 @@ class TokenStatistics:
             return None
         nats = -np.log((counts + 1) / (counts.sum() + len(counts)))
         if (unknown := tokenizer.id(tokenizer.special.unk)) is not None:
-            nats[unknown] = np.inf  # what it stands for may be of any length
+            nats[unknown] = np.inf  # its text may be of any length
         lengths = np.array([_bytes(piece, tokenizer) for piece in tokenizer.tokens])
         known = np.isfinite(nats)
         spent = float(counts[known] @ nats[known])
@@ -76,7 +76,7 @@ def _statistics(tokenizer: Tokenizer) -> TokenStatistics | None:
 
 
 def _bytes(piece: str, tokenizer: Tokenizer) -> int:
-    """How much text a piece stands for, the space before a word included."""
+    """How much text a piece covers, the space before a word included."""
     if tokenizer.kind == "byte-bpe":
         return len(piece)  # a letter for each byte
     if tokenizer.style == "##":

@@ -4,17 +4,12 @@
     for document in read_documents(["judgments/", "more/*.jsonl.zst"], skipped=skipped):
         ...
     print(skipped)
+    for place, text in read_single_texts("reviews.csv", column="review"): ...   # ("reviews.csv:2", "Not bad.")
 
 Everything streams. What cannot be text (bad UTF-8, NUL bytes, lone surrogates, broken records, missing fields) is
-refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` left out and counted by reason: the line in plain
-text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are left out and
+refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` skipped and counted by reason: the line in plain
+text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are skipped and
 counted too; an archive that breaks off is always refused, since it is not known what is missing.
-
-Texts of a file one by one, for commands that take a text a line: rows of a table, or lines of plain text.
-
-    for place, text in single_texts("reviews.csv", column="review"): ...        # ("reviews.csv:2", "Not bad.")
-
-Tables (CSV, TSV, JSONL, Parquet) are read by columns, as documents of a corpus are (`readers.py`).
 """
 
 from __future__ import annotations
@@ -79,7 +74,7 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
 
 
 def expand_patterns(names: Sequence[str]) -> list[str]:
-    """Names of files, with those that a pattern stands for in its place; anything else is left as it is."""
+    """Names of files, with the matches of a pattern in its place; anything else is left as it is."""
     return [
         os.fspath(file)
         for name in names
@@ -132,7 +127,7 @@ def list_whole_folder(folder: Path) -> list[Path]:
 
 
 def _matching(pattern: str, skipped: Skipped) -> list[Source]:
-    """The files that a pattern matches. Links are followed here: whoever writes a pattern names what it matches."""
+    """The files that a pattern matches. Links are followed here: a pattern names what it matches."""
     if "**" in pattern:  # where `glob` passes over what it cannot open
         plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
         walk(Path(*plain), skipped)

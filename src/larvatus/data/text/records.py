@@ -1,13 +1,11 @@
-"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet (CSV and TSV are in
-`delimited.py`).
+"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet; CSV and TSV are in
+`delimited.py`.
 
 A bad record is raised as ``path:line: what``, or counted and skipped (`RecordFaults`). Lines and documents are bounded,
 so a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
 
-Which field of JSON records, or column of a Parquet file, holds the text where none was named.
-
-A field called text is taken. Where no record of the first ones has it, the field is guessed from them as in a table
-(`columns.py`) and reported (`columns.py`).
+Where no field of JSON records, or column of a Parquet file, is named, one called text is used. Where none of the first
+records has it, the field is guessed from them as in a table, and reported (`columns.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +37,13 @@ LONGEST_DOCUMENT = 16 * 2**20
 ROWS = 1_024
 """Rows of a Parquet file held at a time."""
 
+SAMPLE_RECORDS = 1_000
+SAMPLE_BYTES = 16 * 2**20
+"""Bytes of records that are looked at before the field is guessed."""
+SAMPLE_ROWS = 64
+"""Rows of Parquet that are looked at; its cells have no limit but this."""
 
+Records = Iterator[tuple[int, bytes]]
 _MISSING = object()
 
 
@@ -58,7 +62,7 @@ class RecordFaults:
     skipped: Skipped
 
     def at(self, line: int) -> _Place:
-        """Run what may find a fault in one record: it is raised with its place, or counted and passed over."""
+        """Run what may find a fault in one record: it is raised with its place, or counted and skipped."""
         return _Place(self, line)
 
 
@@ -121,7 +125,7 @@ def decode_line(line: bytes) -> str:
 
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
-    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document continues."""
+    """Plain text: documents end at blank lines, or with the file. A bad line is skipped, its document continues."""
     faults, source = RecordFaults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0
@@ -203,8 +207,8 @@ def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
         if schema.names.count(column) > 1:
             raise DataError(f"{name} has {schema.names.count(column)} columns {column!r}; leave one of them")
         kind = schema.field(column).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()):
+        if not _is_string(kind):
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
             raise DataError(
                 f"{name}: column {column!r} holds {kind}, not strings; nothing else is opened, objects least of all"
             )
@@ -246,15 +250,6 @@ def _label(record: dict[str, Any], field: str) -> str | None:
     if label is not None and (isinstance(label, bool) or not isinstance(label, str | int | float)):
         raise BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
     return None if label is None else str(label)
-
-
-SAMPLE_RECORDS = 1_000
-SAMPLE_BYTES = 16 * 2**20
-"""Bytes of records that are looked at before the field is guessed."""
-SAMPLE_ROWS = 64
-"""Rows of Parquet that are looked at; its cells have no limit but this."""
-
-Records = Iterator[tuple[int, bytes]]
 
 
 def guess_field(name: str, records: Records, options: ReadOptions) -> tuple[ReadOptions, Records]:

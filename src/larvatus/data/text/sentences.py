@@ -56,7 +56,7 @@ def _spans(text: str, segments: list[str]) -> list[tuple[int, int]]:
         start = text.find(core, place)
         if start < 0:  # the library rewrote something: keep the rest whole rather than lose a character
             break
-        # what lies between two sentences and is no white space belongs to the later one
+        # what is between two sentences and is no white space belongs to the later one
         begin = place if text[place:start].strip() else start
         spans.append(_trimmed(text, begin, start + len(core)))
         place = start + len(core)

@@ -1,29 +1,20 @@
-"""Text files that are not UTF-8: a stream of bytes in some encoding becomes the same text in UTF-8.
+"""Streams of text: files, standard input and remote storage, decompressed, as UTF-8, as lines or JSON records.
 
-    with recoded(open("old.txt", "rb"), "latin-1", "old.txt") as stream: ...
-    with reading_in("latin-1"): read_texts(["old.tsv"])           # labelled examples, of whatever format
+    for number, line in numbered_lines("pairs.tsv.xz"): ...          # a fault is raised with its place
+    with labelled_encoding("latin-1"): read_texts(["old.tsv"])        # labelled examples of any format
 
-Readers know UTF-8 alone; this stands between the file and all of them.
+Readers know only UTF-8: a stream in another encoding is recoded before they see it. Errors of remote storage (fsspec),
+which may be anything, become one line with the address (`storage_errors`).
 
-Remote storage, through fsspec: what its drivers raise, which may be anything, becomes one line with the address.
+JSON records are one object a line, or objects that spread over lines, with or without an array around them:
 
-with asking("s3://bucket/texts"):
-    system.find(…)
-
-Numbered lines of a file or of standard input, decompressed; a fault is raised with its place.
-
-for number, line in numbered_lines("pairs.tsv.xz"):
-    ...
-
-JSON records of a file: one object a line, or objects that spread over lines, alone or in an array.
-
-    [{"text": "One."},          two records, of lines 1 and 2 to 4; so would be the objects without the array
+    [{"text": "One."},          two records, of lines 1 and 2 to 4
      {
        "text": "Two."
      }]
 
-A line break never stands inside a JSON string, so brackets are counted line by line, and no more than one record is in
-memory. A file whose first record is on one line is JSON lines: there a broken line is one broken record.
+A line break never occurs inside a JSON string, so brackets are counted line by line, and memory holds one record. A
+file whose first record is on one line is JSON lines: there a broken line is one broken record.
 """
 
 from __future__ import annotations
@@ -47,12 +38,17 @@ from larvatus.core.regular_files import open_named
 from larvatus.data.text.archives import ARCHIVE_ERRORS, decompressed
 
 LONGEST_LINE = 256 * 2**20
-"""Bytes of a line; a longer one is no text."""
+"""Bytes of a line, or of a JSON record; a longer one is no text."""
 UTF_8 = "utf-8"
 HINT = "--encoding latin-1 (or cp1252, utf-16, …)"
 NO_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem")
 """Python's own: names of hosts, source code and the like, which no text file is in."""
 _CHUNK = 1 << 16
+_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]')
+_BETWEEN = b" \t\r\n,"
+
+Lines = Iterator[tuple[int, bytes]]
+"""Numbered lines without their ends."""
 _of_labelled_files: ContextVar[str] = ContextVar("encoding", default=UTF_8)
 
 
@@ -167,6 +163,25 @@ def open_seekable(name: str) -> Iterator[IO[bytes]]:
             yield whole
 
 
+def read_whole(name: str, *, most: int = LONGEST_LINE, way: str = "cut it") -> bytes:
+    """A file as UTF-8, with its line ends as they are; one of more than `most` bytes is refused with a remedy."""
+    shown = "standard input" if name == "-" else name
+    with open_bytes(name) as stream:
+        try:
+            content = as_utf_8(stream, shown).read(most + 1)
+        except ARCHIVE_ERRORS as broken:
+            raise DataError(f"{shown} breaks off ({broken}); fetch it again") from broken
+    if len(content) > most:
+        raise DataError(f"{shown} has more than {most:,} bytes; {way}")
+    try:
+        content.decode()
+    except UnicodeDecodeError as bad:
+        line = content.count(b"\n", 0, bad.start) + 1
+        where = f"{shown}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8"
+        raise DataError(f"{where}; repair it, or name its encoding: {HINT}") from bad
+    return content
+
+
 def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
     """Lines without their ends, counted from 1; ``-`` is standard input."""
     shown = "standard input" if name == "-" else name
@@ -197,18 +212,8 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
             yield number, text.rstrip("\r\n")
 
 
-LONGEST = 256 * 2**20
-"""Bytes of a record."""
-
-_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]')
-_BETWEEN = b" \t\r\n,"
-
-Lines = Iterator[tuple[int, bytes]]
-"""Numbered lines without their ends."""
-
-
 def json_records(lines: Lines, name: str) -> Lines:
-    """The line at which each record begins, and the record as bytes; what is no record comes as it stands."""
+    """The line at which each record begins, and the record as bytes; what is no record comes unchanged."""
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(islice(filled, 2))
     both = chain(head, filled)
@@ -250,9 +255,9 @@ def _spread(lines: Lines, name: str) -> Lines:
         if depth:
             held.append(line[done:])
             size += len(line) - done
-            if size > LONGEST:
+            if size > LONGEST_LINE:
                 raise DataError(
-                    f"{name}:{first}: a JSON record of more than {LONGEST:,} bytes; write one object a line"
+                    f"{name}:{first}: a JSON record of more than {LONGEST_LINE:,} bytes; write one object a line"
                 )
         elif stray := line[done:].strip(_BETWEEN):
             yield number, stray

@@ -229,7 +229,7 @@ def legal_transitions(labels: Sequence[str], scheme: Scheme) -> LegalTransitions
 def detect_scheme(sequences: Iterable[Sequence[str]]) -> Scheme:
     """By the letters that occur; BIO or IOB1 by which of the two finds fewer tags out of place (BIO if equal).
 
-    Bare letters are a scheme only beside B or I: a tagset of parts of speech may well have S or E.
+    Bare letters are a scheme only together with B or I: a tagset of parts of speech may well have S or E.
     """
     sequences = list(sequences)
     tags = set(chain.from_iterable(sequences))

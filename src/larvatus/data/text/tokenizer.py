@@ -5,7 +5,7 @@
     flat = tokenizer.encode_flat(sentences)                  # ids and word starts of many texts, at full speed
 
 The `tokenizers` library does the work. `encode` adds no special tokens (`template` has them), and reads a literal
-``[MASK]`` in a text as text, unless told otherwise. The files are read and written in `tokenizer_files.py`.
+``[MASK]`` in a text as text by default. The files are read and written in `tokenizer_files.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from larvatus.core.text_inputs import checked_text, string_list
 from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
 from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, rewritten_characters, word_starts
-from larvatus.data.text.library_calls import arrays_of, refuse_panic, run_library
 from larvatus.data.text.template import Template, tokenizer_template
+from larvatus.data.text.tokenizer_files import arrays_of, refuse_panic, run_library
 from larvatus.data.text.words import segment_words
 
 _BYTES = byte_alphabet()
@@ -134,7 +134,7 @@ class Tokenizer:
             counts: How often each id occurs in the text that it was trained on, [V].
             name: What messages call it.
         """
-        library = tokenizers.Tokenizer.from_str(library.to_str())  # ours alone: its settings are changed
+        library = tokenizers.Tokenizer.from_str(library.to_str())  # a copy: its settings are changed
         traits = files.read_traits(library, config or {}, name)
         return cls(
             library=library,
@@ -147,7 +147,7 @@ class Tokenizer:
         )
 
     def save(self, directory: Path | str) -> None:
-        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it.
+        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts.
 
         Args:
             directory: Where its files go.
@@ -372,7 +372,7 @@ class Tokenizer:
         return copy
 
     def word_starts(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """[N] which tokens of one text open a word, from their ids alone. Refused where ids alone cannot tell.
+        """[N] which tokens of one text open a word, from their ids only. Refused where ids cannot tell.
 
         Args:
             ids: Tokens of one text, [N].

@@ -1,14 +1,14 @@
-"""How a tokenizer lies on disk: `tokenizer.json`, `tokenizer_config.json`, `vocab.txt`, `unigram_counts.json`.
+"""Files of a tokenizer: `tokenizer.json`, `tokenizer_config.json`, `vocab.txt`, `unigram_counts.json`.
 
 Reading trusts nothing: size limits before parsing, no pattern that could run away (`patterns.py`), padding and
-truncation off, no code named in a config is kept. Writing gives what `transformers.AutoTokenizer` loads, equal ids
-included.
+truncation off, no code named in a config is kept. Writing gives what `transformers.AutoTokenizer` loads, with equal
+ids. `run_library` calls the `tokenizers` library and reports bad texts as our errors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import models
 
-from larvatus.core.errors import ArtefactError
+from larvatus.core.arrays import Ints
+from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.files import read_json, saying_what_is_full, standing, write_json, write_text
 from larvatus.core.regular_files import follow_link, is_there, read_text, size_of
+from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.boundaries import Style
 from larvatus.data.text.tokenizer_limits import check_limits
 
@@ -59,7 +61,7 @@ class TokenizerTraits:
 
 
 def read(path: Path) -> StoredTokenizer:
-    """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
+    """Parse a directory's tokenizer, or a single `tokenizer.json`."""
     file = standing(path) / "tokenizer.json" if path.is_dir() else follow_link(path)
     if not is_there(file):
         raise ArtefactError(
@@ -219,3 +221,30 @@ def write(directory: Path, stored: StoredTokenizer, *, special: Mapping[str, str
         write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in token_list(library)))
     if counts is not None:
         write_text(directory / COUNTS, json.dumps({"counts": counts.tolist()}) + "\n")
+
+
+def run_library(encode: Any, texts: Sequence[str]) -> list[Any]:
+    """Encode by a method of the library, which says nothing useful of a text that is no text: find it."""
+    try:
+        encodings: list[Any] = encode(list(texts), add_special_tokens=False)
+    except TypeError:
+        for index, text in enumerate(texts):
+            refuse_surrogates(text, f"text {index + 1}" if len(texts) > 1 else "the text")
+        raise
+    except BaseException as fault:
+        refuse_panic(fault)
+        raise
+    return encodings
+
+
+def refuse_panic(fault: BaseException) -> None:
+    """The library panics where its pattern engine gives up, and a panic is no Exception."""
+    if type(fault).__name__ == "PanicException":
+        raise DataError(f"the tokenizers library gave up on a text ({fault}); cut it into shorter ones") from fault
+
+
+def arrays_of(encoding: Any) -> tuple[Ints, Ints]:
+    """Ids and spans of the library's encoding; spans are made monotone, which normalisation may break in theory."""
+    ids = np.asarray(encoding.ids, dtype=np.int64)
+    spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    return ids, np.maximum.accumulate(spans, axis=0)

@@ -104,7 +104,7 @@ class LanguageSplit(Settings):
 
 
 class ValidationSplit(Settings):
-    """How a text is split; as JSON it stands beside the run."""
+    """How a text is split; stored as JSON with the run."""
 
     languages: dict[str, LanguageSplit]
     language: str
@@ -199,7 +199,7 @@ class ValidationSplit(Settings):
 
 
 def _part(start: int, end: int, passages: list[Span], gap: int) -> Part:
-    """Held out is what lies within a passage, trained on what lies a gap away from all of them."""
+    """Text within a passage is held out; text at least a gap away from all of them is trained on."""
     if any(first <= start and end <= last for first, last in passages):
         return "held out"
     apart = all(end <= first - gap or start >= last + gap for first, last in passages)

@@ -57,7 +57,7 @@ def segment_words(text: str) -> npt.NDArray[np.int64]:
 
 
 def _uncut(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join neighbours whose border lies inside a grapheme cluster: rare (prepended marks, hostile joiners)."""
+    """Join neighbours whose border is inside a grapheme cluster: rare (prepended marks, hostile joiners)."""
     borders = {match.start() for match in _CLUSTER.finditer(text)}
     joined: list[tuple[int, int]] = []
     for start, end in spans:

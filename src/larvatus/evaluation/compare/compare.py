@@ -34,7 +34,6 @@ from larvatus.core.ranges import SEED
 from larvatus.core.regular_files import only_regular
 from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.packing import check as check_packing
 from larvatus.data.text.languages import LanguageSource
 from larvatus.evaluation.compare.candidates import Candidate
 from larvatus.evaluation.compare.downstream import FOLDER as THEN
@@ -264,7 +263,7 @@ def _check(plan: Comparison, candidate: Candidate, corpus: Corpus) -> None:
     step = recipe.batch * max(phase.length for phase in recipe.phases)
     try:
         known_steps(recipe, share_of_budget(plan.budget, candidate.share), corpus.tokens)
-        check_packing(recipe.packing, corpus.manifest.counts)
+        recipe.packing.check(corpus.manifest.counts)
     except LarvatusError as fault:
         said = str(fault)
         raise type(fault)(said if candidate.label in said else f"{candidate.label}: {said}") from fault

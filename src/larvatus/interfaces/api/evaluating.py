@@ -21,7 +21,7 @@ from larvatus.core.tables import Table, render_text
 from larvatus.core.tabular import ResultList, Tabular, data_frame
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.corpus import Corpus as Shards
-from larvatus.data.corpus.language_report import language_rows
+from larvatus.data.corpus.mixture import language_rows
 from larvatus.data.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors

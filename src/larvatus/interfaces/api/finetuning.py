@@ -21,9 +21,8 @@ from larvatus.core.errors import UsageError
 from larvatus.core.tables import render_text
 from larvatus.data.labelled.check import check
 from larvatus.data.labelled.in_memory import Examples, are_files
-from larvatus.data.labelled.problems import Errors, Problems
-from larvatus.data.labelled.report import Report
-from larvatus.data.labelled.texts import path_strings
+from larvatus.data.labelled.problems import Errors, Problems, Report
+from larvatus.data.labelled.tables import path_strings
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.models.bundle.directory import Bundle, load_bundle

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
 from larvatus.core.errors import UsageError
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import FileOptions, TextFiles
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.records import Dataset, Place, TextExample
-from larvatus.data.labelled.tables import ENDINGS, ending
-from larvatus.data.labelled.texts import path_strings
-from larvatus.data.labelled.unlabelled import read_unlabelled
+from larvatus.data.labelled.tables import ENDINGS, Columns, ending, path_strings
+from larvatus.data.labelled.texts import read_unlabelled
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import TuningMachine
 from larvatus.interfaces.settings import read_settings

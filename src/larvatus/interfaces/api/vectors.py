@@ -21,7 +21,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import CountOrNone
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
-from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped

@@ -82,7 +82,7 @@ def run(arguments: list[str] | None = None) -> None:
             code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
-        code = fault.exit_code if fault.said else complain(str(fault), fault.exit_code)
+        code = fault.exit_code if fault.reported else complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
         code = complain(fault.format_message(), UsageError.exit_code)
     except (typer.Abort, KeyboardInterrupt):

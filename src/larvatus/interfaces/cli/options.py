@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.data.bulk.settings import BulkSettings
+from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding

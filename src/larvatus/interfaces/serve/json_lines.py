@@ -75,9 +75,9 @@ def _write(pending: queue.Queue[Future[bytes] | None], sink: BinaryIO, stop: Sto
     """Write responses in order; after a signal, those of the lines that were read."""
     while True:
         try:
-            answer = pending.get(timeout=0 if stop.asked else LOOK_S)
+            answer = pending.get(timeout=0 if stop.requested else LOOK_S)
         except queue.Empty:
-            if stop.asked:
+            if stop.requested:
                 return
             continue
         if answer is None:

@@ -19,7 +19,7 @@ import msgspec
 
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.signals import Stopped, terminable
-from larvatus.data.bulk.on_ray import AUTO, check_address, connected
+from larvatus.data.bulk.executor import AUTO, check_address, connected
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.serve.listening import check_installed
 from larvatus.interfaces.serve.settings import ServeSettings

@@ -17,9 +17,8 @@ from typing import Any
 
 from larvatus.core.errors import DataError, LarvatusError, UsageError
 from larvatus.data.labelled.check import check
-from larvatus.data.labelled.problems import Errors, Problems
+from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.records import Dataset
-from larvatus.data.labelled.report import Report
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, parse_file_options
 

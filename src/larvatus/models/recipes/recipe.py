@@ -37,7 +37,7 @@ from larvatus.core.ranges import (
 )
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.mixture import MixtureConfig
-from larvatus.data.corpus.packing import PackingConfig, sequence_template
+from larvatus.data.corpus.packing import PackingConfig
 from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.template import SequenceTemplate
 from larvatus.data.text.vocabularies.characters import CharactersConfig
@@ -286,7 +286,7 @@ def _missing_targets(recipe: Recipe, objective: ObjectiveConfig) -> str:
 
 def _sequence_template(recipe: Recipe) -> SequenceTemplate:
     """The template of the recipe's vocabulary for the units of its packing."""
-    return sequence_template(recipe.packing, template_of(recipe.tokenizer))
+    return recipe.packing.sequence_template(template_of(recipe.tokenizer))
 
 
 def _tag(config: Struct) -> str:

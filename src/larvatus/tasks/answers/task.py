@@ -17,13 +17,12 @@ from msgspec import UNSET
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import Paths, QuestionFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, QuestionExample, TextExample
 from larvatus.data.labelled.squad import TABLES, read_questions
-from larvatus.data.labelled.tables import ending
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns, ending
+from larvatus.data.labelled.texts import TextFormat
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import QuestionAnsweringConfig

@@ -15,12 +15,11 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate
 from larvatus.core.settings import Settings
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import Column, Paths, TableFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
-from larvatus.data.labelled.texts import BadCell, cell_text
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings

@@ -30,8 +30,7 @@ from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
-from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.labelled.spanned import BINARY, binary
+from larvatus.data.labelled.span_records import BINARY, SpannedWords, binary
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import RelationScore, Span, SpanScore, depths, relation_f1, span_f1

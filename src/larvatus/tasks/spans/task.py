@@ -20,8 +20,8 @@ from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import Paths, WordFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind
-from larvatus.data.labelled.span_records import SpannedWords
-from larvatus.data.labelled.spanned import binary, read_spanned
+from larvatus.data.labelled.span_records import SpannedWords, binary
+from larvatus.data.labelled.tagged import read_spanned
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.pooling import WordPool

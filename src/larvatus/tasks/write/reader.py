@@ -21,14 +21,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.columns import Columns, find_columns, named_column
 from larvatus.data.labelled.file_options import Column, FileOptions
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Row, shorten
 from larvatus.data.labelled.squad import read_questions
-from larvatus.data.labelled.tables import ENDINGS, Format, LabelledTable, TableOptions, ending, open_table
-from larvatus.data.labelled.texts import BadCell, Paths, cell_text, path_strings
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import (
+    ENDINGS,
+    Columns,
+    Format,
+    LabelledTable,
+    TableOptions,
+    ending,
+    find_columns,
+    named_column,
+    open_table,
+)
+from larvatus.data.labelled.texts import BadCell, Paths, TextFormat, cell_text, path_strings
 from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")

@@ -19,11 +19,11 @@ from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, TextExample, in_order
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import TextFormat
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.generator import CanGenerate
 from larvatus.models.heads.writing import TextToTextConfig

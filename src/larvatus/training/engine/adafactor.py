@@ -15,22 +15,18 @@ S matrices of R × C numbers in the parameters that are updated together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, overload
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from larvatus.training.engine.matrices import group_alike
+from larvatus.training.engine.lamb import MatrixOptimizer, group_alike
 
 EPSILON_SQUARE, EPSILON_SCALE, CLIP, DECAY_POWER = 1e-30, 1e-3, 1.0, -0.8
 
 
-class Adafactor(Optimizer):
-    found_inf: Tensor | None = None
-    """A number on the device of the weights: above 0, the step is left out."""
-
+class Adafactor(MatrixOptimizer):
     def __init__(
         self,
         params: Iterable[dict[str, Any]],
@@ -40,33 +36,13 @@ class Adafactor(Optimizer):
         weight_decay: float = 0.0,
         stacked: Mapping[Tensor, int] | None = None,
     ) -> None:
-        """`stacked`: how many matrices of one height a parameter holds, where that is more than one."""
-        self.stacked = dict(stacked or {})
-        super().__init__(params, {"lr": lr, "beta1": beta1, "weight_decay": weight_decay})
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            learning = (weight for weight in group["params"] if weight.grad is not None)
-            for weights in group_alike(learning, key=self._kind, numbers=Tensor.numel):
-                self._update(group, weights)
-        return loss
+        super().__init__(params, {"lr": lr, "beta1": beta1, "weight_decay": weight_decay}, stacked)
 
     def _kind(self, weight: Tensor) -> Hashable:
         return weight.shape, self.stacked.get(weight, 1), weight.dtype, weight.device
 
     def moments(self, weight: Tensor, *, beta1: float) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of what is kept of a parameter besides the step."""
+        """The names and shapes of what is kept of a parameter apart from the step."""
         first = {"exp_avg": tuple(weight.shape)} if beta1 else {}
         if weight.ndim < 2:
             return {**first, "exp_avg_sq": tuple(weight.shape)}
@@ -78,6 +54,10 @@ class Adafactor(Optimizer):
         return weight.reshape(self.stacked.get(weight, 1), -1, weight.shape[-1])
 
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        for alike in group_alike(weights, key=self._kind, numbers=Tensor.numel):
+            self._update_alike(group, alike)
+
+    def _update_alike(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         states = [self._state(group, weight) for weight in weights]
         first, sound = weights[0], self._sound(weights[0])
         steps = [state["step"] for state in states]
@@ -108,12 +88,6 @@ class Adafactor(Optimizer):
             shapes = self.moments(weight, beta1=group["beta1"])
             state.update({name: weight.new_zeros(shape, dtype=torch.float32) for name, shape in shapes.items()})
         return state
-
-    def _sound(self, like: Tensor) -> Tensor:
-        """Whether to step at all: a truth value that stays on the device."""
-        if self.found_inf is None:
-            return torch.ones((), dtype=torch.bool, device=like.device)
-        return self.found_inf.to(like.device) == 0
 
 
 def _root(states: list[dict[str, Tensor]], square_SRC: Tensor, beta2_S11: Tensor, sound: Tensor) -> Tensor:

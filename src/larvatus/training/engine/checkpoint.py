@@ -1,19 +1,12 @@
-"""The checkpoints of a run: written whole, the newest two kept, taken up again, those of another run refused.
+"""Checkpoints of pretraining and fine-tuning: written whole, the newest two kept, resumed from, other runs refused.
 
     checkpoints = Checkpoints(run=out, kind="pretraining", state=State, order=order, warn=print)
-    checkpoints.write("step-00000400", {"model.safetensors": weights}, state, made=made)
+    checkpoints.write("step-00000400", {"model.safetensors": weights}, state, made=Provenance.here(runtime))
     checkpoints.resume(refuse=refuse_another_run, made=made)       # the newest sound one; None where there is none
 
-What a state holds and how directories are named is up to each kind of training.
-
-Checkpoints of pretraining and fine-tuning share this: tensors, and a state file with checksums of the tensors and of
-itself.
-
-    write_snapshot(checkpoints / "step-00000400", {"model.safetensors": weights}, state, made=Made.here(runtime))
-    newest_snapshot(paths, warn=print)      # each newer one that is damaged is named aloud; None where there is none
-
-`state.json` holds the format, SHA-256 of the other files, what it was made with, the state itself, and a checksum over
-all of that. A snapshot of another format is refused: it cannot be told from a damaged one.
+A checkpoint is a directory of tensors and `state.json`, which holds the format, SHA-256 of the other files, what it was
+made with, the state itself, and a checksum over all of that. Each kind of training defines its state and the names of
+its directories. A checkpoint of another format is refused: it cannot be told from a damaged one.
 """
 
 from __future__ import annotations
@@ -46,7 +39,9 @@ FORMAT = 2
 KEEP = 2
 """Snapshots that stay: the newest, and one to fall back to."""
 STATE = "state.json"
+FOLDER = "checkpoints"
 NEW_RUN = "start again in another --out"
+State = TypeVar("State")
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
@@ -87,12 +82,12 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Checkpoint(Generic[State]):
     """A directory whose files were found sound."""
 
     path: Path
     made: Provenance
-    state: dict[str, Any]
+    state: State
 
 
 class UnknownFormat(ArtefactError):
@@ -123,7 +118,7 @@ def _make_way(final: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def read_snapshot(path: Path) -> Snapshot:
+def read_snapshot(path: Path) -> Checkpoint[dict[str, Any]]:
     """Check all of a snapshot."""
     refuse_link(path)
     file = path / STATE
@@ -134,18 +129,15 @@ def read_snapshot(path: Path) -> Snapshot:
     if record.get("format") != FORMAT:
         raise UnknownFormat(_other(file, record.get("format")))
     try:
-        files, made, state = (
-            dict(record["files"]),
-            msgspec.convert(record["made"], Provenance),
-            dict(record["state"]),
-        )
+        files, state = dict(record["files"]), dict(record["state"])
+        made = msgspec.convert(record["made"], Provenance)
     except (KeyError, TypeError, ValueError) as fault:
         raise ArtefactError(f"{file} is not the state of a checkpoint: {fault}; {NEW_RUN}") from fault
     for name, wanted in files.items():
         if not re.fullmatch(r"[a-z]+\.safetensors", name):
             raise ArtefactError(f"{file} names {name!r}, which is no file of a checkpoint; {NEW_RUN}")
         check_file(path / name, wanted, way=NEW_RUN)
-    return Snapshot(path, made, state)
+    return Checkpoint(path, made, state)
 
 
 def _other(file: Path, number: object) -> str:
@@ -153,7 +145,7 @@ def _other(file: Path, number: object) -> str:
     return f"{file} has format {number}, this version reads {FORMAT}; {way}"
 
 
-def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Snapshot | None:
+def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Checkpoint[dict[str, Any]] | None:
     """The first of them that is sound, newest first; each newer one that is broken is named aloud."""
     faults: list[str] = []
     for path in paths:
@@ -178,19 +170,6 @@ def delete_old(old: Iterable[Path], warn: Callable[[str], None]) -> None:
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():
             warn(f"{path} is no longer needed, but cannot be deleted; training continues, delete it by hand")
-
-
-FOLDER = "checkpoints"
-State = TypeVar("State", bound=Struct)
-
-
-@dataclass(frozen=True)
-class Checkpoint(Generic[State]):
-    """A directory whose files were found sound."""
-
-    path: Path
-    made: Provenance
-    state: State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +208,7 @@ class Checkpoints(Generic[State]):
         return Checkpoint(snapshot.path, snapshot.made, state)
 
     def resume(self, *, refuse: Callable[[Checkpoint[State]], None], made: Provenance) -> Checkpoint[State] | None:
-        """Where to go on from; `refuse` raises where that is of another run, and what may change bits is said."""
+        """The checkpoint to resume from; `refuse` raises if it is of another run; what may change bits is reported."""
         checkpoint = self.newest()
         if checkpoint is None:
             return None
@@ -239,7 +218,7 @@ class Checkpoints(Generic[State]):
         return checkpoint
 
     def write(self, name: str, tensors: Mapping[str, Mapping[str, Tensor]], state: State, *, made: Provenance) -> Path:
-        """A new checkpoint; only the one before it stays besides."""
+        """Write a checkpoint; only the one before it is kept as well."""
         final = self.folder / name
         write_snapshot(final, tensors, msgspec.to_builtins(state), made=made)
         paths = self.paths()
@@ -256,7 +235,7 @@ class Checkpoints(Generic[State]):
 
 
 def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Read a file of tensors into the weights of the same names; each must be there, in its shape, and none besides."""
+    """Read a file of tensors into the weights of the same names; each must be there, in its shape, and no other."""
     tensors = read_tensors(path)
     check_fit(
         path,
@@ -281,5 +260,5 @@ def refuse_other_kind(run: Path, ours: Callable[[str], bool]) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What stands in a folder of checkpoints; nothing where there is none."""
+    """Names in a folder of checkpoints; none if it does not exist."""
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []

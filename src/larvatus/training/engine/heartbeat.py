@@ -50,12 +50,12 @@ class RankFault(Struct, frozen=True, kw_only=True):
 
     line: str
     code: int
-    of_all: bool = False
-    """Whether all ranks have it by themselves, so that none needs to be told."""
+    on_all_ranks: bool = False
+    """Whether all ranks have it by themselves, so that none needs to be informed."""
     rank: int
-    """Whose it is; -1: nobody's."""
-    told: bool = False
-    """Whether that rank has told it itself."""
+    """The rank that has it; -1 for none."""
+    reported: bool = False
+    """Whether that rank has printed it itself."""
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

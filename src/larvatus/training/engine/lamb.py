@@ -9,43 +9,51 @@ one above the other (W^Q, W^K and W^V in `Attention.qkv`, both halves of a gated
 plain step of Adam, as in the released code of BERT's LAMB and of ALBERT. Moments are corrected for their bias, as in
 the paper (ALBERT's own code leaves that out: its warm-up hides the difference).
 
-Where `found_inf` is set to 1 by whoever looked at the gradients, a step changes nothing at all: weights, moments and
-count stay. Nothing here waits for a GPU.
+Where the check of the gradients has set `found_inf` to 1, a step changes nothing: weights, moments and count stay.
+Nothing here waits for a GPU. `MatrixOptimizer` is the base of this optimizer, of Adafactor and of Muon.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, overload
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from larvatus.training.engine.gradients import local_tensor
+from larvatus.training.engine.parallel import local_tensor
+
+TOGETHER = 1 << 25
+"""Numbers of parameters that are updated together, at most: what a step needs for a while grows with them."""
+T = TypeVar("T")
 
 
-class Lamb(Optimizer):
-    """Groups with `adapt` have the ratio, those without it take the steps of Adam."""
+def group_alike(items: Iterable[T], *, key: Callable[[T], Hashable], numbers: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items of one key, in lists that have at most `TOGETHER` numbers, or a single item."""
+    kinds: defaultdict[Hashable, list[T]] = defaultdict(list)
+    for item in items:
+        kinds[key(item)].append(item)
+    for members in kinds.values():
+        most = max(1, TOGETHER // max(1, numbers(members[0])))
+        yield from (members[start : start + most] for start in range(0, len(members), most))
+
+
+class MatrixOptimizer(Optimizer):
+    """Base of optimizers that know which matrices a parameter holds, and that skip a step without waiting for a GPU."""
 
     found_inf: Tensor | None = None
-    """A number on the device of the weights: above 0, the step is left out."""
+    """A number on the device of the weights: above 0, the step changes nothing."""
 
     def __init__(
-        self,
-        params: Iterable[dict[str, Any]],
-        lr: float,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        adapt: bool = True,
-        stacked: Mapping[Tensor, int] | None = None,
+        self, params: Iterable[dict[str, Any]], defaults: dict[str, Any], stacked: Mapping[Tensor, int] | None
     ) -> None:
         """`stacked`: how many matrices of one height a parameter holds, where that is more than one."""
         self.stacked = dict(stacked or {})
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": adapt})
+        super().__init__(params, defaults)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -60,10 +68,38 @@ class Lamb(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
+            weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
                 self._update(group, weights)
         return loss
+
+    @abstractmethod
+    def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        """Step the weights of a group that have a gradient."""
+
+    def _sound(self, like: Tensor) -> Tensor:
+        """Whether to step at all: a truth value that stays on the device."""
+        if self.found_inf is None:
+            return torch.ones((), dtype=torch.bool, device=like.device)
+        return self.found_inf.to(like.device) == 0
+
+
+class Lamb(MatrixOptimizer):
+    """Groups with `adapt` have the ratio, those without it take the steps of Adam."""
+
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]],
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        adapt: bool = True,
+        stacked: Mapping[Tensor, int] | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": adapt}
+        super().__init__(params, defaults, stacked)
 
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         sound = self._sound(weights[0])
@@ -83,12 +119,6 @@ class Lamb(Optimizer):
         for update in updates:
             update.masked_fill_(~sound, 0.0)
         torch._foreach_add_(parts, updates, alpha=-group["lr"])
-
-    def _sound(self, like: Tensor) -> Tensor:
-        """Whether to step at all: a truth value that stays on the device."""
-        if self.found_inf is None:
-            return torch.ones((), dtype=torch.bool, device=like.device)
-        return self.found_inf.to(like.device) == 0
 
     def _adam(
         self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor], sound: Tensor

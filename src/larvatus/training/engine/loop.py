@@ -1,6 +1,6 @@
 """The loop of every training: steps, evaluations, checkpoints, until it is finished or someone asks to stop.
 
-    done = run_loop(training, stop=stop)      # False: asked to stop; `training` stands whole between two steps
+    done = run_loop(training, stop=stop)      # False: a stop was requested; `training` is whole between two steps
 
 What is trained is given as a `Training`; pretraining (`training/pretraining/loop.py`) and fine-tuning
 (`tasks/trainer/trainer.py`) are
@@ -47,7 +47,7 @@ class Clock:
 
 
 class Training(Protocol[Scores]):
-    """What the loop drives, and asks between two steps."""
+    """What the loop drives and checks between two steps."""
 
     clock: Clock
 
@@ -64,7 +64,7 @@ class Training(Protocol[Scores]):
         """Whether to save here."""
 
     def fetch(self) -> bool:
-        """Have at hand what the next step reads; False where it was asked to stop while it waited for it."""
+        """Have at hand what the next step reads; False where a stop was requested while it waited for it."""
 
     def step(self) -> None:
         """Launch an update of the weights."""
@@ -79,11 +79,11 @@ class Training(Protocol[Scores]):
         """Take note of what an evaluation came to."""
 
     def save(self) -> None:
-        """Keep where it stands."""
+        """Save the state."""
 
 
 def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = None) -> bool:
-    """Train until finished, or until any rank was asked to stop; whether it is finished."""
+    """Train until finished, or until a stop was requested of any rank; whether it is finished."""
     group = ranks or Ranks()
     with stop.noting():
         while not training.finished:
@@ -92,7 +92,7 @@ def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = No
                     break
                 with training.clock:
                     training.step()
-            stopping = group.any(stop.asked)
+            stopping = group.any(stop.requested)
             if training.evaluation_due and not stopping:
                 stopping = not _evaluate(training, stop, alone=group.count == 1)
             if stopping and not training.finished:
@@ -112,7 +112,7 @@ def _read(training: Training[Scores]) -> None:
 
 
 def _evaluate(training: Training[Scores], stop: Stop, *, alone: bool) -> bool:
-    """Evaluate, unless a signal comes first; whether to go on. Of several ranks none leaves while others wait."""
+    """Evaluate, unless a signal comes first; whether to continue. Of several ranks none leaves while others wait."""
     _read(training)
     try:
         with busy("evaluating"), stop.at_once() if alone else nullcontext():
@@ -120,4 +120,4 @@ def _evaluate(training: Training[Scores], stop: Stop, *, alone: bool) -> bool:
     except Stopped:
         return False
     training.record(scores)
-    return not (stop.asked and alone)
+    return not (stop.requested and alone)

@@ -3,8 +3,8 @@
     M ← μ M + (1 − μ) G        N = μ M + (1 − μ) G (Nesterov)        W ← W − η (√max(1, rows / columns) · O(N) + λ W)
 
 O(N) stands for U Vᵀ, where N = U S Vᵀ: all directions of a matrix move alike, also those whose gradients are small
-beside the largest. It is not computed by a singular value decomposition but by five steps of a Newton–Schulz iteration
-whose coefficients were chosen for speed: singular values end between 0.7 and 1.2, which does no harm.
+compared with the largest. It is not computed by a singular value decomposition but by five steps of a Newton–Schulz
+iteration whose coefficients were chosen for speed: singular values end between 0.7 and 1.2, which does no harm.
 
     X ← N / ‖N‖        5 ×: A = X Xᵀ, X ← a X + (b A + c A²) X        (a, b, c) = (3.4445, −4.7750, 2.0315)
 
@@ -29,10 +29,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from larvatus.training.engine.gradients import is_sharded, local_tensor
-from larvatus.training.engine.lamb import Lamb
-from larvatus.training.engine.matrices import group_alike
-from larvatus.training.engine.parallel import full_tensor, local_part
+from larvatus.training.engine.lamb import Lamb, group_alike
+from larvatus.training.engine.parallel import full_tensor, is_sharded, local_part, local_tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -73,7 +71,7 @@ class Muon(Lamb):
         self._hidden = {weight for group in self.param_groups if group.get("muon") for weight in group["params"]}
 
     def moments(self, weight: Tensor) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of what is kept of a parameter besides the step."""
+        """The names and shapes of what is kept of a parameter apart from the step."""
         names = (MOMENTUM,) if weight in self._hidden else ("exp_avg", "exp_avg_sq")
         return dict.fromkeys(names, tuple(weight.shape))
 
@@ -108,7 +106,7 @@ class Muon(Lamb):
         return map(Matrix, *(whole.chunk(count) for whole in wholes))
 
     def _update_sharded(self, group: dict[str, Any], weights: list[Tensor], sound: Tensor) -> None:
-        """The same of weights that lie on several ranks: momenta move part by part; directions alone are gathered."""
+        """The same for weights that are sharded over ranks: momenta move part by part; only directions are gathered."""
         counts = {weight: self.stacked.get(weight, 1) for weight in weights}
         for batch in group_alike(
             weights, key=lambda each: (each.shape, counts[each]), numbers=lambda each: each.numel()

@@ -1,12 +1,11 @@
-"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019), LAMB (`lamb.py`), Adafactor (`adafactor.py`) or Muon
-(`muon.py`); its state as named tensors.
+"""Optimizers (AdamW, LAMB, Adafactor, Muon), their state as named tensors, and learning-rate schedules.
 
-None decays norms and biases; Adafactor alone does not correct its moments for bias.
+AdamW is torch's (Loshchilov & Hutter 2019); the others are in `lamb.py`, `adafactor.py` and `muon.py`. None decays
+norms and biases; only Adafactor does not correct its moments for bias.
 
-Learning-rate schedules: warm-up, then linear, cosine or trapezoid; or by the inverse square root of the step.
-
-rate(step) is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last
-step. By the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
+Schedules warm up, then fall linearly, by a cosine or as a trapezoid; or follow the inverse square root of the step. The
+rate is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last step. By
+the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from torch import Tensor, nn
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
 from larvatus.training.engine.adafactor import Adafactor
-from larvatus.training.engine.gradients import is_sharded
 from larvatus.training.engine.lamb import Lamb
-from larvatus.training.engine.matrices import hidden_matrices, stacked_matrices
 from larvatus.training.engine.muon import Muon
-from larvatus.training.engine.parallel import local_part
+from larvatus.training.engine.parallel import is_sharded, local_part
 
 Groups = Sequence[dict[str, Any]]
 """Parameters that learn alike: `params`, `weight_decay`, and where a group has its own rate, `scale` (`set_rate`)."""
@@ -83,8 +80,21 @@ def muon(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None
     return Muon(parts, config.rate, momentum=settings.momentum, betas=betas, eps=config.epsilon, stacked=stacked)
 
 
+def stacked_matrices(model: nn.Module) -> dict[Tensor, int]:
+    """The parameters of a model that hold several matrices, and how many; modules name theirs in `stacked`."""
+    named = ((module, getattr(module, "stacked", {})) for module in model.modules())
+    return {module.get_parameter(name): count for module, parts in named for name, count in parts.items()}
+
+
+def hidden_matrices(model: nn.Module) -> list[Tensor]:
+    """The weights of linear layers in the blocks of a model, each once: shared ones stand in several blocks."""
+    stacks = (getattr(module, "blocks", None) for module in model.modules())
+    layers = (layer for stack in stacks if isinstance(stack, nn.Module) for layer in stack.modules())
+    return list(dict.fromkeys(layer.weight for layer in layers if isinstance(layer, nn.Linear)))
+
+
 def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tuple[int, ...]]:
-    """What an optimizer keeps of a parameter besides the step: names and shapes."""
+    """What an optimizer keeps of a parameter apart from the step: names and shapes."""
     if isinstance(optimizer, Adafactor):
         return optimizer.moments(parameter, beta1=optimizer.param_groups[0]["beta1"])
     if isinstance(optimizer, Muon):
@@ -121,7 +131,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
 ) -> None:
-    """Put the moments back; each must be there, in its shape, and none besides."""
+    """Put the moments back; each must be there, in its shape, and no other."""
     learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
     kept = {name: moments(optimizer, parameter) for name, parameter in learning.items()}
     wanted = {f"{moment}/{name}": shape for name, shapes in kept.items() for moment, shape in shapes.items()}

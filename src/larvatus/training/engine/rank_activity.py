@@ -1,33 +1,31 @@
-"""Reports what a rank is doing to its watchdog (`watchdog.py`); with a single rank these functions do nothing.
+"""Reports what a rank is doing to its watchdog (`watchdog.py`), and which rank is slowest.
 
-with watching(watch):
-    at_step(12)
-    with waiting():                # for other ranks
-        dist.all_reduce(tensor)
-    with busy("saving"): …         # what may take long while other ranks wait
-    after_the_last()
+    with guarded_by(watch):
+        at_step(12)
+        with timed_compute("cuda"): …  # around what a rank computes by itself in a step
+        with waiting():                # for other ranks
+            dist.all_reduce(tensor)
+        with busy("saving"): …         # what may take long while other ranks wait
+        steps_finished()
 
-How long each rank computes in a step, and which of them holds the others up.
+    stragglers = StragglerReport(metrics, warn)     # of rank 0
+    stragglers.look(step)              # now and then a record `ranks` in metrics.jsonl; a line if one is far behind
 
-    with own_time("cuda"): …             # around what a rank computes by itself in a step
-    paces = StragglerReport(metrics, warn)     # rank 0's
-    paces.look(step)                     # now and then a record `ranks` in metrics.jsonl; a line if one is far behind
-
-The numbers come with the beats of `watchdog.py`: no step waits for them. On a CPU it is the time of a step without
-that in which others are waited for; on a GPU that between two events on its stream, looked at once they have passed.
+The numbers come with the heartbeats: no step waits for them. On a CPU it is the time of a step without that of waiting
+for others; on a GPU that between two events on its stream, read once they have passed.
 """
 
 from __future__ import annotations
 
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
+from larvatus.core.signals import signal_handlers
 from larvatus.training.engine.heartbeat import WAITING
 from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.watchdog import RankWatchdog
@@ -38,13 +36,14 @@ _current: RankWatchdog | None = None
 
 @contextmanager
 def guarded_by(watch: RankWatchdog) -> Iterator[RankWatchdog]:
-    """Watch over the other ranks; what is raised inside is told to them, or explained by what befell them."""
+    """Watch the other ranks; what is raised inside is reported to them, or explained by their failure."""
     global _current
     _current = watch
     try:
         yield watch
     except BaseException as fault:
-        with _deaf():
+        # torchrun sends SIGTERM to all as soon as one has failed, before they know which
+        with signal_handlers(signal.SIG_IGN, signal.SIGTERM):
             explained = watch.explained(fault)
             watch.close(in_order=False)
         if explained is fault:
@@ -54,19 +53,6 @@ def guarded_by(watch: RankWatchdog) -> Iterator[RankWatchdog]:
         watch.close()
     finally:
         _current = None
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """In here SIGTERM is not heard: torchrun sends it to all as soon as one has failed, before they know which."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -2,20 +2,17 @@
 
     torchrun --nproc-per-node 2 -m larvatus pretrain bert …
 
-A step's microbatches are dealt out in turn; how gradients are added up is said in `gradients.py`. Losses are divided by
-the counts of the whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however
-it was cut.
+A step's microbatches are dealt out in turn; `parallel.py` adds up gradients. Losses are divided by the counts of the
+whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however it was cut.
 
-What all ranks find out together: that they train the same before the first step, and whose a fault of all is.
+Before the first step the ranks check that they train the same: ranks that differ would add up gradients of different
+things, or wait for each other for ever.
 
-    agree(ranks, {**programs(), "seed": 1, "recipe": recipe_table(recipe)})
-    agree(ranks, {"corpus": corpus.fingerprint, "step": 400})
+    check_ranks_agree(ranks, {**versions(), "seed": 1, "recipe": recipe_table(recipe)})
 
     larvatus: rank 3 on node07 differs from rank 0 on node06: seed: 1 → 2; start all ranks with …            (exit 2)
 
-    raise blamed(fault, ranks, mine=True)      # where all ranks have the fault: rank 3 on node07: step 12: loss nan; …
-
-Ranks that differ would add up gradients of different things, or wait for each other for ever.
+    raise blame_ranks(fault, ranks, mine=True)      # a fault of all ranks: rank 3 on node07: step 12: loss nan; …
 """
 
 from __future__ import annotations
@@ -41,9 +38,8 @@ from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.core.run_identity import changed_fields
 from larvatus.core.version import VERSION
 from larvatus.models.nn.device import choose_device
-from larvatus.training.engine.launch import Launch, launch
+from larvatus.training.engine.launch import Launch, Rendezvous, check_address, join_store, launch, reporting_wait
 from larvatus.training.engine.rank_activity import busy, guarded_by, waiting
-from larvatus.training.engine.rendezvous import Rendezvous, check_address, join_store, reporting_wait
 from larvatus.training.engine.settings import SILENT_S
 from larvatus.training.engine.watchdog import RankWatchdog
 
@@ -52,7 +48,9 @@ T = TypeVar("T")
 RENDEZVOUS_S = 600.0
 """For all ranks to come: machines of a cluster do not start at once."""
 COLLECTIVE_DAYS = 30
-"""No limit of torch's: the watch knows who is alive, and how long one may build shards while the others wait."""
+"""In effect no timeout of the process group. It would limit every collective alike, also one in which ranks wait for
+rank 0 to build shards for hours; a collective that runs into it names no rank; and NCCL then aborts the process before
+the error is printed. `watchdog.py` knows which rank is silent and what it is allowed to take long for."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Ranks:
         return tensor
 
     def totals(self, numbers: Sequence[int]) -> list[int]:
-        """Sums over ranks of whole numbers that the host knows: no device is asked for anything."""
+        """Sums over ranks of whole numbers that the host knows: no device is read."""
         return list(numbers) if self.count == 1 else self.add(torch.tensor(numbers, dtype=torch.int64)).tolist()
 
     def wait(self) -> None:
@@ -123,7 +121,7 @@ def _first_line(fault: Exception) -> str:
 
 @contextmanager
 def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
-    """Join the other processes where a launcher started several; alone otherwise.
+    """Join the other processes where a launcher started several; a single process otherwise.
 
     A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `watchdog.py`.
     """
@@ -198,7 +196,7 @@ def _code() -> str:
 
 
 def check_ranks_agree(ranks: Ranks, told: Mapping[str, Any]) -> None:
-    """Refuse to go on where any rank says something else than rank 0; what is told is plain data."""
+    """Refuse to continue where any rank has other values than rank 0; values are plain data."""
     if ranks.count == 1:
         return
     first = ranks.share(lambda: (platform.node(), dict(told)))
@@ -213,7 +211,7 @@ def check_ranks_agree(ranks: Ranks, told: Mapping[str, Any]) -> None:
             f"rank {rank} on {host}{besides} differs from rank 0 on {first[0]}: {'; '.join(fields[:SHOWN])}{more}; "
             "start all ranks with the same command, text and versions"
         )
-        fault.of_all = True
+        fault.on_all_ranks = True
         raise fault
 
 
@@ -224,7 +222,7 @@ def blame_ranks(fault: LarvatusError, ranks: Ranks, *, mine: bool) -> LarvatusEr
         guilty = [f"rank {rank} on {host}" for rank, (host, says_so) in enumerate(answers) if says_so]
         if 0 < len(guilty) < ranks.count:
             fault.args = (f"{', '.join(guilty[:SHOWN])}{' …' if len(guilty) > SHOWN else ''}: {fault}",)
-        fault.of_all = True
+        fault.on_all_ranks = True
     return fault
 
 

@@ -30,7 +30,7 @@ from larvatus.core.tables import Table
 
 
 class Reporter:
-    """Who is told what happens; nobody where no console is given."""
+    """Prints what happens; nothing where no console is given."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(quiet=True) if console is None else console
@@ -45,7 +45,7 @@ class Reporter:
         return self._console.is_terminal
 
     def say(self, line: str) -> None:
-        """A line as it stands."""
+        """Print a line."""
         self._console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
     def warn(self, line: str) -> None:
@@ -105,13 +105,13 @@ class ProgressBar:
             self.say(f"  {words}  {left}".rstrip())
 
     def say(self, line: str) -> None:
-        """A line besides, after which the next may wait."""
+        """An extra line, after which the next may wait."""
         self._said = time.monotonic()
         self._watcher.say(line)
 
 
 class MetricsLog:
-    """Appends one JSON object a line to `metrics.jsonl` (and, when asked, TensorBoard's event files)."""
+    """Appends one JSON object a line to `metrics.jsonl` (and, on request, TensorBoard's event files)."""
 
     def __init__(self, run: Path, warn: Callable[[str], None], *, tensorboard: bool = False) -> None:
         self._path, self._warn = run / "metrics.jsonl", warn

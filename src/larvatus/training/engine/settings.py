@@ -78,7 +78,7 @@ class Runtime:
         activation_checkpointing: Checkpointing = "auto",
         memory: float | None = None,
     ) -> Runtime:
-        """What suits this machine, where nothing else was asked for."""
+        """Defaults that suit this machine, for what is not given."""
         device = str(choose_device(device))
         cuda = device.startswith("cuda")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

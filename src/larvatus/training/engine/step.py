@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 from larvatus.core.errors import RecipeError, is_out_of_memory
 from larvatus.core.rng import derive
-from larvatus.training.engine.gradients import build_gradients
 from larvatus.training.engine.optimizer import set_rate
+from larvatus.training.engine.parallel import build_gradients
 from larvatus.training.engine.rank_activity import at_step, timed_compute
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 Split = Callable[[int], Iterable[Any]]
-"""Cuts a step into microbatches of so many tokens; None may stand for those of other ranks."""
+"""Cuts a step into microbatches of N tokens; None may replace those of other ranks."""
 
 
 class MicrobatchLoss(NamedTuple):
@@ -37,7 +37,7 @@ class MicrobatchLoss(NamedTuple):
     loss: Tensor
     """Its part of the loss of the whole step: what is minimised."""
     figures: Tensor
-    """[F] what is to be told of it: added up over microbatches and ranks."""
+    """[F] numbers to report: added up over microbatches and ranks."""
 
 
 class Update:
@@ -67,7 +67,7 @@ class Update:
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self.mine: Tensor | None = None
-        """Figures of this rank alone, in the last step: whose are not finite is to blame for it."""
+        """Figures of this rank only, in the last step: a rank whose figures are not finite is to blame."""
         self._bad: Tensor | None = None
 
     def __call__(
@@ -98,7 +98,7 @@ class Update:
         return numbers
 
     def _generator(self) -> AbstractContextManager[None]:
-        """What to do with torch's generator around a step; that it is left alone is made sure of once."""
+        """What to do with torch's generator around a step; that it stays unused is checked once."""
         if self.draws:
             return preserved_generator(self.runtime.device)
         if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
@@ -203,7 +203,7 @@ def autocast(runtime: Runtime) -> torch.autocast:
 
 @contextmanager
 def preserved_generator(device: str) -> Iterator[None]:
-    """Inside, torch's generator may be seeded and drawn from; afterwards it is where it was before."""
+    """Inside, torch's generator may be seeded and used; afterwards it is in its earlier state."""
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
         yield
@@ -219,7 +219,7 @@ def seed_generator(device: str, seed: int) -> None:
 
 @contextmanager
 def unused_generator(device: str) -> Iterator[None]:
-    """Make sure that nothing is drawn inside: what is drawn from a generator that nobody seeded cannot be repeated."""
+    """Check that nothing is sampled inside: numbers of an unseeded generator cannot be repeated."""
 
     def states() -> list[Tensor]:
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.startswith("cuda") else [])]

@@ -2,7 +2,7 @@
 
 speed.per_second(tokens), speed.left(steps)        # over the last steps, pauses left out
 pace.left(step, steps)                             # by the clock, all counted in
-Deadline(at).steps(step, steps)                    # fewer, where so many would not be done by then
+Deadline(at).steps(step, steps)                    # fewer, where these would not be done by then
 
 Floating-point operations of training, for model FLOP utilisation (MFU; Chowdhery et al. 2022).
 """
@@ -30,7 +30,7 @@ class Throughput:
         self._then = time.monotonic()
 
     def per_second(self, tokens: int) -> float:
-        """After a step of so many tokens."""
+        """After a step of `tokens` tokens."""
         now = time.monotonic()
         took = now - (self._then or now)
         self._then = now
@@ -68,7 +68,7 @@ class Deadline:
     """
 
     FIRST = 5
-    """Steps before anything is said."""
+    """Steps before anything is estimated."""
 
     def __init__(self, at: float) -> None:
         """`at` as `time.monotonic` gives it."""
@@ -76,7 +76,7 @@ class Deadline:
         self._began: tuple[int, float] | None = None
 
     def steps(self, step: int, steps: int) -> int:
-        """How many steps there will be, after so many of so many."""
+        """How many steps there will be, after `step` of `steps`."""
         now = time.monotonic()
         if self._began is None:
             self._began = step, now
@@ -111,7 +111,7 @@ _PEAKS = {
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
 }
-"""The first whose name stands in the device's."""
+"""The first whose name is part of the device's name counts."""
 
 
 def flops_per_token(model: Network, recipe: Recipe, length: int) -> float:

@@ -59,7 +59,7 @@ class RankWatchdog:
         first_here: bool = False,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        """`store` is this watch's alone: whoever else waits at it would hold it up.
+        """`store` is used only by this watchdog: another user that waits at it would hold it up.
 
         `first_here`: whether it is the first rank of its machine, and tells of rank 0, should that be lost.
         """
@@ -242,7 +242,7 @@ class RankWatchdog:
     def _lost(self, now: float) -> RankFault | None:
         """The first rank that is lost or has failed, as this rank sees it."""
         for other, state in sorted(self.states.items()):
-            if state.fault is not None and not state.fault.of_all:
+            if state.fault is not None and not state.fault.on_all_ranks:
                 return state.fault
             if state.left or state.fault is not None:
                 continue
@@ -293,13 +293,13 @@ class RankWatchdog:
     def _tell(self, verdict: RankFault) -> None:
         """One line from one rank: rank 0, or where that is lost rank 1 and, should it be lost too, one a machine."""
         instead = self.rank == 1 or self.first_here
-        mine = self.rank == 0 or (instead and verdict.rank == 0 and not verdict.told)
+        mine = self.rank == 0 or (instead and verdict.rank == 0 and not verdict.reported)
         if mine and self._word.acquire(blocking=False):
             sys.stderr.write(f"larvatus: {printable(verdict.line)}\n")
             sys.stderr.flush()
 
     def explained(self, fault: BaseException) -> BaseException:
-        """What to raise for what was raised: the others are told, or it is they who are to blame."""
+        """What to raise instead: this rank's own error, which the others get, or the error of the rank to blame."""
         with self.doing("ending"):
             return self._blamed(fault) if self._is_anothers(fault) else self._confessed(fault)
 
@@ -311,7 +311,7 @@ class RankWatchdog:
             first = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
             return RankLost(f"the ranks lost each other {self.state.when} ({first}); {RESUME_HINT}")
         lost = RankLost(verdict.line)
-        lost.exit_code, lost.said = verdict.code, True
+        lost.exit_code, lost.reported = verdict.code, True
         if self.rank == 0:
             self._tell(verdict)
             self._post(lambda: self._told, GRACE_S)
@@ -319,28 +319,28 @@ class RankWatchdog:
         return lost
 
     def _confessed(self, fault: BaseException) -> BaseException:
-        """This rank fails by itself: the others are told before it goes."""
+        """This rank fails by itself: it informs the others before it ends."""
         ours = isinstance(fault, LarvatusError)
         line = str(fault) if ours else f"{type(fault).__name__}: {fault}".removesuffix(": ")
-        of_all = ours and fault.of_all  # type: ignore[attr-defined]
-        named = line if of_all else f"{self.state.name(self.rank)} {self.state.when}: {line}"
+        on_all = ours and fault.on_all_ranks  # type: ignore[attr-defined]
+        named = line if on_all else f"{self.state.name(self.rank)} {self.state.when}: {line}"
         code = fault.exit_code if isinstance(fault, LarvatusError) else CRASH_EXIT_CODE
         first = self.rank > 0 or self._word.acquire(blocking=False)
-        self._fault = RankFault(line=named, code=code, of_all=of_all, rank=self.rank, told=self.rank == 0)
+        self._fault = RankFault(line=named, code=code, on_all_ranks=on_all, rank=self.rank, reported=self.rank == 0)
         if self.rank == 0:
             self.verdict = self.verdict or self._fault
             self._post(lambda: self._told and self._said_fault, GRACE_S)
-            if of_all:
+            if on_all:
                 self._post(lambda: all(state.left or state.fault for state in self.states.values()), GRACE_S)
             else:
                 time.sleep(2 * BEAT_S)  # for the others to read it, should the store go with this process
         else:
             self._post(lambda: self._said_fault, GRACE_S)
-            if not of_all:
+            if not on_all:
                 self._wait_for_verdict(5 * BEAT_S)
         if isinstance(fault, LarvatusError):
             fault.args = (named,)
-            fault.said = not first or (self.rank > 0 and (of_all or self.verdict is not None))
+            fault.reported = not first or (self.rank > 0 and (on_all or self.verdict is not None))
         return fault
 
     def _is_anothers(self, fault: BaseException) -> bool:

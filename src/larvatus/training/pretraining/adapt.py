@@ -1,19 +1,17 @@
-"""Domain- and task-adaptive pretraining (Gururangan et al. 2020): go on from a model, on text of your own.
+"""Domain- and task-adaptive pretraining (Gururangan et al. 2020): continue from a model, on text of your own.
 
     larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
 
-The text is encoded with the model's own vocabulary, longer by the words that are asked for. Text of the domain that the
-model comes from (`--old`) and held-out text of the new one are evaluated before and after (`domains.py`).
+The text is encoded with the model's own vocabulary, longer by the requested words. Text of the model's old domain
+(`--old`) and validation text of the new one are evaluated before and after (`domains.py`).
 
-How to go on training a model that exists: its own shape and vocabulary, and a recipe's way of training.
-
-    adapted_recipe(load_bundle("runs/base"))                 its own recipe, as `larvatus.json` tells it
+    adapted_recipe(load_bundle("runs/base"))                 its own recipe, from `larvatus.json`
     adapted_recipe(load_bundle("bert-base"))                 no such file: the packaged recipe that is nearest to it
-    adapted_recipe(load_bundle("bert-base"), "spanbert")     the one that is named
+    adapted_recipe(load_bundle("bert-base"), "spanbert")     the named recipe
 
-Model and vocabulary are what they are: a setting that contradicts them is refused, but for dropout. Packaged recipes
-are made for training from nothing; for continuing, batch and rate are held to those of task-adaptive pretraining
-(Gururangan et al. 2020, appendix: 256 sequences, 1e-4), unless `--set` says otherwise.
+Model and vocabulary are fixed: a setting that contradicts them is refused, but for dropout. Packaged recipes are made
+for training from scratch; to continue, batch and rate are limited to those of task-adaptive pretraining (appendix of
+the paper: 256 sequences, 1e-4), unless `--set` changes them.
 """
 
 from __future__ import annotations
@@ -57,6 +55,7 @@ from larvatus.training.pretraining.prepare import (
 from larvatus.training.pretraining.text_record import EMBEDDED, has_intact_files
 
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
+BEFORE, EXTENSION = "before", "extension.json"
 PLANNED = ("batch", "rate")
 FREE = ("dropout", "attention_dropout")
 """Settings of a model that may change while it is trained on."""
@@ -115,7 +114,7 @@ def _of_this_model(table: Table, bundle: Bundle) -> Table:
 
 
 def _described(tokenizer: Tokenizer, told: Any) -> Any:
-    """A vocabulary in the recipe's words, as far as it can be told from the outside."""
+    """A vocabulary in the recipe's words, as far as it is known from the outside."""
     kinds = {tag(config): config for config in get_args(TokenizerConfig)}
     if tokenizer.kind not in kinds:
         return told
@@ -145,16 +144,17 @@ def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
     for part, settings in asked.items():
         known = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
         for field, value in msgspec.to_builtins(settings).items():
-            if known is not None and field in known and value != known[field] and (part, field) not in _free():
+            if (
+                known is not None
+                and field in known
+                and value != known[field]
+                and not (part == "model" and field in FREE)
+            ):
                 free = " and ".join(f"model.{name}" for name in FREE)
                 raise UsageError(
                     f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {known[field]}; "
                     f"leave it (or --size) out: of the model, {free} alone can be set"
                 )
-
-
-def _free() -> set[tuple[str, str]]:
-    return {("model", name) for name in FREE}
 
 
 def _nearest(bundle: Bundle) -> str:
@@ -188,12 +188,9 @@ def _traits(model: Struct) -> Table:
     return {name: value if isinstance(value, str) else bool(value) for name, value in fields.items()}
 
 
-BEFORE, EXTENSION = "before", "extension.json"
-
-
 @dataclass(frozen=True)
 class ParentVocabulary:
-    """The vocabulary of the model that a run continues from, with the words that were asked for."""
+    """The vocabulary of the model that a run continues from, with the requested words."""
 
     origin: ParentModel
     add_words: Sequence[str] = ()
@@ -225,7 +222,7 @@ class ParentVocabulary:
 
     def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
         tokenizer = self.origin.bundle.tokenizer
-        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
+        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try with other words
         shutil.rmtree(folder / BEFORE, ignore_errors=True)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)

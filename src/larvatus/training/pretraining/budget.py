@@ -1,15 +1,14 @@
-"""How many steps: given, from epochs or tokens, or from minutes.
+"""How many steps a run has: given, from epochs or tokens, or from minutes; and the plan that it follows.
 
-Minutes are measured into steps before the run begins, so that the run itself depends on nothing but recipe, corpus and
-seed, and can be repeated with `--steps`.
-
-Makes the plan of a run, or reads the one that it began with, and says it before the first step.
+Minutes are converted to steps before the run begins, so the run itself depends only on recipe, corpus and seed, and can
+be repeated with `--steps`.
 
     planned = make_plan(job, model, loader=run.loader, text=480_000, evaluations=4, ranks=ranks)
     planned.job.recipe, planned.plan               # the recipe that the run follows
-    plan_in_words(planned.job, 8, planned.plan, 480_000)
+    describe_plan(planned.job, 8, planned.plan, 480_000)
 
-Times are measured on the model itself (`budget.time_of_step`), whose weights are put back afterwards.
+A resumed run reads the plan that it began with. Times are measured on the model itself (`time_of_step`), whose weights
+are restored afterwards.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from larvatus.training.pretraining.plan import (
     plan_for,
     read_plan,
     steps_within,
+    tokens_per_step,
     write_plan,
 )
 from larvatus.training.pretraining.step import PreparedStep, Stepper
@@ -53,15 +53,20 @@ QUICK_S = 0.5
 MEASURED_SHARE = 0.15
 """Share of the minutes that timing may take; beyond it, smaller steps are timed instead."""
 
+MAX_EVALUATIONS = 10
+"""Evaluations along the way."""
+EVALUATION_SHARE = 0.05
+"""Share of the minutes that they may take."""
+
 
 def steps_of_epochs(recipe: Recipe, tokens: int, epochs: float) -> int:
     """Steps that read the corpus `epochs` times: a step of phase i holds batch × length_i tokens."""
-    return max(1, round(epochs * tokens / tokens_per_step(recipe)))
+    return max(1, round(epochs * tokens / tokens_per_step(recipe, recipe.batch)))
 
 
 def steps_of_tokens(recipe: Recipe, tokens: int) -> int:
     """Steps that see `tokens` tokens, to within half a step; less than one step is refused."""
-    per_step = tokens_per_step(recipe)
+    per_step = tokens_per_step(recipe, recipe.batch)
     if tokens < per_step:
         raise UsageError(
             f"one step of {recipe.name} holds {per_step:,.0f} tokens, more than --tokens {tokens:,}; "
@@ -74,11 +79,6 @@ def steps_of_tokens(recipe: Recipe, tokens: int) -> int:
         return abs(sum(count * recipe.batch * phase.length for count, phase in counts) - tokens)
 
     return min(range(max(1, near - 3), near + 4), key=lambda steps: (apart(steps), steps))
-
-
-def tokens_per_step(recipe: Recipe) -> float:
-    """The mean over phases, as the shares of their steps weigh them."""
-    return sum(phase.share * recipe.batch * phase.length for phase in recipe.phases)
 
 
 def steps_of_minutes(
@@ -97,7 +97,7 @@ def steps_of_minutes(
 
 
 def time_of_step(stepper: Stepper, loader: Callable[[int], Loader], *, batch: int, length: int) -> StepTime:
-    """What a step takes, told by two small ones: a sequence, and as many as a small step has.
+    """What a step takes, estimated from two small ones: a sequence, and as many as a small step has.
 
     `loader` gives the text in steps of that many sequences. The weights move while measuring.
     """
@@ -169,12 +169,6 @@ def known_steps(recipe: Recipe, budget: Budget, tokens: int) -> int | None:
     return budget.steps or recipe.schedule.steps
 
 
-MAX_EVALUATIONS = 10
-"""Evaluations along the way."""
-EVALUATION_SHARE = 0.05
-"""Share of the minutes that they may take."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
     """A job with its plan."""
@@ -186,9 +180,8 @@ class PlannedJob:
 
     def evaluated(self, most: int) -> int:
         """Held-out tokens of an evaluation that would read `most`."""
-        return (
-            most if self.plan is None or self.plan.evaluated_tokens is None else min(most, self.plan.evaluated_tokens)
-        )
+        limit = None if self.plan is None else self.plan.evaluated_tokens
+        return most if limit is None else min(most, limit)
 
 
 def make_plan(

@@ -53,7 +53,7 @@ class LossCurvePoint(Settings):
 
 
 class Progress(Settings):
-    """How far a run has come: all that a resume needs beside the tensors."""
+    """How far a run has come: all that a resume needs apart from the tensors."""
 
     step: int = 0
     """Updates made."""
@@ -69,7 +69,7 @@ class Progress(Settings):
     curve: tuple[LossCurvePoint, ...] = ()
     """Validation losses of the masked-lm objective, if the run has both."""
     microbatch: int | UnsetType = UNSET
-    """Tokens of one pass, where memory ran out with what was asked for."""
+    """Tokens of one pass, where memory ran out with the requested number."""
 
 
 class PretrainingState(Settings):
@@ -92,18 +92,18 @@ def open_checkpoints(run: Path, warn: Callable[[str], None]) -> Checkpoints[Pret
 
 
 def check_run_directory(out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
-    """A directory with a run is only touched by a resume or to start again, one with a model alone by the latter."""
+    """A directory with a run is only touched by a resume or to start again, one with only a model by the latter."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     checkpoints = out / FOLDER
     refuse_link(checkpoints)
     for name in (FOLDER, MANIFEST, _MODEL):
         if not resume and not overwrite and (out / name).exists():
             raise ArtefactError(
-                f"{out} already holds a run ({name}); go on with --resume, start again with --overwrite, or choose "
-                "another --out"
+                f"{out} already holds a run ({name}); continue it with --resume, start again with --overwrite, "
+                "or choose another --out"
             )
         if resume and (out / name).exists() and not checkpoints.is_dir():
-            raise ArtefactError(f"{out} holds a model ({name}), but no run to go on with; choose another --out")
+            raise ArtefactError(f"{out} holds a model ({name}), but no run to resume; choose another --out")
     refuse_other_kind(out, lambda name: name.startswith(_PREFIX))
     begun = resume and checkpoints.is_dir()
     check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
@@ -120,7 +120,7 @@ def save_checkpoint(
     warn: Callable[[str], None],
     main: bool = True,
 ) -> Path | None:
-    """Write a checkpoint, of several ranks the main one; only the one before it stays besides."""
+    """Write a checkpoint, of several ranks the main one; only the one before it is kept as well."""
     named = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
     tensors = {file: gather_tensors(parts, keep=main) for file, parts in named.items()}  # all ranks have parts of them
     if not main:

@@ -1,12 +1,10 @@
-"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, against what unigram counts alone would guess.
+"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, compared with a guess by unigram counts.
 
-Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
-every run, so perplexities compare.
+Counts are kept, never logits. Text is packed and masked as in the recipe, with the masks of epoch 0 of the stream
+"valid": the same at every evaluation of every run, so perplexities compare.
 
-A model on held-out shards, as a recipe packs and masks them: pairs and masks are the same every time.
-
-Text that has no pairs (one document alone, or one sentence in each) is read in single segments, and objectives of
-pairs are not measured on it; those of tokens are.
+Text that has no pairs (a single document, or one sentence in each) is read in single segments, and objectives of pairs
+are not measured on it; those of tokens are.
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import WordObjective
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.step import autocast
 
 MASKED_LM = "masked-lm"
 USUAL = ("words", MASKED_LM)
@@ -93,16 +92,13 @@ class HeldOutScores:
 
     def __str__(self) -> str:
         words = []
-        if masked := self.scores.get(MASKED_LM):
+        masked = MASKED_LM in self.scores
+        name, predicted = ("masked", "masked tokens") if masked else (self.words, "words")
+        if score := self.scores.get(MASKED_LM if masked else self.words):
             guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
-            words.append(f"masked loss {masked.loss:.3f}")
-            words.append(f"perplexity {perplexity(masked.loss):,.1f}")
-            words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
-        elif predicted := self.scores.get(self.words):
-            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
-            words.append(f"{self.words} loss {predicted.loss:.3f}")
-            words.append(f"perplexity {perplexity(predicted.loss):,.1f}")
-            words.append(f"words right {predicted.accuracy:.1%}{guess}")
+            words.append(f"{name} loss {score.loss:.3f}")
+            words.append(f"perplexity {perplexity(score.loss):,.1f}")
+            words.append(f"{predicted} right {score.accuracy:.1%}{guess}")
         if pairs := self.scores.get("next-sentence"):
             words.append(f"next sentence right {pairs.accuracy:.1%}")
         others = {n: s for n, s in self.scores.items() if n not in (MASKED_LM, self.words, "next-sentence")}
@@ -177,12 +173,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        with (
-            torch.inference_mode(),
-            torch.autocast(
-                "cuda" if runtime.cuda else "cpu", dtype=torch.bfloat16, enabled=runtime.precision == "bf16"
-            ),
-        ):
+        with torch.inference_mode(), autocast(runtime):
             for batch in batches:
                 tokens += batch.tokens.size
                 if guess and kind in batch.targets:
@@ -278,7 +269,7 @@ def packing_for(corpus: Corpus, packing: PackingConfig, language: str | None = N
 
 
 def measurable_network(model: Network, packing: PackingConfig, corruption: CorruptionConfig | None) -> Network:
-    """The model, or the same weights with those objectives alone whose targets packing and corruption give.
+    """The model, or the same weights with only those objectives whose targets packing and corruption give.
 
     Where that is none of a model that has a generator, the generator.
     """

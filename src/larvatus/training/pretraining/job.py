@@ -1,13 +1,11 @@
-"""What to pretrain, on what, where to, and for how long.
+"""A pretraining job: what to train, on what, where to, and for how long.
 
-Job(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
-
-What the ranks of a run settle before any of them reads text: that they do the same, and whether they go on.
-
+    job = PretrainingJob(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
     with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
-        job = joined(job, group)
+        job = agree_on_job(job, group)
 
-`torchrun --max-restarts 3` starts all ranks again, with the same command, when one has failed: they go on from the last
+Before any rank reads text, all ranks check that they have the same job, and whether they resume. `torchrun
+--max-restarts 3` starts all ranks again, with the same command, when one has failed: they resume from the last
 checkpoint, as many as there are now.
 """
 
@@ -37,7 +35,7 @@ class PretrainingJob:
     seed: int = 0
     resume: bool = False
     overwrite: bool = False
-    """Begin again where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
+    """Begin again where there is a run or a model: its checkpoints go at once, its model when the new one is saved."""
     fork: bool = False
     """Resume although the recipe was edited."""
     evaluate_every: int | None = None
@@ -46,7 +44,7 @@ class PretrainingJob:
     parallel: Parallel = "auto"
     """How several processes share the work (`training/engine/parallel.py`)."""
     origin: ParentModel | None = None
-    """The model to go on from; a new one is initialised where there is none."""
+    """The model to continue from; a new one is initialised where there is none."""
     free: frozenset[str] = frozenset()
     """What of "batch" and "rate" a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
     deadline: float | None = None
@@ -76,7 +74,7 @@ PER_MACHINE = ("workers", "memory", "rank_timeout")
 
 
 def agree_on_job(job: PretrainingJob, group: Ranks) -> PretrainingJob:
-    """The job that all ranks carry out; refused where they were told different things."""
+    """The job that all ranks carry out; refused where their commands differ."""
     check_ranks_agree(group, _commanded(job))
     if not group.restarted:
         return job

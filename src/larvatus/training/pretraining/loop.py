@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import queue
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ from larvatus.core.signals import Stop
 from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.models.recipes import Recipe, steps_of_phases
 from larvatus.training.engine.loop import Clock, run_loop
-from larvatus.training.engine.loss_spikes import MAX_ROLLBACKS, SpikeDetector
 from larvatus.training.engine.optimizer import learning_rate
 from larvatus.training.engine.rank_activity import busy, waiting
 from larvatus.training.engine.ranks import Ranks, blame_ranks, check_ranks_agree
@@ -38,6 +39,16 @@ T = TypeVar("T")
 JOIN_S = 2.0
 END_S = 600.0
 """How long the end of Python waits for a thread that is still making a block."""
+SPIKE_FACTOR = 5.0
+"""A loss this many times the usual one is a spike."""
+MIN_RISE = 1.0
+"""And how far above it, at least: small losses of small batches leap all the time."""
+SPIKE_WINDOW = 64
+"""Steps whose median is the usual loss."""
+MIN_STEPS = 16
+"""Steps that must have been seen before anything is usual."""
+MAX_ROLLBACKS = 2
+"""Rollbacks of one run, after which it ends."""
 
 
 @dataclass(kw_only=True)
@@ -55,9 +66,9 @@ class Pretraining:
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
     back: Callable[[], Progress | None]
-    """Puts weights and moments back to the newest checkpoint, and says where that stands; None where there is none."""
+    """Puts weights and moments back to the newest checkpoint, and returns its progress; None where there is none."""
     monitor: Monitor | None
-    """Only the main rank shows anything."""
+    """None on all ranks but the main one, which reports."""
     evaluates: bool
     """Whether this rank evaluates: the main one, or all where each has a part of the weights."""
     stop: Stop
@@ -65,7 +76,7 @@ class Pretraining:
     save_every: int
     progress: Progress
     deadline: float | None = None
-    """When it must end, with fewer steps if need be; of one process alone."""
+    """When it must end, with fewer steps if need be; only for a single process."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.progress.seconds)
@@ -81,15 +92,15 @@ class Pretraining:
         self._spiked: str | None = None
         """What there is to say of a loss that leapt, until it is mended."""
         self._skipped: dict[int, Cursor] = {}
-        """Where phases go on that were gone back from."""
+        """Cursors at which phases continue after a rollback."""
 
     def run(self) -> Progress:
-        """From wherever `progress` stands to the last step."""
+        """From `progress` to the last step."""
         try:
             if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
                     left = self._left()
-                    left.of_all = True
+                    left.on_all_ranks = True
                     raise left
         finally:
             self._close()
@@ -137,7 +148,7 @@ class Pretraining:
 
     def _may_leave(self) -> bool:
         """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
-        return self.stop.asked and self.ranks.count == 1
+        return self.stop.requested and self.ranks.count == 1
 
     def _close(self) -> None:
         if self._batches is not None:
@@ -195,7 +206,7 @@ class Pretraining:
         if self._rollbacks == MAX_ROLLBACKS:
             raise blame_ranks(
                 NumericsError(
-                    f"{spike}, after {MAX_ROLLBACKS} rollbacks; go on from the last checkpoint with a lower rate: "
+                    f"{spike}, after {MAX_ROLLBACKS} rollbacks; resume from the last checkpoint with a lower rate: "
                     "--resume --fork --set optimizer.rate=…"
                 ),
                 self.ranks,
@@ -242,7 +253,7 @@ class Pretraining:
             self.checkpoint(self.progress)
 
     def _left(self) -> Preempted:
-        """Save where it stands; what to end with."""
+        """Save the state; the exception to end with."""
         self.save()
         return Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
@@ -329,3 +340,27 @@ def prefetch(
         thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process may take longer
         if thread.is_alive():
             atexit.register(thread.join, END_S)  # torch aborts a process that ends while a thread runs its code
+
+
+class SpikeDetector:
+    """Detects a loss that leaps: a few bad batches may undo hours of training, without being infinite.
+
+    The remedy is PaLM's (Chowdhery et al., 2022): go back to a checkpoint from before, and skip the data between that
+    and the leap; the same data elsewhere in training does no harm.
+
+    >>> spikes = SpikeDetector()
+    >>> [spikes.look(loss) for loss in (*[2.0] * 16, 9.0, 11.0)][-2:]
+    [None, 2.0]
+    """
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=SPIKE_WINDOW)
+
+    def look(self, loss: float) -> float | None:
+        """The usual loss, where this one is a spike; it then counts for nothing."""
+        if len(self._last) >= MIN_STEPS:
+            usual = statistics.median(self._last)
+            if loss > SPIKE_FACTOR * usual and loss > usual + MIN_RISE:
+                return usual
+        self._last.append(loss)
+        return None

@@ -1,19 +1,16 @@
-"""Whether a recipe can be trained here at all: asked before any text is read, and again with the vocabulary known.
+"""Whether a recipe fits the memory here, and where its weights are: on each process, or a part on each.
 
-    refuse_what_cannot_fit(recipe, runtime)
-    refuse_what_cannot_fit(recipe, runtime, vocabulary=30_522)
+    check_memory(recipe, runtime)                                  # before any text is read
+    check_memory(recipe, runtime, vocabulary=30_522)               # with the vocabulary known
 
     larvatus: 9,000 layers of 65,536 need at least 7 PB to be trained, more than the 24 GB of memory here; lower …
 
 Weights, gradients and moments, and what one pass keeps for its backward pass: lower bounds, so nothing is refused that
-might fit. Whether layers should rather be computed again than kept (`must_recompute`) is asked of what a pass is
-expected to keep, which is about three times the bound.
+might fit. Whether layers are recomputed instead of kept (`must_recompute`) depends on what a pass is expected to keep,
+which is about three times the bound.
 
-Where the weights of a run lie: all of them on the device of each process, or a part on each
-(`training/engine/parallel.py`).
-
-sharded, job = place_model(model, job, ranks, print)
-whole = whole_model(model, job, ranks, vocabulary=30_522)      # to be saved; None on all ranks but the main one
+    sharded, job = place_model(model, job, ranks, print)           # `training/engine/parallel.py`
+    whole = whole_model(model, job, ranks, vocabulary=30_522)      # to be saved; None on all ranks but the main one
 """
 
 from __future__ import annotations
@@ -28,14 +25,13 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import format_bytes, memory_of
 from larvatus.models.nn.encoder_base import ModelConfig
 from larvatus.models.recipes import Recipe
-from larvatus.training.engine.gradients import is_sharded
-from larvatus.training.engine.parallel import BYTES_TRAINED, gather_tensors, shard, should_shard
+from larvatus.training.engine.parallel import BYTES_TRAINED, gather_tensors, is_sharded, shard, should_shard
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.job import PretrainingJob
 
 KEPT = {"fp32": 3.0 * 4, "bf16": 4.0 * 2}
-"""Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums stand beside them, some in fp32."""
+"""Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums are kept as well, some in fp32."""
 ROOM = 0.9
 """Share of the memory that a run is expected to fill at most: allocators lose some of it."""
 

@@ -1,8 +1,6 @@
-"""What a pretraining run shows of its steps, evaluations and checkpoints, in words and in `metrics.jsonl`.
+"""What a pretraining run prints before its work and about its steps, evaluations and checkpoints; `metrics.jsonl`.
 
-What a run says before its work: what is read, what is trained, and in which languages nothing is held out.
-
-for line in announced(job, corpus, valid, model=model, more=", layers computed again in the backward pass"): …
+for line in describe_run(job, corpus, valid, model=model, more=", layers computed again in the backward pass"): …
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any, Self
 
 from larvatus.core.errors import printable
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.language_report import language_rows
+from larvatus.data.corpus.mixture import language_rows
 from larvatus.models.network import Network
 from larvatus.training.engine.rank_activity import StragglerReport
 from larvatus.training.engine.reporter import MetricsLog, Reporter
@@ -117,7 +115,7 @@ class Monitor:
             self.reporter.say(f"  held out at step {step:,}: {result}")
 
     def spike(self, step: int, line: str) -> None:
-        """The loss leapt; the run now stands at that step."""
+        """The loss leapt; the run is now at that step."""
         self._speed.pause()
         self.metrics.write("spike", step, {"said": line})
         self.reporter.warn(line)

@@ -60,9 +60,7 @@ class ParentModel:
     def load(cls, path: Path | str, *, out: Path) -> ParentModel:
         path = Path(model_path(path))
         if os.path.realpath(path) == os.path.realpath(out):
-            raise UsageError(
-                f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
-            )
+            raise UsageError(f"--from and --out are both {path}; choose another --out (or --resume, to continue a run)")
         bundle = load_bundle(path)
         parts = sorted(model_checksums(bundle.path).items())
         return cls(bundle, hashlib.sha256(repr(parts).encode()).hexdigest())

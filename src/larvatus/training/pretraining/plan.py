@@ -1,6 +1,6 @@
 """The plan of a run that adapts a model: batch, rate and steps that suit the machine, the budget and the text.
 
-    scope = Scope(text=480_000, free=frozenset({"batch", "rate"}))
+    scope = PlanScope(text=480_000, free=frozenset({"batch", "rate"}))
     plan = plan_for(recipe, scope, Budget(minutes=2), StepTime(fixed=4.0, per_token=0.002))
     plan.recipe(recipe).batch, plan.steps          # 32, 8: 8 steps of 4,096 tokens
 
@@ -113,8 +113,8 @@ def plan_for(recipe: Recipe, scope: PlanScope, budget: Budget, speed: StepTime |
 
 
 def most_steps(recipe: Recipe, batch: int, text: int) -> int:
-    """Steps that read a text of so many tokens `MOST_EPOCHS` times."""
-    return max(LEAST_STEPS, int(MOST_EPOCHS * text / _mean_tokens(recipe, batch)))
+    """Steps that read a text of `text` tokens `MOST_EPOCHS` times."""
+    return max(LEAST_STEPS, int(MOST_EPOCHS * text / tokens_per_step(recipe, batch)))
 
 
 def steps_within(recipe: Recipe, batch: int, seconds: float, speed: StepTime) -> int:
@@ -168,10 +168,10 @@ def _batch_of_text(recipe: Recipe, scope: PlanScope, budget: Budget) -> int:
     """The batch where no clock runs: the largest that makes enough steps of the text."""
     if budget.steps is not None:  # read about as often as without a budget
         most = EPOCHS * scope.text / budget.steps
-        return _largest(recipe, scope, lambda batch: _mean_tokens(recipe, batch) <= most)
+        return _largest(recipe, scope, lambda batch: tokens_per_step(recipe, batch) <= most)
     epochs = EPOCHS if budget.epochs is None else budget.epochs
     tokens = epochs * scope.text if budget.tokens is None else float(budget.tokens)
-    return _largest(recipe, scope, lambda batch: tokens >= _wanted(recipe, batch) * _mean_tokens(recipe, batch))
+    return _largest(recipe, scope, lambda batch: tokens >= _wanted(recipe, batch) * tokens_per_step(recipe, batch))
 
 
 def _wanted(recipe: Recipe, batch: int) -> int:
@@ -193,7 +193,8 @@ def _largest(recipe: Recipe, scope: PlanScope, enough: Callable[[int], bool]) ->
     return max(1, min(batch, scope.text // longest)) if "batch" in scope.free else batch
 
 
-def _mean_tokens(recipe: Recipe, batch: int) -> float:
+def tokens_per_step(recipe: Recipe, batch: int) -> float:
+    """The mean over phases, weighted by their shares of the steps."""
     return sum(phase.share * batch * phase.length for phase in recipe.phases)
 
 

@@ -89,7 +89,7 @@ Documents = Callable[[], Iterable[Document]]
 
 
 class VocabularySource(Protocol):
-    """A vocabulary that is not learnt from the corpus alone."""
+    """A vocabulary that is not only learnt from the corpus."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def longest(recipes: Iterable[Recipe]) -> int:
 def _split(
     documents: Documents, folder: Path, options: TextOptions, *, length: int, reporter: Reporter
 ) -> ValidationSplit:
-    """Decide what is held out, say it, and keep it beside the shards."""
+    """Decide what is held out, report it, and store it with the shards."""
     split = ValidationSplit.of(documents(), length=length, language=options.language, sentences=options.sentences)
     reporter.say(f"held out: {split}")
     if split.nothing:
@@ -182,10 +182,10 @@ def _split(
 
 
 def _documents(corpus: Sequence[LanguageSource], out: Path, options: TextOptions) -> Documents:
-    """The text, to be read as often as needed (standard input is kept beside the run for that)."""
+    """The text, to be read as often as needed (standard input is kept with the run for that)."""
     if EMBEDDED in corpus:
         if len(corpus) > 1:
-            raise UsageError("--corpus embedded stands alone")
+            raise UsageError("--corpus embedded cannot be combined with other text")
         return lambda: embedded_documents("train")
     return _Read([str(kept_input(out)) if path == "-" else path for path in corpus], options.reading)
 
@@ -232,30 +232,27 @@ def _vocabulary(
     given: VocabularySource | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
-    """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
+    """Learn the recipe's vocabulary, or use the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
     if vocabulary_matches(folder, wanted):
         return Tokenizer.load(folder)
     if given is not None:
         given.make(documents, folder, reporter)
-        record_vocabulary(folder, wanted)
-        return Tokenizer.load(folder)
-    mixed = recipe.mixture.alpha < 1
-    reporter.say("learning the vocabulary …")
-    tokenizer = train_mixed_vocabulary(
-        documents(),
-        recipe.tokenizer,
-        recipe.mixture.repeats if mixed else None,
-        language=options.language,
-        sentences=options.sentences,
-    )
-    tokenizer.save(folder)
+    else:
+        reporter.say("learning the vocabulary …")
+        train_mixed_vocabulary(
+            documents(),
+            recipe.tokenizer,
+            recipe.mixture.repeats if recipe.mixture.alpha < 1 else None,
+            language=options.language,
+            sentences=options.sentences,
+        ).save(folder)
     record_vocabulary(folder, wanted)
     return Tokenizer.load(folder)  # to the byte what a run that continues reads
 
 
 def _wanted(recipe: Recipe, given: VocabularySource | None) -> dict[str, Any]:
-    """All that decides a vocabulary, besides the text."""
+    """All that decides a vocabulary, apart from the text."""
     if given is not None:
         return given.identity
     settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)

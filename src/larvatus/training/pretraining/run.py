@@ -3,7 +3,7 @@
     larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
 
 The run directory becomes the model directory: a Hugging Face directory at the end, with `metrics.jsonl` and
-`checkpoints/` beside it.
+`checkpoints/` next to it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from larvatus.training.pretraining.saving import FINAL_TOKENS, FinishedRun
 from larvatus.training.pretraining.step import Stepper
 
 KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard", PLAN)
-"""What a run keeps in its directory beside the model: none of it may lead elsewhere."""
+"""What a run keeps in its directory next to the model: none of it may lead elsewhere."""
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume continues from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 
@@ -107,7 +107,7 @@ def train(job: PretrainingJob, texts: Callable[[], PreparedCorpus], reporter: Re
 def _way_on(job: PretrainingJob) -> str:
     """How a run that was stopped before its first step, or after its last, continues."""
     saved = (job.out / FOLDER).is_dir()
-    return f"the same command{' with --resume' if saved else ''} continues from what stands in {job.out}"
+    return f"the same command{' with --resume' if saved else ''} continues from what is in {job.out}"
 
 
 class PretrainingRun:
@@ -119,7 +119,7 @@ class PretrainingRun:
         self.job, self.ranks, self.stop, self.reporter = job, ranks, stop, reporter
         self.news = Reporter() if job.brief else reporter  # for what is no warning
         if job.runtime.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
             torch.use_deterministic_algorithms(True)
         verify = launch().local == 0  # once on each machine
         self.corpus = Corpus.open(prepared.train, verify)
@@ -160,7 +160,7 @@ class PretrainingRun:
         )
 
     def _first_model(self) -> Network:
-        """The weights of step 0: drawn, or those of the model to go on from."""
+        """The weights of step 0: initialised, or those of the model to continue from."""
         job = self.job
         if job.origin is None:
             shards = self.ranks.count if job.may_shard else 1

@@ -1,8 +1,8 @@
-"""A run that has ended as a model directory, with the claims of its card.
+"""A finished run as a model directory, with its model card: what was trained, on what, for how long, how well.
 
-Ended(job=job, corpus=corpus, valid=valid, microbatch=8_192, processes=1).save(model, progress, results, rows)
+    FinishedRun(job=job, corpus=corpus, valid=valid, microbatch=8_192, processes=1).save(model, progress, results, rows)
 
-The facts of a run for its model card: what was trained, on what, for how long, how well. Its figures are claims.
+The figures of the card are claims (`models/bundle/claims.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.language_report import filtered_count, hygiene_lines
+from larvatus.data.corpus.mixture import filtered_count, hygiene_lines
 from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource, model_card
 from larvatus.models.bundle.claims import PERPLEXITY, CardText, Claim, Data, claim_dicts, make_claim
 from larvatus.models.bundle.directory import GENERATOR, architecture_of, save_bundle
@@ -116,7 +116,7 @@ class RunFigures:
             yield from held_out_claims(result, settings, data=data, precision=self.runtime.precision, **known)
 
     def _name(self, corpus: Corpus) -> str:
-        """A corpus beside the run by its place there."""
+        """A corpus of the run by its relative path."""
         return str(corpus.path.relative_to(self.out) if corpus.path.is_relative_to(self.out) else corpus.path)
 
 
@@ -140,7 +140,7 @@ def hardware(runtime: Runtime) -> str:
 def held_out_claims(
     result: HeldOutScores, settings: Mapping[str, Any], *, data: Data, precision: str = "fp32", **known: Any
 ) -> Iterator[Claim]:
-    """Scores of all objectives, of frequencies alone, and of each language; `settings` say how they were measured.
+    """Scores of all objectives, of the unigram guess, and of each language; `settings` say how they were measured.
 
     What is not finite, or next to it, is no figure: the loss of a token that the vocabulary's text never had, or of a
     run that went astray.

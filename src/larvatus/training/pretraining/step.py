@@ -1,4 +1,4 @@
-"""A step of pretraining: the objectives of a network on a batch, as `training/engine/step.py` carries out a step.
+"""A step of pretraining: the objectives of a network on a batch, as `training/engine/step.py` runs a step.
 
     stepper = Stepper(model, optimizer, recipe, runtime=runtime, ranks=Ranks(), seed=1, pad_id=0)
     report = stepper(batch, step=0, rate=1e-4, limit=128)
@@ -9,8 +9,7 @@
 The loss of a step is a mean over all its predicted tokens. Each microbatch's sum is divided by the counts of the whole
 step, so gradients add up to the same whatever the microbatch, and a microbatch without targets counts for nothing.
 
-What a step did. Its numbers travel to the host by themselves; reading them waits for that step, not for later ones.
-
+The numbers of a `StepReport` travel to the host by themselves; reading them waits for that step, not for later ones.
 So the loop launches step n + 1 before it looks at step n, and a GPU never stands idle while Python prints.
 """
 
@@ -28,17 +27,16 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import NumericsError
-from larvatus.data.corpus.loader import Loader, RankAssignment
-from larvatus.data.corpus.steps import Cursor
-from larvatus.data.corpus.steps import RankShare as ReadShare
+from larvatus.data.corpus.loader import Cursor, Loader, RankAssignment
+from larvatus.data.corpus.loader import RankShare as ReadShare
 from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.models.nn.dropout import has_dropout
 from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.objectives import Loss, WordObjective, weighted_sum
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.staging import Stage, Staged
 from larvatus.training.engine.step import MicrobatchLoss, Update, autocast
 
 
@@ -59,7 +57,7 @@ class StepReport:
         self.step, self.tokens, self.rate = step, tokens, rate
         self.wait = self.wait_share = 0.0
         self.mine: Tensor | None = None
-        """Sums of losses of this rank alone."""
+        """Sums of losses of this rank only."""
         self._counts, self._weights, self._numbers = counts, weights, numbers
         self._arrived: torch.cuda.Event | None = None
         if numbers.is_cuda:
@@ -98,15 +96,51 @@ class StepReport:
         return self.mine is None or bool(torch.isfinite(self.mine).all())
 
     def check(self) -> None:
-        """Stop the run if the step was not sound; the optimizer has already left the weights alone."""
+        """Stop the run if the step was not sound; the optimizer has already left the weights unchanged."""
         wrong = [f"{name} loss {value}" for name, value in self.losses.items() if not math.isfinite(value)]
         if not math.isfinite(self.gradient):
             wrong.append(f"gradient norm {self.gradient}")
         if wrong:
             raise NumericsError(
-                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; go on from the last "
+                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; resume from the last "
                 "checkpoint with a lower rate: --resume --fork --set optimizer.rate=…"
             )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A batch on its way to a device, or there."""
+
+    tensors: TrainingBatch[Tensor]
+    arrived: torch.cuda.Event | None
+    """On the stream that copies; None where nothing is copied."""
+
+    def take(self) -> TrainingBatch[Tensor]:
+        """The batch, for what is launched from here on, on the stream that is current."""
+        if self.arrived is not None:
+            stream = torch.cuda.current_stream(self.tensors.tokens.ids.device)
+            stream.wait_event(self.arrived)
+            self.tensors.map(lambda tensor: tensor.record_stream(stream))  # so that its memory is not given away
+        return self.tensors
+
+
+class Stage:
+    """Sends batches to a device ahead of time, on any thread: into pinned memory, copied on their own stream.
+
+    Where a batch is read (`Staged.take`), the device waits for the copy, the host does not. Pinned memory comes from
+    torch's cache, which gives the same few buffers again once their copies are done. On a CPU tensors are views.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+
+    def __call__(self, batch: TrainingBatch[Ints]) -> Staged:
+        if self._stream is None:
+            return Staged(on_device(batch, self.device), None)
+        with torch.cuda.stream(self._stream):  # its device is then current on this thread, too
+            tensors = on_device(batch, self._stream.device)
+            return Staged(tensors, self._stream.record_event())
 
 
 Step = TrainingBatch[Ints] | ReadShare
@@ -135,7 +169,7 @@ class PreparedStep:
         return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
 
     def split(self, microbatch: int) -> Sequence[Micro | None]:
-        """The step in parts of so many tokens: as it was prepared, or cut again where that is another number."""
+        """The step in parts of `microbatch` tokens: as it was prepared, or cut again where that is another number."""
         if microbatch == self.microbatch:
             return self.micros
         return list(self.batch.split(microbatch, self.ranks.count))
@@ -176,7 +210,7 @@ class Stepper:
         return self.launch(self.prepare(batch, limit=limit), step=step, rate=rate)
 
     def read(self, loader: Loader, cursor: Cursor = Cursor()) -> Iterator[tuple[Step, Cursor]]:
-        """The steps of a loader; of several ranks each reads its share alone."""
+        """The steps of a loader; of several ranks each reads only its share."""
         ranks = self.update.ranks
         if ranks.count == 1:
             return loader.steps(cursor)
@@ -216,7 +250,7 @@ class Stepper:
         return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
 
     def _read(self, micro: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
-        """A microbatch with the targets alone that an objective reads: a corruption may give more."""
+        """A microbatch with only the targets that an objective reads: a corruption may give more."""
         targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
         return TrainingBatch(tokens=micro.tokens, targets=targets)
 
@@ -229,7 +263,7 @@ class Stepper:
         return MicrobatchLoss(loss=weighted_sum(losses, counts), figures=torch.stack(sums))
 
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
-        """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
+        """Bring a microbatch to totals that depend only on the recipe and runtime, so nothing is recompiled."""
         step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
         parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)

@@ -1,15 +1,13 @@
-"""Which text a run was begun with: `corpus/text.json` holds names, options and a hash of all that is read.
+"""The text and vocabulary that a run began with: `corpus/text.json` and `vocabulary/vocabulary.json`.
 
-    begun = take_up(out / "corpus", given, text_hashes(["judgments/"], None, out=out), say=print)
+    text = resume_text(out / "corpus", given, text_hashes(["judgments/"], None, out=out), say=print)
 
-Text that was edited between two commands is noticed by its hash, whatever its size and time. While no shard stands,
-nothing is lost and all is made again, aloud; after that the run is refused. Text behind an address cannot be looked at
-without fetching it again: that is left as it was once its shards stand.
+Text that was edited between two commands is noticed by its hash, whatever its size and time. As long as there are no
+shards, nothing is lost and everything is made again, with a message; after that the run is refused. Text behind an
+address cannot be checked without fetching it again: it is trusted once its shards exist.
 
-What a run's vocabulary was learnt from, and that it is still what was learnt: `vocabulary/vocabulary.json`.
-
-note_vocabulary(folder, wanted)          # after all of its files were written
-learnt_like(folder, wanted)              # whether it can be taken up: a changed file is refused by name
+    record_vocabulary(folder, wanted)        # after all of its files were written
+    vocabulary_matches(folder, wanted)       # whether it can be used again: a changed file is refused by name
 """
 
 from __future__ import annotations
@@ -105,7 +103,7 @@ def _changes(before: dict[str, Any], given: dict[str, Any], hashes: Hashes) -> I
 
 
 def kept_input(out: Path) -> Path:
-    """Standard input, kept in a file beside the run, to be read again; what comes later must be the same."""
+    """Standard input, kept in a file of the run, to be read again; what comes later must be the same."""
     path = out / "corpus" / INPUT
     note = path.with_suffix(".json")
     if not is_there(note):
@@ -147,7 +145,7 @@ def record_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
 
 
 def vocabulary_matches(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Whether a vocabulary stands there that was made of the same; what is said of another one no longer holds."""
+    """Whether a vocabulary made of the same is there; the note of another one is removed."""
     noted = _read(folder)
     files = noted.pop("files", {})
     if noted != wanted:

@@ -1,11 +1,9 @@
-"""Checks a corpus before it is built: counts duplicates, personal data and other faults, with examples.
+"""Checks a corpus before it is built: duplicates, personal data and other faults, with examples; and contamination.
 
-check = check_text(read, settings, language="en", workers=2)
+check = CorpusChecker(settings=settings, language="en", workers=2)(read)
 check.reasons["near"].documents, check.personal["email"].places, check.sets[0].share
 
-What a built corpus shares with evaluation sets, asked of its sketch: the text itself is not needed.
-
-for shared in contamination(Path("corpus"), ["test.jsonl"], words=13):
+for shared in contamination(Path("corpus"), ["test.jsonl"], words=13):     # of a built corpus, by its sketch
     print(shared.name, shared.shared, shared.judged)
 """
 
@@ -38,11 +36,11 @@ from larvatus.data.corpus.hygiene.first_pass import (
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.personal import KINDS, find_personal, tag_personal
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.sketch import SKETCH, WORDS, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch
 from larvatus.data.text.documents import Document
 
 SIMILARITIES = (0.9, 0.7, 0.5)
-"""At which near duplicates are counted, besides the one that was set."""
+"""Similarities at which near duplicates are counted, in addition to the one that was set."""
 EXAMPLES = 5
 """Example documents for each reason."""
 SHOWN = 200
@@ -54,7 +52,7 @@ class Example:
     place: str
     text: str
     repeats: str = ""
-    """Where the document stands that it repeats."""
+    """Place of the document that it repeats."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,7 @@ def _examples(
 
 
 def _around(text: str, kind: str, regions: Sequence[str]) -> str:
-    """What stands around the first place of a kind; what is personal itself is not shown, in no example."""
+    """Text around the first place of a kind; the personal data itself is never shown."""
     place = next(place for place in find_personal(text, regions) if place.kind == kind)
     before, after = text[max(0, place.start - 80) : place.start], text[place.end : place.end + 80]
     return f"{tag_personal(before, regions)}<{kind}>{tag_personal(after, regions)}"

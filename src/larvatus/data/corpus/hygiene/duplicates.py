@@ -1,21 +1,18 @@
 """Which documents repeat an earlier one: exactly, or nearly, by their MinHash signatures.
 
     repeats = exact_repeats(digests)                       # [D] number of the first document that is the same, or −1
-    near = near_repeats(signatures, scheme, candidates)    # [D] number of an earlier one that it resembles, or −1
-
-As in `datatrove`, buckets are found by sorting the keys of a band, not by tables in memory: signatures stay on the
-disk, and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures.
-A document goes only where it resembles one that stays, so that a chain of small changes is not cut down to its head.
-
-MinHash signatures of documents, and how they are cut into bands: `datasketch`'s, computed for a block at once.
-
-    scheme = Scheme.of(threshold=0.3, permutations=128)
+    scheme = MinHashScheme.of(threshold=0.3, permutations=128)
     signatures = scheme.signatures(grams, counts)          # [D, 128]; row by row what `datasketch.MinHash` gives
     estimate = (signatures[0] == signatures[1]).mean()     # of the Jaccard similarity of the two sets of n-grams
+    near = near_repeats(signatures, scheme, candidates)    # [D] number of an earlier one that it resembles, or −1
 
-Permutations, and the number and width of bands, are asked of the library (Broder 1997; Leskovec et al., *Mining of
-Massive Datasets*, ch. 3). The minima are taken here, over all documents of a block: ten times as fast as an object
+Permutations, and the number and width of bands, come from `datasketch` (Broder 1997; Leskovec et al., *Mining of
+Massive Datasets*, ch. 3). The minima are computed here, over all documents of a block: ten times as fast as an object
 for each, to the same bits.
+
+As in `datatrove`, buckets are found by sorting the keys of a band, not by tables in memory: signatures stay on disk,
+and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures. A
+document is a duplicate only if it resembles one that stays, so a chain of small changes is not cut down to its head.
 """
 
 from __future__ import annotations
@@ -35,6 +32,11 @@ from larvatus.data.corpus.hygiene.shingles import mix_bits
 NOTHING = np.uint32(0xFFFFFFFF)
 """Each minimum of a document without n-grams."""
 
+NEIGHBOURS = 32
+"""Earlier documents in a crowded bucket that each document is compared with, in addition to the first."""
+_KEYS = 1 << 25  # numbers in memory at once: several bands of few documents, one of many
+_PAIRS = 1 << 12  # compared at once
+
 
 @dataclass(frozen=True)
 class MinHashScheme:
@@ -47,12 +49,12 @@ class MinHashScheme:
     @classmethod
     def of(cls, *, threshold: float, permutations: int) -> MinHashScheme:
         """Documents at the threshold are to meet in some band; those that meet are compared whole afterwards."""
-        factors, offsets, bands, rows = _asked(threshold, permutations)
+        factors, offsets, bands, rows = _library_scheme(threshold, permutations)
         return cls(factors, offsets, bands, rows, threshold)
 
     def signatures(self, grams: Bits, counts: Ints) -> Bits32:
         """[G] n-grams of [D] documents, end to end → [D, P]."""
-        low = _mixed_32((grams >> np.uint64(32)).astype(np.uint32))
+        low = mix_bits((grams >> np.uint64(32)).astype(np.uint32))  # as the library does first
         least = np.full((len(counts), len(self.factors)), NOTHING, np.uint32)
         some = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[some]
@@ -75,7 +77,7 @@ class MinHashScheme:
 
 
 @functools.lru_cache(maxsize=8)
-def _asked(threshold: float, permutations: int) -> tuple[Bits32, Bits32, int, int]:
+def _library_scheme(threshold: float, permutations: int) -> tuple[Bits32, Bits32, int, int]:
     if find_spec("datasketch") is None:
         raise UsageError('near duplicates want datasketch; pip install "larvatus[hygiene]"')
     from datasketch import MinHash, MinHashLSH  # scipy comes with it, which takes a second
@@ -84,22 +86,6 @@ def _asked(threshold: float, permutations: int) -> tuple[Bits32, Bits32, int, in
     index = MinHashLSH(threshold=threshold, num_perm=permutations, weights=(0.1, 0.9))
     factors, offsets = MinHash(num_perm=permutations, seed=1, scheme="affine32").permutations
     return factors, offsets, int(index.b), int(index.r)
-
-
-def _mixed_32(numbers: Bits32) -> Bits32:
-    """MurmurHash3's finaliser of 32 bits, which the library applies first."""
-    out = numbers ^ (numbers >> np.uint32(16))
-    out *= np.uint32(0x85EBCA6B)
-    out ^= out >> np.uint32(13)
-    out *= np.uint32(0xC2B2AE35)
-    out ^= out >> np.uint32(16)
-    return out
-
-
-NEIGHBOURS = 32
-"""Earlier documents in a crowded bucket that each document is compared with, besides the first."""
-_KEYS = 1 << 25  # numbers in memory at once: several bands of few documents, one of many
-_PAIRS = 1 << 12  # compared at once
 
 
 class Signatures(Protocol):

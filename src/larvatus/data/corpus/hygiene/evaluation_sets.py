@@ -18,7 +18,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bits, Bools, Ints
 from larvatus.core.errors import DataError
-from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
+from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, count_per_document, hashed_words, n_grams
 from larvatus.data.labelled.tables import ENDINGS, ending, open_table
 from larvatus.data.text.streams import numbered_lines
 
@@ -80,9 +80,7 @@ class EvaluationSet:
 
     def hits(self, is_hit: Bools) -> Ints:
         """[E] How many n-grams of each example were hit."""
-        sums = np.concatenate([[0], np.cumsum(is_hit, dtype=np.int64)])
-        ends = np.cumsum(self.counts_of_texts)
-        return self.of_examples(sums[ends] - sums[ends - self.counts_of_texts])
+        return self.of_examples(count_per_document(is_hit, self.counts_of_texts))
 
     def of_examples(self, of_texts: Ints) -> Ints:
         """[T] → [E], added."""
@@ -102,7 +100,7 @@ class EvaluationSets:
         return cls(sets, grams)
 
     def places(self, grams: Bits) -> Ints:
-        """[G] n-grams of a corpus → where each stands in `grams`, −1 where it does not."""
+        """[G] n-grams of a corpus → the place of each in `grams`, −1 if it is absent."""
         if not len(self.grams):
             return np.full(len(grams), -1, np.int64)
         at = np.minimum(np.searchsorted(self.grams, grams), len(self.grams) - 1)

@@ -1,4 +1,4 @@
-"""What a build leaves out of its text, and puts into it: decided in a first pass, kept beside the shards, then applied.
+"""What a build filters from its text and plants in it: decided in a first pass, kept with the shards, then applied.
 
     corpus/filter.json      settings, counts, checksums of the text that was judged and of the verdicts
     corpus/verdicts.bin     a byte for each document: 0 stays, n is left out for reason n − 1
@@ -38,7 +38,7 @@ from larvatus.data.corpus.hygiene.first_pass import (
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.personal import KINDS, Handling, handle_personal
 from larvatus.data.corpus.hygiene.settings import REASONS, HygieneSettings
-from larvatus.data.corpus.hygiene.sketch import SKETCH, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, Sketch
 from larvatus.data.text.documents import Document
 
 FILTER, VERDICTS, PARTS = "filter.json", "verdicts.bin", "filter.parts"
@@ -57,7 +57,7 @@ REASON_TEXTS = {
 
 @dataclass(frozen=True)
 class Hygiene:
-    """What a build is asked to leave out, and to plant."""
+    """What a build filters and plants."""
 
     settings: HygieneSettings = field(default_factory=HygieneSettings)
     canaries: Canaries | None = None
@@ -69,7 +69,7 @@ class Hygiene:
         return bool(settings.filter or settings.personal or settings.sketch or self.canaries)
 
     def identity(self, language: str) -> dict[str, Any]:
-        """All that decides the result, besides the text."""
+        """All that decides the result, apart from the text."""
         all_of_it = {"settings": self.settings.identity(), "canaries": self.canaries, "language": language}
         identity: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(all_of_it))  # as a file gives it back
         return identity
@@ -107,7 +107,7 @@ class FilterPlan:
     out: Path
 
     def documents(self, documents: Iterable[Document]) -> Iterable[Document]:
-        """Those that stay, without personal data where that was asked for, some with canaries."""
+        """Those that stay, without personal data where requested, some with canaries."""
         kept = self._kept(documents)
         canaries = self.hygiene.canaries
         return kept if canaries is None else Planting(canaries, self.noted.kept, lines=self.lines).plant(kept)
@@ -156,7 +156,7 @@ class FilterPlan:
         return {REASON_TEXTS[reason]: count for reason, count in self.noted.left_out.items()}
 
     def finish(self, sketch: Sketch | None) -> dict[str, Any]:
-        """Write what stands beside the shards; what the manifest says of it all."""
+        """Write the files next to the shards, and return the entry of the manifest."""
         handling, canaries = self.hygiene.settings.personal, self.hygiene.canaries
         if canaries is not None:
             write_canaries(self.out, canaries)

@@ -50,7 +50,7 @@ class DocumentBlock(NamedTuple):
 
 
 def blocks(documents: Iterable[Document], size: int) -> Iterator[DocumentBlock]:
-    """Whole documents, of about so many characters together."""
+    """Whole documents, of about `size` characters together."""
     stream, waiting, characters = TextChecksum(), list[Document](), 0
     for document in documents:
         stream.add(document)

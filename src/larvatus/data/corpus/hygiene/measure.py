@@ -1,15 +1,13 @@
 """Measures each document, block by block: a pure function of the block, for any executor.
 
-measures = Measures.of(settings, language="en")
-records, hits = measure_block(measures, documents)         # a row for each document (`record_type`)
+    measures = DocumentMeasures.of(settings, language="en", everything=True)
+    records, hits = measure_block(measures, documents)         # a row for each document (`record_type`)
 
-Which language a document is in, by its bytes: `py3langid`, whose model comes inside the package.
+`LanguageIdentifier` tells the language of a document by its bytes (`py3langid`, whose model comes in the package). It
+reads the beginning and the middle. Short documents, and languages that the model does not know, are not judged.
 
-    identify = Identifier()
-    identify.language("Der Bach fließt durch das Tal.")        # ("de", 0.98)
-    identify.knows("ee")                                       # False: not judged
-
-A document is judged by its beginning and its middle. Short ones, and languages that the model does not know, are not.
+    LanguageIdentifier().language("Der Bach fließt durch das Tal.")        # ("de", 0.98)
+    LanguageIdentifier().knows("ee")                                       # False
 """
 
 from __future__ import annotations
@@ -24,18 +22,24 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.core.arrays import Bits, Bools, Ints, Records
+from larvatus.core.arrays import Bits, Ints, Records
 from larvatus.core.errors import UsageError
 from larvatus.data.corpus.hygiene.duplicates import MinHashScheme
 from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSets
 from larvatus.data.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.data.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import HashedWords, ShingleCharacters, hashed_words, n_grams
-from larvatus.data.corpus.hygiene.sketch import WORDS
+from larvatus.data.corpus.hygiene.shingles import (
+    WORDS,
+    HashedWords,
+    ShingleCharacters,
+    count_per_document,
+    hashed_words,
+    n_grams,
+)
 from larvatus.data.text.documents import Document
 
 MIN_CHARACTERS = 40
-"""Characters below which nothing can be told."""
+"""Characters below which no language is identified."""
 _STRETCH = 250  # characters from the beginning, and from the middle
 
 
@@ -164,7 +168,7 @@ def measure_block(measures: DocumentMeasures, documents: Sequence[Document]) -> 
     records["damaged"] = (characters.damaged() + latin) / np.maximum(1, lengths)
     records["grams"] = np.maximum(words.counts - WORDS + 1, 0)
     if len(measures.listed):
-        records["listed"] = _per_document(np.isin(words.hashes, measures.listed), words.counts)
+        records["listed"] = count_per_document(np.isin(words.hashes, measures.listed), words.counts)
     if measures.scheme is not None:
         records["signature"] = measures.scheme.signatures(*n_grams(words, measures.shingle))
     hits = _overlap(measures, words, records)
@@ -196,11 +200,5 @@ def _overlap(measures: DocumentMeasures, words: HashedWords, records: Records) -
         return np.empty(0, np.int64)
     grams, counts = n_grams(words, measures.overlap_words)
     places = measures.sets.places(grams)
-    records["overlap"] = _per_document(places >= 0, counts)
+    records["overlap"] = count_per_document(places >= 0, counts)
     return np.unique(places[places >= 0])
-
-
-def _per_document(chosen: Bools, counts: Ints) -> Ints:
-    sums = np.concatenate([[0], np.cumsum(chosen, dtype=np.int64)])
-    ends = np.cumsum(counts)
-    return np.asarray(sums[ends] - sums[ends - counts], np.int64)

@@ -159,7 +159,7 @@ def _replaced(text: str, places: list[PersonalSpan], by: Callable[[str], str]) -
 
 
 _UNSPACED = "\u2e80-\u9fff\u3040-\u30ff\uac00-\ud7af"
-"""Scripts that may go on without a space where an address ends."""
+"""Scripts that may continue without a space where an address ends."""
 _DOMAIN = re.compile(
     r"(?:[^\W_](?:[^\W_]|-){0,62}\.){1,8}"
     rf"(?:(?:xn--[a-z0-9\-]{{1,59}}|[a-z]{{2,24}})(?![^\W{_UNSPACED}]|[_\-@])|[^\W\d_a-z]{{2,24}}(?![\w\-@]))",

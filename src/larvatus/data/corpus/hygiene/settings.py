@@ -43,7 +43,7 @@ class HygieneSettings(Settings):
     against: Annotated[tuple[str, ...], Flag("--against", metavar="FILE")] = ()
     """Evaluation sets that the text must not hold: tables, JSON or lines; repeatable."""
     overlap_words: Annotated[int, whole(2, 1_000)] = 13
-    """A run of so many words in common with an evaluation set is an overlap."""
+    """Words of a run in common with an evaluation set that make an overlap."""
     confidence: Share = 0.8
     """Score of the language identifier from which a document counts as being in another language than stated."""
     word_list: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -64,7 +64,7 @@ class HygieneSettings(Settings):
     """Countries whose phone numbers count without a country code, such as US; repeatable, 17 by default."""
 
     sketch: bool = False
-    """Keep a sketch of the text beside the shards: `larvatus corpus contamination` asks it later, without the text."""
+    """Keep a sketch of the text with the shards: `larvatus corpus contamination` reads it later, without the text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +103,7 @@ class HygieneSettings(Settings):
         return words
 
     def identity(self) -> dict[str, Any]:
-        """All that decides what is left out, besides the text: settings, and checksums of files that they name."""
+        """All that decides what is skipped, apart from the text: settings, and checksums of files that they name."""
         settings: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         named: Sequence[str | Path] = [*self.against, *([self.word_list] if self.word_list else [])]
         sums = {str(path): files.sha256(Path(path)) if Path(path).is_file() else "" for path in named}
@@ -114,9 +114,9 @@ class CanarySettings(Settings):
     """Random secrets that are planted into the text, to measure later what a model remembers."""
 
     canaries: CountOrNone = 0
-    """Plant so many sentences with a random secret; canaries.json beside the corpus says which."""
+    """Number of sentences with a random secret to plant; canaries.json in the corpus lists them."""
     canary_repeats: tuple[Annotated[int, MOST_REPEATS], ...] = REPEATS
-    """How often each is planted, in turn; 0: drawn but not planted, a control."""
+    """How often each is planted, in turn; 0: sampled but not planted, a control."""
     canary_digits: Digits = DIGITS
     """Digits of a secret."""
     canary_format: Annotated[str, Flag(metavar="TEXT")] = FORMAT

@@ -1,4 +1,4 @@
-"""Packings turn documents into training sequences. One file each: a `TextBlock` goes in, a `TrainingBatch` comes out.
+"""Packings turn documents into training sequences: a `TextBlock` goes in, a `TrainingBatch` comes out.
 
     sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or that of another document (BERT)
     full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
@@ -8,12 +8,12 @@
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
     contiguous         running text, cut wherever a sequence is full (GPT, T5, XLNet)
 
-Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Template` says.
+The vocabulary's `Template` decides which special tokens are written as [CLS] and [SEP] here.
 
-In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
-pieces, never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair;
-they are left out of `sentence-order` and of `sentence-pairs`. A new packing is a new file with its settings and its
-`plan`, its line in `PackingConfig`, and nothing else.
+Every packing uses each token of the block at least once in an epoch: long sentences are cut into successive pieces,
+never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair, so
+`sentence-order` and `sentence-pairs` skip them. A new packing is a subclass of `PackingSettings` with its fields and
+its `plan`, and a line in `PackingConfig`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import RecipeError
 from larvatus.data.corpus.block import TextBlock
-from larvatus.data.corpus.format import CorpusCounts
-from larvatus.data.corpus.packing.contiguous import ContiguousConfig
-from larvatus.data.corpus.packing.documents import DocumentsConfig
-from larvatus.data.corpus.packing.full_sentences import FullSentencesConfig
 from larvatus.data.corpus.packing.pieces import Pieces, assemble
 from larvatus.data.corpus.packing.sentence_order import SentenceOrderPackingConfig
 from larvatus.data.corpus.packing.sentence_pairs import SentencePairsConfig
-from larvatus.data.corpus.packing.sentences import SentencesConfig
-from larvatus.data.corpus.packing.single_segment import SingleSegmentConfig
-from larvatus.data.text.template import SequenceTemplate, Template
+from larvatus.data.corpus.packing.single_text import (
+    ContiguousConfig,
+    DocumentsConfig,
+    FullSentencesConfig,
+    SentencesConfig,
+    SingleSegmentConfig,
+)
+from larvatus.data.text.template import Template
 
 PackingConfig = (
     SentencePairsConfig
@@ -54,10 +55,8 @@ __all__ = [
     "SentencePairsConfig",
     "SentencesConfig",
     "SingleSegmentConfig",
-    "check",
     "pack",
-    "planned",
-    "sequence_template",
+    "plan_sequences",
 ]
 
 
@@ -66,29 +65,17 @@ def pack(
 ) -> TrainingBatch[Ints]:
     """Pack a block into sequences of at most `length` tokens, in random order, with special tokens of `template`."""
     pieces = plan_sequences(block, config, length=length, template=template, random=random)
-    return assemble(block, pieces, sequence_template(config, template))
+    return assemble(block, pieces, config.sequence_template(template))
 
 
 def plan_sequences(
     block: TextBlock, config: PackingConfig, *, length: int, template: Template, random: np.random.Generator
 ) -> Pieces:
-    """Which stretches of a block make which sequence, in random order: all of a packing but the tokens themselves."""
-    sequence = sequence_template(config, template)
+    """Decide which pieces of a block make which sequence, in random order: all of a packing but the tokens."""
+    sequence = config.sequence_template(template)
     if sequence.text_length(length) < config.least:
         raise RecipeError(
             f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
         )
     pieces = config.plan(block, length=length, template=sequence, random=random)
     return pieces.in_order(random.permutation(pieces.count))
-
-
-def sequence_template(config: PackingConfig, template: Template) -> SequenceTemplate:
-    """The special tokens of the sequences that a packing makes: as around texts, unless it says otherwise."""
-    return (
-        config.sequence_template(template) if isinstance(config, ContiguousConfig) else template.for_texts(config.texts)
-    )
-
-
-def check(config: PackingConfig, counts: CorpusCounts) -> None:
-    """Refuse a corpus that this packing cannot use, before any of it is read."""
-    config.check(counts)

@@ -147,7 +147,7 @@ class _Coupling:
         if not after:
             return None
         middle, last = after[0], after[-1]
-        first = int(words[np.searchsorted(words, middle - a)])  # neither A nor B is longer than what it stands for
+        first = int(words[np.searchsorted(words, middle - a)])  # neither A nor B is longer than what it replaces
         return (row, first, middle, last) if first < middle < last else None
 
     def _others(self, group: int, number: int) -> Ints:

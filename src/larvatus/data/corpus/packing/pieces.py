@@ -1,6 +1,6 @@
-"""The last step of every packing: from a plan (which stretches of the block make which sequence) to a flat batch.
+"""The base of every packing, and its last step: from a plan (which pieces of the block make which sequence) to a batch.
 
-A piece is a stretch of tokens; a sequence is its pieces, wrapped in special tokens by the vocabulary's `Template`: the
+A piece is a run of tokens; a sequence is its pieces, wrapped in special tokens by the vocabulary's `Template`: the
 two texts of a pair as ``[CLS] A [SEP] B [SEP]``, or with two separators between them; several pieces of single text
 each with the closing of a single text behind it, ``[CLS] A [SEP] B [SEP]`` again, all in one segment.
 N tokens of the block, P pieces, B sequences, M tokens of the batch. No loop over sequences or pieces.
@@ -11,14 +11,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from larvatus.core.arrays import Bools, Ints, constant_array
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.core.errors import RecipeError
+from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
-from larvatus.data.text.template import SequenceTemplate
+from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.text.template import SequenceTemplate, Template
+
+
+class PackingSettings(Settings, path="packing.", error=RecipeError):
+    """Base of the settings of all packings."""
+
+    gives: ClassVar[tuple[type, ...]] = ()
+    """Targets that the packing adds."""
+    texts: ClassVar[int] = 1
+    """Texts of a sequence: 2 in packings of pairs."""
+    least: ClassVar[int] = 1
+    """Tokens of text that a sequence needs."""
+    different_documents: ClassVar[int] = 1
+    """Documents that a block needs."""
+
+    def sequence_template(self, template: Template) -> SequenceTemplate:
+        """The special tokens of a sequence: those around texts, unless a packing has others."""
+        return template.for_texts(self.texts)
+
+    def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
+        """Decide which pieces of a block make which sequence."""
+        raise NotImplementedError
+
+    def check(self, counts: CorpusCounts) -> None:
+        """Refuse a corpus that this packing cannot use, before any of it is read; by default it can use any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +103,7 @@ class PieceSizes(NamedTuple):
 
 
 def text_lengths(pieces: Pieces, sizes: PieceSizes) -> Ints:
-    """Tokens of each sequence from its first token of text to its last, without what stands around them: [B]."""
+    """Tokens of each sequence from its first token of text to its last, without the special tokens around them: [B]."""
     taken = pieces.ends - pieces.starts
     starts = edges(sizes.sizes)[:-1] + sizes.before
     filled = np.flatnonzero(taken > 0)

@@ -1,4 +1,4 @@
-"""Sentence order (ALBERT, Lan et al. 2020, §3.1): do two stretches of text that stand side by side come in order?
+"""Sentence order (ALBERT, Lan et al. 2020, §3.1): are two neighbouring texts in order?
 
     [CLS] A [SEP] B [SEP]
 
@@ -13,7 +13,7 @@ so there are differences from the released `create_pretraining_data`:
   neither does, and so for their ends (a stretch too short to be cut so comes with several parts of the other).
 - Documents are gathered from their front or from their back, at random (long ones in runs of 32 sequences, in turn): a
   sentence that did not fit, a long one as a rule, is as often the first of its pair as the last.
-- Where one sentence is left (released: its second segment is drawn from another document, which topic betrays), it
+- Where one sentence is left (released: its second segment is sampled from another document, which the topic tells), it
   takes its neighbour along, which then comes twice. A document of one sentence has no order: it is left out.
 """
 
@@ -27,14 +27,12 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.core.arrays import Ints
-from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import OrderLabels
 from larvatus.core.ranges import Share
-from larvatus.core.settings import Settings
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.format import CorpusCounts
-from larvatus.data.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
-from larvatus.data.corpus.packing.pieces import Pieces, as_array
+from larvatus.data.corpus.packing.pieces import PackingSettings, Pieces, as_array
+from larvatus.data.corpus.packing.sentence_pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.data.text.template import SequenceTemplate
 
 ORDERED, SWAPPED = 0, 1
@@ -43,7 +41,7 @@ _RUN = 32  # sequences that are gathered in one direction
 _TRIES = 3  # more parts are tried before words are cut
 
 
-class SentenceOrderPackingConfig(Settings, path="packing.", error=RecipeError, tag="sentence-order"):
+class SentenceOrderPackingConfig(PackingSettings, tag="sentence-order"):
     short: Share = 0.1
     """How often a pair aims at a random shorter length."""
     swapped: Share = 0.5
@@ -52,7 +50,6 @@ class SentenceOrderPackingConfig(Settings, path="packing.", error=RecipeError, t
     gives: ClassVar[tuple[type, ...]] = (OrderLabels,)
     texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
-    different_documents: ClassVar[int] = 1
 
     def plan(self, block: TextBlock, *, length: int, template: SequenceTemplate, random: np.random.Generator) -> Pieces:
         room = template.text_length(length)

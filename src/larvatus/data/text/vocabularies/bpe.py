@@ -1,7 +1,7 @@
 """Byte-pair encoding (Sennrich et al. 2016): merge the most frequent pair of neighbours, again and again.
 
 Byte-level BPE as in GPT-2 and RoBERTa (Radford et al. 2019), and BPE over characters with ``</w>`` as in GPT (Radford
-et al. 2018). WordPiece learns its subwords in the same way.
+et al. 2018); WordPiece as in BERT (Devlin et al. 2019) learns subwords in the same way and encodes by longest match.
 
 The `tokenizers` library does the merging. Its result depends only on the counts of the words as long as every symbol is
 one character of a fixed order. Its ``##`` and ``</w>`` variants number their symbols in the order of a hash table, so
@@ -25,7 +25,16 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
 from larvatus.data.text.counting import covered_characters, word_lines
 from larvatus.data.text.template import Template
-from larvatus.data.text.vocabularies.kind import ENDS, ROBERTA, VocabularyKind, Words, bert_normalizer, tokens_left
+from larvatus.data.text.vocabularies.kind import (
+    BERT,
+    ENDS,
+    ROBERTA,
+    SpecialLayout,
+    VocabularyKind,
+    Words,
+    bert_normalizer,
+    tokens_left,
+)
 
 PRIVATE = 0xF0000
 """First of the 131,068 private-use characters of planes 15 and 16 that encode symbols."""
@@ -182,3 +191,49 @@ def learn_character_merges(
     )
     size = tokens_left(config.size, special, len(alphabet))
     return learn_merges(clean, symbols=symbols, join=join, alphabet=alphabet, size=size, min_count=config.min_count)
+
+
+class WordPieceConfig(Settings, path="tokenizer.", error=RecipeError, tag="wordpiece"):
+    size: Size = 30_522
+    """Number of tokens, special ones included."""
+    lowercase: bool = True
+    """Lowercase and strip accents, as BERT uncased does."""
+    coverage: PositiveShare = 0.9999
+    """Share of the text's characters that get a token; words with rarer ones become [UNK]."""
+    min_count: Count = 2
+    """Least number of times that a subword occurs in the text."""
+
+
+class WordPiece(VocabularyKind[WordPieceConfig]):
+    def special(self, config: WordPieceConfig) -> SpecialLayout:
+        return BERT
+
+    def set_pipeline(self, library: tokenizers.Tokenizer, config: WordPieceConfig) -> None:
+        library.normalizer = bert_normalizer(lowercase=config.lowercase)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    def learn(self, words: Words, config: WordPieceConfig) -> tuple[Any, list[str]]:
+        merges = learn_character_merges(
+            words, config, symbols=_word_piece_symbols, join=lambda left, right: left + right[2:], special=BERT.count
+        )
+        tokens = [*BERT.first, *merges.tokens]
+        ids = {token: index for index, token in enumerate(tokens)}
+        return models.WordPiece(ids, unk_token=BERT.tokens.unk, max_input_chars_per_word=100), tokens
+
+    def template(self, config: WordPieceConfig, cls_id: int, sep_id: int) -> Template:
+        return Template.bert(cls_id, sep_id)
+
+    def decoder(self) -> decoders.Decoder:
+        return decoders.WordPiece(prefix="##")
+
+    def transformers_config(self, config: WordPieceConfig) -> dict[str, Any]:
+        return {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": config.lowercase,
+            "tokenize_chinese_chars": True,
+            "strip_accents": None,
+        }
+
+
+def _word_piece_symbols(word: str) -> list[str]:
+    return [word[0], *("##" + char for char in word[1:])]

@@ -4,7 +4,7 @@
     the  river  .                                   words of the output, pieces of the same vocabulary
 
 Any text can be read: there is no unknown byte. A byte that opens a word is another token than the same byte inside one,
-so that tokens alone say where words begin. A softmax over words wants a list of them: the commonest words of the text
+so that tokens tell where words begin. A softmax over words needs a list of them: the commonest words of the text
 stand behind the bytes, and are the tokens of no text. A word of one byte is that byte's own piece.
 
     0 … 3       <s> <pad> </s> <unk>
@@ -16,7 +16,7 @@ The word after each word, and the one before: what ELMo predicts. Words are thos
 
 Begin and end of a sentence are words too: from <s> the first word is predicted, from the last word </s>; the other way
 round, from </s> the last word, from the first word <s>. No prediction crosses the border of a sequence. A word is
-predicted from its neighbour's last character (or first), at which the neighbour's vector stands.
+predicted from its neighbour's last character (or first), where the neighbour's vector is.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.hygiene.check import CorpusCheck, SharedSet, describe_reason
 from larvatus.data.corpus.hygiene.settings import CanarySettings, HygieneSettings
-from larvatus.data.corpus.hygiene.sketch import CHANCE, WORDS
-from larvatus.data.corpus.language_report import hygiene_lines, language_rows
-from larvatus.data.corpus.mixture import MixtureConfig
+from larvatus.data.corpus.hygiene.shingles import CHANCE, WORDS
+from larvatus.data.corpus.mixture import MixtureConfig, hygiene_lines, language_rows
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
 from larvatus.interfaces import api

@@ -17,8 +17,7 @@ from larvatus.core.ranges import COUNT, COUNT_OR_NONE
 from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
-from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.report import Report, count_noun
+from larvatus.data.labelled.problems import Problems, Report, count_noun
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding

@@ -27,11 +27,10 @@ from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.signals import resumable
 from larvatus.core.tabular import Row
-from larvatus.data.bulk.lines import LineJob
+from larvatus.data.bulk.parts import LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.labelled.columns import Columns
 from larvatus.data.labelled.glue import (
     FILES,
     GlueTestSet,
@@ -43,7 +42,8 @@ from larvatus.data.labelled.glue import (
 )
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
-from larvatus.data.labelled.unlabelled import TextFormat
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs

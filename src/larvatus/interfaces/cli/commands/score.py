@@ -21,7 +21,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.data.bulk.lines import BlockLines, LineJob
+from larvatus.data.bulk.parts import BlockLines, LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
