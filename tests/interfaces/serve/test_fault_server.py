@@ -15,7 +15,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import OtherLanguageWarning, UsageError
-from larvatus.interfaces.serve.middleware.keys import KeyRing
+from larvatus.interfaces.serve.middleware.access import KeyRing
 from larvatus.interfaces.serve.settings import check_binding
 from tests import warm
 from tests.interfaces.serve.running import Running

@@ -16,7 +16,7 @@ from larvatus.interfaces.api.benchmarking import bench
 from larvatus.interfaces.api.cards import card, verify_card
 from larvatus.interfaces.api.comparing import ablate, compare
 from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
-from larvatus.interfaces.api.evaluating import evaluate
+from larvatus.interfaces.api.evaluating import evaluate, transfer
 from larvatus.interfaces.api.finetuning import check_data, finetune
 from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
 from larvatus.interfaces.api.leaks import audit_leaks, split_members
@@ -26,7 +26,6 @@ from larvatus.interfaces.api.prompting import prompt
 from larvatus.interfaces.api.serving import serve_models
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
-from larvatus.interfaces.api.transferring import transfer
 from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
 
 __all__ = [

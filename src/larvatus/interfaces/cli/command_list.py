@@ -116,10 +116,10 @@ COMMANDS = {
         "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
     ),
     "doctor": CommandEntry(
-        "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Show versions, devices, kernels and free memory."
+        "larvatus.interfaces.cli.commands.machine:doctor", _START, "Show versions, devices, kernels and free memory."
     ),
     "bench": CommandEntry(
-        "larvatus.interfaces.cli.commands.bench:bench",
+        "larvatus.interfaces.cli.commands.machine:bench",
         _START,
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),

@@ -24,10 +24,17 @@ from larvatus.core.text_inputs import (
     checked_texts,
     checked_texts_or_words,
 )
+from larvatus.interfaces.client.answers import WHOLE as SHAPES
+from larvatus.interfaces.client.answers import (
+    ModelsAnswer,
+    ServerError,
+    converted,
+    refusal,
+    results_of,
+    vectors_of,
+    wrong_answer,
+)
 from larvatus.interfaces.client.connections import Connections
-from larvatus.interfaces.client.errors import ServerError, refusal, wrong_answer
-from larvatus.interfaces.client.shapes import WHOLE as SHAPES
-from larvatus.interfaces.client.shapes import ModelsAnswer, converted, results_of, vectors_of
 
 Words = Sequence[str]
 WHOLE = ("sentence", "document")

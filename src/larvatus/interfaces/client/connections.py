@@ -1,14 +1,18 @@
-"""Requests to one server: connections that are kept, limits of time and size, another try when the server is full.
+"""Requests to one server: kept connections, limits on time and size, and retries when the server is full.
 
-connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
-connections.ask("GET", "/v1/models")              # the answer's JSON, or a ServerError with the server's line
+    connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
+    connections.ask("GET", "/v1/models")           # the JSON of the response, or a ServerError with the server's line
 
-Every route computes and changes nothing, so a request may be sent again: when the server says it is full (429), after
-the wait that it asks for; and when a kept connection turns out to have been closed meanwhile.
+Every route computes and changes nothing, so a request may be sent again: when the server is full (429), after the wait
+that it requests, and when a kept connection turns out to be closed.
+
+The timeout of a socket applies to each read: a server that sends a byte now and then would be read for ever. Here every
+read, of headers too, gets what is left of the time for the whole call.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import ssl
@@ -16,7 +20,8 @@ import threading
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from socket import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,8 +29,79 @@ import msgspec
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.threads import reset_after_fork
-from larvatus.interfaces.client.errors import LONGEST_LINE, ServerError, refusal, wrong_answer
-from larvatus.interfaces.client.reading import MOST_BYTES, AnswerTooLarge, CallDeadline, DeadlineSocket, read_all
+from larvatus.interfaces.client.answers import LONGEST_LINE, ServerError, refusal, wrong_answer
+
+MOST_BYTES = 64 * 2**20
+"""Most bytes of an answer. A server gives about two million numbers at most, 45 MB."""
+CHUNK = 2**16
+
+
+class AnswerTooLarge(Exception):
+    """More bytes than an answer may have."""
+
+
+class CallDeadline:
+    """The end of a call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left; TimeoutError where none is."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class DeadlineSocket:
+    """A socket for `http.client`, each of whose reads and writes ends by a deadline."""
+
+    def __init__(self, plain: socket, deadline: CallDeadline) -> None:
+        self.plain, self.deadline = plain, deadline
+
+    def sendall(self, data: Any) -> None:
+        self.plain.settimeout(self.deadline.left())
+        self.plain.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        return io.BufferedReader(_Reads(self, self.plain.makefile("rb", buffering=0)))
+
+    def close(self) -> None:
+        self.plain.close()
+
+
+class _Reads(io.RawIOBase):
+    """Reads of a file of the socket, which keeps it open until both are closed."""
+
+    def __init__(self, of: DeadlineSocket, file: io.RawIOBase) -> None:
+        self._of, self._file = of, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any, /) -> int | None:
+        self._of.plain.settimeout(self._of.deadline.left())
+        return self._file.readinto(into)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def read_all(response: HTTPResponse, *, most: int) -> bytes:
+    """The whole body."""
+    if response.length is not None and response.length > most:
+        raise AnswerTooLarge
+    parts, size = list[bytes](), 0
+    while part := response.read(CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise AnswerTooLarge
+    return b"".join(parts)
+
 
 FULL = 429
 WAIT_S = 1.0

@@ -14,9 +14,15 @@ from typing import Any
 
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.cost import RequestCost, RequestLimits
 from larvatus.interfaces.serve.errors import OverLimit, TimedOut, error_body
-from larvatus.interfaces.serve.operations.operation import Body, Operation, byte_lengths, token_lengths
+from larvatus.interfaces.serve.operations.operation import (
+    Body,
+    Operation,
+    RequestCost,
+    RequestLimits,
+    byte_lengths,
+    token_lengths,
+)
 from larvatus.interfaces.serve.requests import ItemResult, OperationRequest
 from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.serve.settings import ServeSettings

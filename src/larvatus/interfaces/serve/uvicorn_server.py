@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from larvatus.interfaces.serve.logs import log_task_error, quiet_logs
-from larvatus.interfaces.serve.middleware.drain import Drain
+from larvatus.interfaces.serve.middleware.stack import Drain
 
 HEADER_S = 5.0
 """Seconds for the headers of a request, from the connection or from their first byte."""

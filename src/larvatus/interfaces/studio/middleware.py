@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from larvatus.interfaces.serve.errors import RequestError, error_body
-from larvatus.interfaces.serve.middleware.hosts import AllowedHosts, is_same_origin
+from larvatus.interfaces.serve.middleware.access import AllowedHosts, is_same_origin
 from larvatus.interfaces.studio.responses import json_reply
 
 TOKEN = "x-studio-token"

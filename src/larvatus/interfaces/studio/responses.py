@@ -1,7 +1,7 @@
 """How the studio's own routes read request bodies, and write results and errors as JSON.
 
     given = await read_body(request, LearnRequest)
-    return await answered(lambda: begin(given))
+    return await run_in_thread(lambda: begin(given))
 
 Bodies are bounded while they are read; JSON is strict (no NaN, known fields only). Errors look like the server's.
 """
@@ -85,8 +85,5 @@ def whole_number(request: Request, name: str) -> int:
 
 
 async def run_in_thread(work: Callable[[], Any], *, status: int = 200) -> Response:
-    """Run `work` in a thread. Errors that users cause become one line."""
-    try:
-        return json_reply(await run_in_threadpool(work), status)
-    except LarvatusError as fault:
-        return json_reply(error_body(fault), http_status(fault))
+    """The result of `work`, which runs in a thread, as a response."""
+    return json_reply(await run_in_threadpool(work), status)

@@ -12,6 +12,7 @@ larvatus evaluate runs/mine --suite english --data data/ --out runs/suite
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,42 +20,40 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.labelled.glue import PUBLISHED, glue_task
+from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import labelled_encoding
+from larvatus.evaluation.compare.transfer import TransferResult
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
+    COLUMNS,
     HeldOutSettings,
     TaskScores,
     named_after,
     read_for,
     score_examples,
     score_glue,
+    score_languages,
     score_text,
 )
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.transferring import score_languages
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
 from larvatus.interfaces.cli.commands.evaluate_suite import SuiteRequest, measure_suite
-from larvatus.interfaces.cli.commands.evaluate_tables import (
-    show_comparison,
-    show_evaluation,
-    show_glue,
-    show_text,
-    show_transfer,
-)
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText
 from larvatus.interfaces.cli.progress import report_skipped_counts
-from larvatus.interfaces.cli.tables import wide_console
+from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
@@ -289,11 +288,12 @@ def _on_task(work: ExampleEvaluation) -> None:
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
     out = wide_console()
     for each in scores:
-        show_evaluation(out, each.evaluation)
+        show_report(out, each.evaluation.parts())
         if each.mix is not None:
             out.print(str(each.mix))
         if each.comparison is not None:
-            show_comparison(out, each.comparison)
+            out.print()
+            show_report(out, each.comparison.parts())
         out.print()
     if glue:
         show_glue(out, [(each.name, each.task, each.evaluation) for each in scores if each.task is not None])
@@ -309,3 +309,42 @@ def _draw(plot: Path | None, evaluation: Evaluation) -> Path | None:
     title = f"{Path(evaluation.model).name} · {Path(evaluation.data.source).name} · {name} {best:.3f}"
     draw_confusion(*evaluation.confusions, plot, title=title)
     return plot
+
+
+def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
+    """Print our scores next to the published ones, in percent."""
+    systems = {"here (dev)": [_percent(each.metrics[task.metrics[0]].value) for _, task, each in scores]}
+    for system, published in PUBLISHED.items():
+        systems[system] = [_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores]
+    columns = ["", *(f"{name}\n{task.metrics[0]}" for name, task, _ in scores)]
+    table = Table(columns, [[system, *row] for system, row in systems.items()])
+    out.print()
+    show_part(out, table)
+    out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
+
+
+def show_transfer(table: TransferResult, *, as_json: bool) -> None:
+    """One model over languages."""
+    if as_json:
+        print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    out = wide_console()
+    out.print(escape(f"{table.model}: {table.metric} by language"))
+    show_report(out, table.shown())
+
+
+TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility": "fert."}
+
+
+def show_text(model: str, rows: Sequence[Mapping[str, Any]], *, generator: bool) -> None:
+    """Scores of held-out text, a row for each language."""
+    columns = [TITLES.get(name, name.replace("_", " ")) for name in COLUMNS]
+    cells = [[form.format(row[name]) for name, form in COLUMNS.items()] for row in rows]
+    out = Console(highlight=False)
+    show_part(out, Table(columns, cells, title=model))
+    if generator:
+        out.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.1f}"

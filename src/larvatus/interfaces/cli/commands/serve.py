@@ -19,8 +19,7 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Machine
-from larvatus.interfaces.serve.listening import listening_socket, run_app
-from larvatus.interfaces.serve.memory import keep_little_memory
+from larvatus.interfaces.serve.listening import keep_little_memory, listening_socket, run_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.settings import StudioSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED

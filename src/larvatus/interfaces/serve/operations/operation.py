@@ -1,4 +1,4 @@
-"""The base class of operations: a request body, what it needs from a model, and how it runs the items of a request.
+"""The base class of operations: a request body, what it needs from a model, its cost, and how it runs its items.
 
     class Fill(Operation[FillBody]):
         name, title, Body = "fill", "Fill the blanks of texts.", FillBody
@@ -7,6 +7,10 @@
 
 The body without its texts is the options of the request. Requests to one model with equal options can share a call of
 `run` (`together`), so that the overhead of a call is paid once for all of them.
+
+`estimate` gives the cost of an item before it is queued, from the number of tokens of its texts: masked copies, beams
+and overlapping windows count each time they are read, layers and vectors as the numbers in the response. A text has at
+most one token per byte: a request that is cheap by its bytes is not tokenised for this.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -24,10 +29,50 @@ from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.standardise import Standardiser
-from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
 from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.interfaces.serve.settings import ServeSettings
+
+SPECIAL = 3
+"""Most special tokens of a window."""
+
+
+@dataclass(frozen=True)
+class RequestCost:
+    tokens: int
+    """Tokens computed, masked copies and beams included."""
+    numbers: int = 0
+    """Numbers in the response."""
+
+    def __add__(self, other: RequestCost) -> RequestCost:
+        return RequestCost(self.tokens + other.tokens, self.numbers + other.numbers)
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    tokens: int
+    numbers: int
+    timeout: float = 0.0
+    """Seconds of a request, if `tokens` is what can be computed in that time; else 0."""
+
+    def allow(self, cost: RequestCost) -> bool:
+        return cost.tokens <= self.tokens and cost.numbers <= self.numbers
+
+
+def windowed(tokens: int, *, reach: int, overlap: int | None = None, shared: int = 0) -> int:
+    """Tokens computed for a text that is read in overlapping windows, each with `shared` other tokens.
+
+    >>> windowed(100, reach=512), windowed(1_000, reach=503, overlap=0), windowed(1_000, reach=503, overlap=400)
+    (100, 1000, 3000)
+    """
+    capacity = max(1, reach - SPECIAL)
+    if tokens + shared <= capacity:
+        return tokens + shared
+    size = max(1, capacity - shared)
+    step = max(1, size - (size // 4 if overlap is None else overlap))
+    windows = 1 + -(-max(0, tokens - size) // step)
+    return windows * min(capacity, size + shared)
+
 
 Item = Any
 """A text, words, a pair, or whatever the operation takes."""

@@ -26,7 +26,7 @@ function groupingCode(state) {
   const layers = keywords({ layers: layersOf(state.layers) });
   return [
     "import numpy as np",
-    "from larvatus.interfaces.serve.operations.senses import clusters",
+    "from larvatus.interfaces.serve.operations.instances import clusters",
     "",
     `vectors = np.concatenate(model.embed(texts, unit="span", ${layers}))`,
     `print(clusters(vectors.astype(np.float64)${state.clusters ? `, ${state.clusters}` : ""}))`,
