@@ -35,7 +35,7 @@ from rich.markup import escape
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_docs
 from larvatus.core.ranges import Range, ranges_of, whole
-from larvatus.training.engine.settings import BUDGETS, MICROBATCH, WORKERS
+from larvatus.training.engine.settings import BUDGETS
 
 _ANY = Range(-sys.float_info.max, sys.float_info.max)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -304,26 +304,14 @@ def _refuse_doubles(function: Callable[..., Any], parameters: list[inspect.Param
         raise TypeError(f"{function.__name__}: two of its structs have a field {', '.join(sorted(twice))}")
 
 
-__all__ = ["MICROBATCH", "WORKERS", "ranged"]  # those of the runtime are its own
-
 TOP = whole(1, 1_000_000)
 """Number of candidates, neighbours or answers."""
 BEAM = whole(1, 100_000)
-TOKENS = BUDGETS["tokens"]
-"""Read or trained on in all."""
 MINUTES = BUDGETS["minutes"]
-EVERY = whole(1, 10**12)
-"""Steps between one thing and the next."""
 PROCESSES = whole(1, 1024)
-SEEDS = whole(1, 10_000)
-"""How many."""
-WINDOW = whole(8, 2**24)
-"""Tokens of a window that is trained on."""
 PASSAGE = whole(3, 2**24)
 PLACES = whole(3, 10**9)
 """In a picture."""
-SAMPLES = whole(2, 10_000_000)
-"""Samples of a bootstrap."""
 LAYER = whole(1, 10_000)
 HEAD = whole(1, 2**24)
 
@@ -341,16 +329,3 @@ def within(limits: Range) -> Callable[..., Any]:
 
     check.limits = limits  # type: ignore[attr-defined]
     return check
-
-
-def numbers_of(words: str, limits: Range, *, option: str) -> tuple[int, ...]:
-    """Whole numbers with commas between.
-
-    >>> from larvatus.core.ranges import COUNT
-    >>> numbers_of("1,2,3", COUNT, option="--seeds")
-    (1, 2, 3)
-    """
-    try:
-        return tuple(limits.read(word.strip()) for word in words.split(","))
-    except ValueError as fault:
-        raise UsageError(f"{option} wants whole numbers with commas between, such as 1,2,3: {fault}") from None

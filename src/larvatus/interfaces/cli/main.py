@@ -146,7 +146,7 @@ def _import_command(words: list[str]) -> None:
     """Import the module of the command that is named: the seconds of torch, before anything listens to signals."""
     named = next((word for word in words if not word.startswith("-")), "")
     if named in COMMANDS and COMPLETION not in os.environ:
-        import_module(COMMANDS[named].place.partition(":")[0])
+        import_module(COMMANDS[named].module)
 
 
 def _tell_of_saving(command: Any, path: str) -> None:

@@ -34,10 +34,10 @@ from larvatus.data.corpus.language_report import hygiene_lines, language_rows
 from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
-from larvatus.interfaces import api
+from larvatus.interfaces.api.corpora import contamination as find_contamination
 from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
-from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite, named_text
+from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
 from larvatus.interfaces.cli.tables import show_part
 
@@ -70,8 +70,7 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it resumes."""
-    text, language = named_text(named.paths, named.languages, option="PATHS")
-    how = msgspec.structs.replace(reading, language=language)
+    text, how = named.read_with(reading)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with ProgressReporter("documents") as bar:
@@ -105,8 +104,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text."""
-    text, language = named_text(named.paths, named.languages, option="PATHS")
-    how = msgspec.structs.replace(reading, language=language)
+    text, how = named.read_with(reading)
     with ProgressReporter("documents") as bar:
         told = run_corpus_check(
             text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=_checked(bar)
@@ -129,7 +127,7 @@ def contamination(
     as_json: Json = False,
 ) -> None:
     """Report what a built corpus shares with evaluation sets. It reads the sketch; the text is not needed."""
-    sets = api.contamination(corpus, evaluation, words=words)
+    sets = find_contamination(corpus, evaluation, words=words)
     if as_json:
         print(json.dumps([{**msgspec.to_builtins(each), "share": each.share} for each in sets], indent=2))
         return
