@@ -32,10 +32,10 @@ from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
 from larvatus.evaluation.cards.claims import bias_claims
-from larvatus.inference.model import Model, load
+from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluating import read_for
 from larvatus.interfaces.api.task_settings import split_columns
-from larvatus.interfaces.settings import read_settings
+from larvatus.interfaces.settings import loaded_model, read_settings
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditBiasKeywords
@@ -138,7 +138,7 @@ def run_bias_audit(
     """Run `audit_bias` from structs; `sets` are sources by the names of `PARTS`."""
     audit = _Audit(sets, swaps, columns, chosen, progress)
     audit.check(model)
-    report = audit.report(model if isinstance(model, Model) else load(model, device=device))
+    report = audit.report(loaded_model(model, device))
     return report if chosen.out is None else report.saved(chosen.out)
 
 

@@ -30,10 +30,16 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.data.text.sentences import is_language
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
-from larvatus.inference.model import Model, load
+from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
-from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
+from larvatus.interfaces.settings import (
+    Corpus,
+    TextSettings,
+    loaded_model,
+    read_settings,
+    text_given,
+)
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
@@ -215,7 +221,7 @@ def evaluate(
     """
     if sum(given is not None for given in (data, corpus, glue)) != 1:
         raise UsageError("evaluate takes one of data, corpus and glue")
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     device = str(loaded.device)
     if corpus is not None:
         reading, text = read_settings(settings, TextSettings, HeldOutSettings, function="evaluate")
@@ -360,7 +366,7 @@ def transfer(
         >>> table.gap == table.scores["en"].value - table.zero_shot
         True
     """
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     columns, others = split_columns(settings)
     (chosen,) = read_settings(others, EvaluationSettings, function="transfer")
     options = chosen.options(str(loaded.device))

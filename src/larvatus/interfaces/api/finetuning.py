@@ -26,6 +26,7 @@ from larvatus.data.labelled.report import Report
 from larvatus.data.labelled.texts import path_strings
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
+from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
@@ -86,7 +87,7 @@ def finetune(
         ('accuracy', 'accuracy')
     """
     get_task(task)
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    loaded = loaded_model(model, settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
     request, others = _split_request({"device": str(loaded.device), **settings}, errors)
     job = parse_arguments(task, others)

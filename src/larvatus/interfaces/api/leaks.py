@@ -7,7 +7,7 @@ split_members("texts/", out="half", seed=0)           # half/in.jsonl to train o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -38,14 +38,13 @@ from larvatus.evaluation.cards.claims import leak_claims
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import changed_reading
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.generation.prompts import can_infill
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords
 
-Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
 Draws = Annotated[int, whole(1, 1_000)]
 Spans = Annotated[int, whole(0, 1_000)]
@@ -150,7 +149,7 @@ def run_leak_audit(
     path = None if inputs.out is None else Path(inputs.out)
     check_outputs(path, overwrite=inputs.overwrite, inputs=[*_paths(members), *_paths(held_out)])
     planted = None if canaries is None else read_canaries(Path(canaries))
-    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    loaded = loaded_model(model, chosen.device)
     other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
     writing = _writing(loaded, chosen)
     exposure = None
@@ -316,9 +315,7 @@ def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) 
 
 
 def _paths(given: Texts | None) -> list[str]:
-    if given is None:
-        return []
-    return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
+    return [] if given is None else path_names(given)
 
 
 class SplitSettings(Settings):
@@ -370,7 +367,7 @@ def run_member_split(
     skipped: Skipped | None,
 ) -> dict[str, int]:
     """Run `split_members` from structs."""
-    folder, paths = Path(out), _paths(corpus)
+    folder, paths = Path(out), path_names(corpus)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a directory")
     check_directory(folder, (IN, OUT), overwrite=overwrite, inputs=paths)

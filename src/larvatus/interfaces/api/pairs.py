@@ -17,8 +17,8 @@ from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import read_settings
+from larvatus.inference.model import Model
+from larvatus.interfaces.settings import loaded_model, read_settings
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.models.loaded import model_fingerprint, settings_hash
 
@@ -72,7 +72,7 @@ def score_pairs(
     path = None if out is None else Path(out)
     inputs = [model.bundle.path if isinstance(model, Model) else model, *files]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     read = sentences or read_pairs(files)
     name, total = str(loaded.bundle.path), len(read)
     run = PairRun(

@@ -20,7 +20,7 @@ from larvatus.data.labelled.texts import path_strings
 from larvatus.data.labelled.unlabelled import read_unlabelled
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import TuningMachine
-from larvatus.interfaces.settings import read_settings
+from larvatus.interfaces.settings import loaded_model, read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.experiment import run_experiment
@@ -108,7 +108,7 @@ def prompt(
         >>> [row.method for row in table.rows]
         ['zero', 'calibrated']
     """
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    loaded = loaded_model(model, settings.get("device", "auto"))
     resume, overwrite = settings.pop("resume", False), settings.pop("overwrite", False)
     few, training, machine, reading = read_settings(
         {"device": str(loaded.device), **settings},

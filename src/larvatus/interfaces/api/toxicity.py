@@ -28,7 +28,7 @@ from larvatus.evaluation.audit.toxicity.prompts import NEUTRAL, GroupPrompt, rea
 from larvatus.evaluation.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.evaluation.cards.claims import toxicity_claims
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.generation.generator import can_generate
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ToxicityInputs:
 
     prompts: str | Path | None = None
     beside: str | Path | Model | None = None
-    corpus: str | Path | Sequence[str | Path] | None = None
+    corpus: Texts | None = None
     out: str | Path | None = None
     overwrite: bool = False
 
@@ -89,7 +89,7 @@ def audit_toxicity(
     prompts: str | Path | None = None,
     *,
     beside: str | Path | Model | None = None,
-    corpus: str | Path | Sequence[str | Path] | None = None,
+    corpus: Texts | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
@@ -140,7 +140,7 @@ def run_toxicity_audit(
     inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
     check_outputs(path, overwrite=given.overwrite, inputs=inputs)
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
-    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    loaded = loaded_model(model, chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
     asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
@@ -196,10 +196,8 @@ def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:
     return ClassifierJudge.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
 
 
-def _texts(
-    corpus: str | Path | Sequence[str | Path], chosen: ToxicitySettings, reading: TextSettings
-) -> tuple[str, ...]:
-    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+def _texts(corpus: Texts, chosen: ToxicitySettings, reading: TextSettings) -> tuple[str, ...]:
+    paths = path_names(corpus)
     documents = read_documents(paths, options=reading.reading())
     drawn = sample_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
     if len(drawn.texts) < 2:

@@ -88,6 +88,18 @@ class LazyGroup(TyperGroup):
             return super().shell_complete(ctx, incomplete)
 
 
+class DefaultGroup(TyperGroup):
+    """A group with a default command, whose name may be left out: `larvatus similar TEXT TEXT`."""
+
+    default: ClassVar[str]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [self.default, *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
 class _only_listed:
     """While this lasts, a group's commands are names with a sentence each."""
 

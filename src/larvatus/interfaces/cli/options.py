@@ -8,6 +8,7 @@ def fill(texts: …, model: ModelName, machine: Machine) -> None:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -15,7 +16,9 @@ import typer
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs, require_matplotlib
 from larvatus.core.settings import Settings
+from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
@@ -101,6 +104,30 @@ class CorpusPaths(Settings):
         return _named_text(self.paths, self.languages, settings, option="PATHS")
 
 
+class TextFileOptions(Settings):
+    """Texts in files, and the file of the results."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Texts, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; may be compressed; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write results here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def check(self, texts: Sequence[str], model: str, *, nothing: str) -> None:
+        """Refuse what cannot work before the model is loaded; `nothing` is the error without texts."""
+        if not (texts or self.file):
+            raise UsageError(nothing)
+        if texts.count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if self.text is not None and not self.file:
+            raise UsageError("--text names a column of --file; leave it out")
+        check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
+        check_row_file(self.out)
+
+
 def _named_text(
     paths: Sequence[str], languages: Sequence[str], settings: TextSettings, *, option: str
 ) -> tuple[list[LanguageSource], TextSettings]:
@@ -115,3 +142,11 @@ def _named_text(
         if not is_language(code):
             raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
     return [*paths, *named], msgspec.structs.replace(settings, language=codes[0] if codes else "en")
+
+
+def check_plot(plot: Path | None) -> None:
+    """Refuse a picture that cannot be drawn, before anything is computed."""
+    if plot is not None:
+        if plot.suffix != ".png":
+            raise UsageError(f"--plot {plot} must end in .png")
+        require_matplotlib()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,10 +16,10 @@ WIDE = 200
 """Characters of a line where there is no terminal whose width must be kept."""
 
 
-def wide_console() -> Console:
-    """A console of the terminal's width, or of `WIDE` where the output is no terminal."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
+def wide_console(width: int = WIDE, **settings: Any) -> Console:
+    """A console of the terminal's width, or of `width` where the output is not a terminal."""
+    terminal = Console(highlight=False, **settings)
+    return terminal if terminal.is_terminal else Console(width=width, highlight=False, **settings)
 
 
 def show_part(out: Console, part: ReportPart) -> None:

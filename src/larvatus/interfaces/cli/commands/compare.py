@@ -21,7 +21,7 @@ from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import ComparisonResults
 from larvatus.evaluation.compare.table import as_table, fine_tuned_table
-from larvatus.interfaces.api.comparing import ComparisonSettings, run_ablation, run_comparison
+from larvatus.interfaces.api.comparing import ComparisonSettings, ablation_candidates, recipe_candidates, run_comparison
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
@@ -58,7 +58,8 @@ def compare(
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
     reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
+    candidates = recipe_candidates(recipes, chosen)
+    results = run_comparison(candidates, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
 
 
@@ -109,7 +110,8 @@ def ablate(
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
     reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, reporter=reporter)
+    candidates = ablation_candidates(name, chosen, recipe=recipe, then=chosen.then)
+    results = run_comparison(candidates, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
     if not as_json:
         Console(highlight=False).print(f"published ({ablation.paper}): {ablation.finding}", soft_wrap=True)

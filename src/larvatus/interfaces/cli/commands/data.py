@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import COUNT, COUNT_OR_NONE
+from larvatus.core.ranges import Count, CountOrNone
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
@@ -44,7 +44,7 @@ Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("l
 ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]
 
 
-class DataCheckRequest(Struct, frozen=True, kw_only=True):
+class DataCheckRequest(Settings):
     """Files to check, and how they are reported."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
@@ -57,9 +57,9 @@ class DataCheckRequest(Struct, frozen=True, kw_only=True):
     """JSON for programs."""
     model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None
     """Model whose tokens are counted; without it, words are."""
-    longest: Annotated[int, COUNT, Flag(panel=LOOKED_FOR)] = LONGEST
+    longest: Annotated[Count, Flag(panel=LOOKED_FOR)] = LONGEST
     """Report texts of more tokens or words than this."""
-    examples: Annotated[int, COUNT_OR_NONE, Flag(panel=LOOKED_FOR)] = SHOWN
+    examples: Annotated[CountOrNone, Flag(panel=LOOKED_FOR)] = SHOWN
     """Places shown of each finding."""
     glue: Annotated[str | None, Flag("--task", metavar="NAME", panel=EXAMPLES)] = None
     """A task of GLUE; FILES is its directory."""

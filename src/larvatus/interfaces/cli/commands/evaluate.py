@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
@@ -51,7 +51,7 @@ from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
 from larvatus.interfaces.cli.commands.evaluate_suite import SuiteRequest, measure_suite
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import READING, Machine, MixedText
+from larvatus.interfaces.cli.options import READING, Machine, MixedText, check_plot
 from larvatus.interfaces.cli.progress import report_skipped_counts
 from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.interfaces.settings import TextSettings
@@ -65,7 +65,7 @@ TASK = "A fine-tuned model"
 LANGUAGES = "Other languages"
 
 
-class EvaluateRequest(Struct, frozen=True, kw_only=True):
+class EvaluateRequest(Settings):
     """Models, labelled examples and output files of an evaluation."""
 
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
@@ -234,10 +234,7 @@ class ExampleEvaluation:
             raise UsageError("--predictions are answers to questions; give them with --data FILE")
         if len(request.models) > 1 and (request.data or request.against or request.plot):
             raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
-        if request.plot is not None:
-            if request.plot.suffix != ".png":
-                raise UsageError(f"--plot {request.plot} must end in .png")
-            require_matplotlib()
+        check_plot(request.plot)
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]
         check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)

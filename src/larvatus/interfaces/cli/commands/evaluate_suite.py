@@ -20,6 +20,7 @@ from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.cli.progress import is_quiet
+from larvatus.interfaces.cli.tables import wide_console
 from larvatus.training.engine.reporter import Reporter, rich_table
 
 PANEL = "A suite"
@@ -76,7 +77,7 @@ def measure_suite(
         print(json.dumps(results.to_dict(), ensure_ascii=False, allow_nan=False))
         return
     console = Console(markup=False, emoji=False, highlight=False)
-    wide = console if console.is_terminal else Console(width=WIDE, markup=False, emoji=False, highlight=False)
+    wide = wide_console(WIDE, markup=False, emoji=False)
     wide.print()
     wide.print(rich_table(as_table(results)))
     if chosen.out is not None:

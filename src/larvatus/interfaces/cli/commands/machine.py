@@ -20,8 +20,7 @@ import torch
 import typer
 from rich.console import Console
 
-from larvatus.core.errors import UsageError
-from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.outputs import check_outputs
 from larvatus.core.tables import Table
 from larvatus.core.version import VERSION
 from larvatus.evaluation.speed.plot import draw, draw_growth
@@ -29,7 +28,7 @@ from larvatus.evaluation.speed.results import lines, tables
 from larvatus.evaluation.speed.scaling import ScalingResult, table
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite
+from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite, check_plot
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
@@ -48,10 +47,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow."""
-    if plot is not None:
-        if plot.suffix != ".png":
-            raise UsageError(f"--plot {plot} must end in .png")
-        require_matplotlib()
+    check_plot(plot)
     read = [] if chosen.model is None else [chosen.model]
     check_outputs(plot, overwrite=overwrite, inputs=[chosen.corpus, *read])
     result = run_bench(chosen, machine, Reporter.on_stream(quiet=is_quiet(), stderr=True))

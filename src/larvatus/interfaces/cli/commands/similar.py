@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -33,22 +33,15 @@ from larvatus.inference.search.search import SearchOptions, open_source, search
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
+from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
 from larvatus.interfaces.cli.tables import show_part
 
-DEFAULT = "words"
 
-
-class _Group(typer.core.TyperGroup):
-    """What names no other command is the text of the first one: `larvatus similar TEXT TEXT`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = [DEFAULT, *args]
-        parsed: list[str] = super().parse_args(ctx, args)
-        return parsed
+class _Group(DefaultGroup):
+    default = "words"
 
 
 app = typer.Typer(
@@ -80,7 +73,7 @@ class QuerySettings(Settings):
 Vectors = Annotated[VectorSettings, Panel()]
 
 
-@app.command(DEFAULT)
+@app.command("words")
 @from_structs
 def words(
     texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help='"the *bank* of the river": one word marked.')],

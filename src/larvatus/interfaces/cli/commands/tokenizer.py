@@ -40,8 +40,6 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Learn a vocabulary: the same one for the same text, every time."""
-    if chosen.kind == "byte-bpe" and chosen.lowercase:
-        raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
     given, how = named.read_with(reading)
     read = Read()
     with ProgressReporter("documents", start="learning the vocabulary"):
