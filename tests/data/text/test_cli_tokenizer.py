@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from larvatus.core.errors import ArtefactError, UsageError, DataError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.tokenizer import app
 from tests.data.text.conftest import TEXTS

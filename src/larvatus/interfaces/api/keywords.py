@@ -291,9 +291,9 @@ class ServeModelsKeywords(TypedDict, total=False):
     host: str
     port: int
     host_allowed: Sequence[str]
-    key_file: str | Path | None
     senses: str | Path | None
     wordnet: str | Path | None
+    key_file: str | Path | None
     max_body: int
     max_items: int
     max_tokens: int

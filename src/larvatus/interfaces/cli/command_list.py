@@ -136,7 +136,7 @@ COMMANDS = {
         _START,
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
-    "recipes": CommandEntry("recipes:app", _START, "List the published systems, or show one as TOML."),
+    "recipes": CommandEntry("pretrain:app", _START, "List the published systems, or show one as TOML."),
     "tokenizer": CommandEntry("tokenizer:app", _TEXT, "Train a vocabulary on text, or show how it splits a text."),
     "corpus": CommandEntry("corpus:app", _TEXT, "Check text, and build, show and verify token shards."),
     "pretrain": CommandEntry(

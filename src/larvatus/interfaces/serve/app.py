@@ -28,7 +28,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import LarvatusError
 from larvatus.core.version import VERSION
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.logs import error_location, logger
+from larvatus.interfaces.serve.errors import error_location, logger
 from larvatus.interfaces.serve.middleware.stack import add_middleware
 from larvatus.interfaces.serve.openapi import add_documentation
 from larvatus.interfaces.serve.operations.operation import Operation, read_body

@@ -25,7 +25,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from larvatus.interfaces.serve.logs import log_task_error, quiet_logs
+from larvatus.interfaces.serve.errors import log_task_error, quiet_logs
 from larvatus.interfaces.serve.middleware.stack import Drain
 
 HEADER_S = 5.0

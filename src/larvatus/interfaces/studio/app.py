@@ -28,9 +28,8 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.studio.http import POLICY, StudioMiddleware, with_error_responses
 from larvatus.interfaces.studio.learn import Learner
-from larvatus.interfaces.studio.middleware import POLICY, StudioMiddleware
-from larvatus.interfaces.studio.responses import with_error_responses
 from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes
 from larvatus.interfaces.studio.settings import Folders
 

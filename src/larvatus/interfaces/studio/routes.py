@@ -27,6 +27,7 @@ from larvatus.core.regular_files import is_there, read_text
 from larvatus.inference.model import load
 from larvatus.interfaces.serve.errors import NoSuchModel
 from larvatus.interfaces.serve.served_models import ServedModels
+from larvatus.interfaces.studio.http import Answer, json_reply, read_body, run_in_thread, whole_number
 from larvatus.interfaces.studio.learn import Learner
 from larvatus.interfaces.studio.learn_request import (
     ENDINGS,
@@ -39,7 +40,6 @@ from larvatus.interfaces.studio.learn_request import (
     naming_files_only,
     recognise,
 )
-from larvatus.interfaces.studio.responses import Answer, json_reply, read_body, run_in_thread, whole_number
 from larvatus.interfaces.studio.run_metrics import describe_run, find_runs, records_dict, run_named
 from larvatus.interfaces.studio.settings import Folders
 from larvatus.models.bundle.card import claim_section, format_claim

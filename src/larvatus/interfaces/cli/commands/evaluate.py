@@ -1,12 +1,13 @@
-"""`larvatus evaluate`: masked-token loss and accuracy on validation text, overall or by language; or, for a
-fine-tuned model, scores of its task, optionally compared with another model.
+"""`larvatus evaluate`: masked-token loss and accuracy on validation text, overall or by language; scores of a
+fine-tuned model on its task, optionally compared with another model; or a suite of measurements.
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
 larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
 larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
-larvatus evaluate runs/mine --suite english --data data/ --out runs/suite
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --beside minilm
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --resume --only blimp,ewt
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import labelled_encoding
 from larvatus.evaluation.compare.transfer import TransferResult
+from larvatus.evaluation.suite.settings import SuiteSettings
+from larvatus.evaluation.suite.shown import as_table
+from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     COLUMNS,
@@ -46,13 +50,12 @@ from larvatus.interfaces.api.evaluating import (
     score_languages,
     score_text,
 )
+from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.cli.commands.data import Columns
-from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
-from larvatus.interfaces.cli.commands.evaluate_suite import SuiteRequest, measure_suite
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText, check_plot
-from larvatus.interfaces.cli.progress import report_skipped_counts
+from larvatus.interfaces.cli.progress import is_quiet, report_skipped_counts
 from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -60,9 +63,11 @@ from larvatus.tasks.evaluation.confusion_picture import draw_confusion
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.registry import is_finetuned, task_of
 from larvatus.tasks.scoring import head_of
+from larvatus.training.engine.reporter import Reporter, rich_table
 
-TASK = "A fine-tuned model"
-LANGUAGES = "Other languages"
+TASK, LANGUAGES, SUITE = "A fine-tuned model", "Other languages", "A suite"
+SUITE_WIDTH = 320
+"""Characters of a line of the table of a suite, where the output is not a terminal."""
 
 
 class EvaluateRequest(Settings):
@@ -107,6 +112,26 @@ class EvaluateRequest(Settings):
         return bool(of_task or self.transfer or self.source or self.metric)
 
 
+class SuiteRequest(SuiteSettings):
+    """A suite of measurements, and where its results go."""
+
+    suite: SuiteName | None = None
+    """Measure a model on all parts of a suite, whose files lie in --data DIR."""
+    beside: Annotated[str | None, Flag(metavar="DIR")] = None
+    """A second model, in a column next to the first."""
+    out: Annotated[Path | None, Flag(metavar="PATH")] = None
+    """Directory of the results, part by part; without --suite, a file of the scores: .jsonl, .csv, .tsv or .parquet."""
+    resume: bool = False
+    """Take what --out holds, and measure what is missing."""
+
+    def refuse_alone(self) -> None:
+        """Refuse options of a suite without --suite."""
+        for name in self.__struct_fields__:
+            if name != "out" and getattr(self, name) != getattr(SuiteRequest(), name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
+
+
 class ValidationTextSettings(HeldOutSettings):
     """Amount of validation text, and rows of the table."""
 
@@ -134,8 +159,7 @@ def evaluate(
     if of_suite.suite is not None:
         if request.beyond_data or text.corpus or text.languages or shown.by or columns:
             raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
-        output = {"overwrite": request.overwrite, "as_json": request.as_json}
-        measure_suite(request.models, request.data, machine, of_suite, **output)
+        _measure_suite(request, machine, of_suite)
         return
     of_suite.refuse_alone()
     read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
@@ -238,6 +262,34 @@ class ExampleEvaluation:
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]
         check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)
+
+
+def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: SuiteRequest) -> None:
+    """Measure, then print the table or the JSON."""
+    if len(request.models) != 1:
+        raise UsageError("a suite measures one model; name one directory, and a second by --beside DIR")
+    if len(request.data) != 1:
+        raise UsageError("a suite reads its files from one folder: --data DIR (see docs/suite.md)")
+    if machine.on_cpu:
+        raise UsageError(f"a suite fine-tunes, which {machine.on_cpu} cannot; leave out --quantise and --runtime")
+    results = run_suite_evaluation(
+        request.models[0],
+        SuiteSettings(**{name: getattr(chosen, name) for name in SuiteSettings.__struct_fields__}),
+        SuiteRunSettings(resume=chosen.resume, overwrite=request.overwrite, device=machine.device),
+        data=request.data[0],
+        suite=str(chosen.suite),
+        beside=chosen.beside,
+        out=chosen.out,
+        reporter=Reporter.on_stream(quiet=is_quiet(), stderr=request.as_json),
+    )
+    if request.as_json:
+        print(json.dumps(results.to_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    wide = wide_console(SUITE_WIDTH, markup=False, emoji=False)
+    wide.print()
+    wide.print(rich_table(as_table(results)))
+    if chosen.out is not None:
+        wide.print(f"results: {chosen.out / JSON} · {chosen.out / MARKDOWN}", soft_wrap=True)
 
 
 def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:

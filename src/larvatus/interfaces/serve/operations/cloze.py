@@ -18,8 +18,7 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.errors import OverLimit
-from larvatus.interfaces.serve.operations.operation import Item, Operation, RequestCost, TextsBody
-from larvatus.interfaces.serve.served_model import ServedModel
+from larvatus.interfaces.serve.operations.operation import Item, Operation, RequestCost, ServedModel, TextsBody
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.masked_prediction import find_predictor
 

@@ -33,11 +33,11 @@ from larvatus.interfaces.serve.operations.operation import (
     Item,
     Operation,
     RequestCost,
+    ServedModel,
     is_empty,
     standardiser,
     windowed,
 )
-from larvatus.interfaces.serve.served_model import ServedModel
 
 
 class InstancesBody(Body):

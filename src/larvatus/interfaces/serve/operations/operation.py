@@ -1,4 +1,4 @@
-"""The base class of operations: a request body, what it needs from a model, its cost, and how it runs its items.
+"""The base class of operations: a request body, the model it runs on, its cost, and how it runs its items.
 
     class Fill(Operation[FillBody]):
         name, title, Body = "fill", "Fill the blanks of texts.", FillBody
@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -28,10 +29,61 @@ from msgspec import Struct
 from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
+from larvatus.inference.model.quantised import int8_weights
+from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
-from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.models.bundle.model_names import packaged_model
+from larvatus.models.heads.head import HeadConfig
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model as the server offers it: its name, its operations, and what was loaded with it."""
+
+    name: str
+    model: Model
+    can: tuple[str, ...]
+    """Names of the operations that the model supports."""
+    standardisers: Mapping[str, Standardiser]
+    """Standardisers saved with the model, by name."""
+    senses: SenseTagger | None = None
+    """WordNet senses, if the server was started with sense vectors of this model."""
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Named labels of the head; None if it has none."""
+        for config in self.model.bundle.objectives:
+            if isinstance(config, HeadConfig) and config.names_labels:
+                return list(config.labels)
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """The entry of /v1/models."""
+        model, path = self.model, Path(self.model.bundle.path)
+        described: dict[str, Any] = {
+            "name": self.name,
+            "path_name": path.name,
+            "can": list(self.can),
+            "layers": model.encoder.depth,
+            "heads": getattr(model.bundle.model, "heads", None),
+            "width": model.encoder.width,
+            "reach": model.encoder.reach,
+            "parameters": sum(p.numel() for p in model.network.parameters()) + int8_weights(model.network),
+            "standardisers": sorted(self.standardisers),
+            "mask": model.tokenizer.special.mask if "fill" in self.can else None,
+            "packaged": is_packaged(path),
+            "card": (path / "README.md").is_file(),
+        }
+        return described if self.labels is None else {**described, "labels": self.labels}
+
+
+def is_packaged(path: Path) -> bool:
+    """Whether a directory is the English model that comes with Larvatus."""
+    packaged = packaged_model()
+    return packaged is not None and path.resolve() == packaged.resolve()
+
 
 SPECIAL = 3
 """Most special tokens of a window."""
