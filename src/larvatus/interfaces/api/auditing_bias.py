@@ -86,7 +86,7 @@ def audit_bias(
     """What a model associates with groups of people, by each of the sets that are given, with 95% intervals.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded. Pairs, StereoSet, WinoBias and templates want a
+        model: A model directory, a hub name, or a loaded model. Pairs, StereoSet, WinoBias and templates need a
             masked-lm head; association tests any encoder; swaps a model fine-tuned to classify.
         pairs: A CSV file as of CrowS-Pairs, or pairs (sent_more, sent_less, bias type, stereo or antistereo), of which
             the last two may be left out: preferences by pseudo-log-likelihood and by AUL.
@@ -99,7 +99,7 @@ def audit_bias(
         test: Labelled examples of the user's own, in any of the ways that `evaluate` takes them: group words in them
             are swapped.
         swaps: With `test`: a file of swaps, `he,she,gender` a line, or such rows; by default English words of gender.
-        **settings: `samples`, `permutations`, `seed`, `most_pairs` (so many of `pairs`, drawn at random), `layers`,
+        **settings: `samples`, `permutations`, `seed`, `most_pairs` (this many of `pairs`, at random), `layers`,
             `standardise`, `out` (a directory for JSON), `overwrite`, `device`, `progress` (called with what is done,
             how many and of how many); names of columns.
 
@@ -144,7 +144,7 @@ def run_bias_audit(
 
 @dataclass(frozen=True)
 class _Audit:
-    """What a model is to be held against, and how."""
+    """Sets of an audit, and its settings."""
 
     asked: Mapping[str, Any]
     """Sets by the names of `PARTS`."""
@@ -194,7 +194,7 @@ class _Audit:
         return [*tests, *([] if self.swaps is None else [self.swaps])]
 
     def part(self, model: Model, name: str, source: Any) -> Any:
-        """The result of one set; its file is read before the model is asked anything."""
+        """The result of one set; its file is read before the model is used."""
         how = self.chosen.resampling
         if name == "associations":
             return score_associations(

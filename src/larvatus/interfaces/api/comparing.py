@@ -1,4 +1,4 @@
-"""Compare recipes, and repeat published ablations, as one call each.
+"""Compare recipes, and repeat published ablations.
 
 table = compare(["bert", "gpt"], corpus="judgments/", out="runs/two", tokens=20_000_000, then={"classify": "sst2"})
 """

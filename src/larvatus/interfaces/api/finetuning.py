@@ -60,7 +60,7 @@ def finetune(
 
     Args:
         task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
-        model: A model directory, a hub name, or a model that is loaded. None: the English model that comes with
+        model: A model directory, a hub name, or a loaded model. None: the English model that comes with
             Larvatus, where it is installed.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
             of columns, a list of rows or of pairs (a text and its label; words and their tags), or what

@@ -66,12 +66,12 @@ def fit_standardiser(
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
-        name: What it will be called: `embed(…, standardise=name)`.
+        name: Its name: `embed(…, standardise=name)`.
         out: A .safetensors elsewhere, if the model's directory cannot be written.
         overwrite: Replace one that exists.
-        progress: Called with how many units are done.
+        progress: Called with the number of units are done.
         skipped: Counts what could not be read.
         **settings: `unit`, `pool`, `punctuation`, `most`; how text is read: `language`, `sentences`, `split`, ….
 
@@ -134,10 +134,10 @@ def measure_isotropy(
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after standardising.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         standardise: The name that `fit_standardiser` saved with the model, its file, or what it gave.
-        progress: Called with how many words are done.
+        progress: Called with the number of words are done.
         skipped: Counts what could not be read.
         **settings: `pool`, `punctuation`, `most`, `rogue`, `shrinkage`, `seed`; how text is read.
 
@@ -204,13 +204,13 @@ def head_importance(
     head is masked, each alone (Michel et al. 2019).
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Held-out text, or a built corpus.
         prune: Heads to mask for good, in a model of its own: `[(1, 2), (3, 1)]` or `"1:2,3:1"`, layer and head.
         out: Directory of the pruned model.
         overwrite: Replace a model that is there.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many passes over the text are done, and of how many.
+        progress: Called with the number of passes over the text are done, and of how many.
         skipped: Counts what could not be read.
         **settings: `tokens`, the most to read; how text is read: `language`, `sentences`, `split`, ….
 

@@ -49,13 +49,13 @@ def score_pairs(
     """How often a model gives the good sentence of a minimal pair the higher pseudo-log-likelihood, by phenomenon.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         pairs: Files, of BLiMP's JSONL or of good<TAB>bad[<TAB>phenomenon] lines; or pairs of good and bad sentences.
         out: A file for the scores of all pairs: .jsonl, .csv, .tsv or .parquet.
         overwrite: Replace it if it exists.
         resume: Resume an interrupted run to `out`.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many pairs are done, first those of an interrupted run, and of how many.
+        progress: Called with the number of pairs are done, first those of an interrupted run, and of how many.
         **settings: `method` (`original`, `word-l2r`), `normalise` (`none`, `token`, `word`).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Classify without training, or with few examples: what each way is worth, and PET as one call.
+"""Classify without training or with few examples: scores of each method, and PET as one call.
 
 prompt("runs/mine", words={"pos": "great", "neg": "terrible"}, patterns="{text} It was {blank}.", data="test.tsv", k=0)
 """
@@ -80,17 +80,17 @@ def prompt(
     say: Callable[[str], None] = lambda line: None,
     **settings: Unpack[PromptKeywords],
 ) -> PromptTable | Model:
-    """Classify through patterns with a blank: what that is worth with k examples, or a classifier by PET.
+    """Classify through patterns with a blank: scores with k examples, or a classifier by PET.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded; pretrained with masked-lm, or one that writes.
+        model: A model directory, a hub name, or a loaded model; pretrained with masked-lm, or one that writes.
         words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
         patterns: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`, or several; `null`: the text and
             a blank only (Logan et al. 2022).
-        data: Labelled test examples: a table of methods comes back.
-        train: Labelled examples to draw few from; with `out` and `k=0` all of them are learnt from.
+        data: Labelled test examples; the result is a table of methods.
+        train: Labelled examples to sample from; with `out` and `k=0` all of them are used.
         unlabelled: Texts for PET to label: a file, or a list of texts or pairs; if none are given, those of `train`
-            that are not drawn.
+            that are not sampled.
         out: In place of `data`: where the classifier that PET trains is saved.
         say: Called with each line of the log.
         **settings: `k` (of each class), `total` (k in all), `draws`, `seed`, `methods` (`zero`, `calibrated`,

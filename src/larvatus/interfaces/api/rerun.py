@@ -270,7 +270,7 @@ def rerun_leaks(request: RerunRequest) -> Sequence[Claim]:
         ).claims
     members, held_out = _sets(request)
     given = {name: getattr(how, name) for name in ("documents", "draws", "words", "masks", "spans", "prefix", "suffix")}
-    sources = LeakInputs(members=members, held_out=held_out)
+    sources = LeakInputs(members=tuple(map(str, members)), held_out=tuple(map(str, held_out)))
     report = run_leak_audit(request.model.model, sources, LeakSettings(seed=seed, **given), how.reading)
     # checked above: the same files, possibly found under other names
     return [msgspec.structs.replace(claim, data=request.claim.data) for claim in report.claims]

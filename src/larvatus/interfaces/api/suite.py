@@ -60,7 +60,7 @@ def evaluate_suite(
     """Measure a model on all parts of a suite: hidden words, grammar, fine-tuned tasks, meanings, isotropy.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded (its directory is read again).
+        model: A model directory, a hub name, or a loaded model (its directory is read again).
         data: The folder of the suite's files; docs/suite.md describes its layout.
         suite: Which one: `english`.
         beside: A second model, measured on the same.

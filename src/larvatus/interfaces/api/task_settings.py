@@ -28,7 +28,7 @@ from larvatus.tasks.trainer.config import scoring_options
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
-"""How many."""
+"""Number of seeds."""
 SAMPLES = whole(2, 10_000_000)
 """Samples of a bootstrap."""
 TOP = whole(1, 1_000_000)
@@ -64,7 +64,7 @@ class ExampleSettings(Settings):
 
     @property
     def model_name(self) -> str:
-        """The one that was named, or the packaged one."""
+        """The named model, or the packaged one."""
         return model_or_packaged(self.model)
 
 
@@ -85,7 +85,7 @@ class RunSettings(Settings):
     seed: Seed = 0
     """The first seed."""
     resume: bool = False
-    """Resume the run in --out, if one was begun."""
+    """Resume the run in --out, if there is one."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     trained: Annotated[str, Flag(panel="Training")] = "all"

@@ -82,10 +82,10 @@ def embed_files(
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         out: `vectors.parquet`, `.arrow`, `.safetensors` or `.npy`.
-        progress: Called with how far it is.
+        progress: Called with the progress.
         **settings: `unit`, `layers`, `pool`, `normalise`, `standardise`, `dtype`, `overlap`, `precision`, `overwrite`,
             `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of
             tables); where it runs: `ray` (address of a Ray cluster, or `"auto"`), and `errors`, a file for bad rows.
@@ -186,13 +186,13 @@ def build_index(
     """Vectors of a word's instances in a corpus, or of all words, to be searched with `model.nearest`.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         out: The new index, a directory.
         words: A word, several, or `"all"`.
         resume: Resume an interrupted build.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many instances are done.
+        progress: Called with the number of instances are done.
         skipped: Counts what could not be read.
         **settings: `layers`, `pool`, `standardise`; how text is read: `language`, `sentences`, `split`, `on_bad`,
             `encoding`, `text` (column of tables).
@@ -275,7 +275,7 @@ def build_senses(
     """A vector for each sense: the mean of the words that are tagged with it. Saved for `model.senses(out)`.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: SemCor: a folder, or its .tar.xz.
         out: Directory for the sense vectors; there must be none yet.
         wordnet: Folder of WordNet's database files; Debian's by default.

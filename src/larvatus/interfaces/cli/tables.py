@@ -13,7 +13,7 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.training.engine.reporter import rich_table
 
 WIDE = 200
-"""Characters of a line where there is no terminal whose width must be kept."""
+"""Characters of a line where the output is not a terminal."""
 
 
 def wide_console(width: int = WIDE, **settings: Any) -> Console:

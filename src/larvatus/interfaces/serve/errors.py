@@ -38,85 +38,72 @@ class RequestError(LarvatusError):
 
     status: ClassVar[int] = 422
 
+    def __init_subclass__(cls, *, status: int = 422) -> None:
+        cls.status = status
 
-class BadRequest(RequestError):
+
+class BadRequest(RequestError, status=400):
     """An empty request, or a body that is not JSON."""
-
-    status = 400
 
 
 class WrongBody(RequestError):
     """JSON with other fields or types than the route takes."""
 
 
-class NoSuchModel(RequestError):
-    status = 404
+class NoSuchModel(RequestError, status=404):
+    """The server has no model of this name."""
 
 
 class OverLimit(RequestError):
     """More items, tokens or candidates than the server allows."""
 
-    status = 422
-
 
 class CannotDo(RequestError):
     """A model without the head that the operation needs."""
 
-    status = 422
 
-
-class QueueFull(RequestError):
-    status = 429
+class QueueFull(RequestError, status=429):
+    """Too many requests run or wait."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class Closing(RequestError):
+class Closing(RequestError, status=503):
     """The server is draining, or closed."""
 
-    status = 503
+
+class TimedOut(RequestError, status=503):
+    """No response within the timeout."""
 
 
-class TimedOut(RequestError):
-    status = 503
-
-
-class Cancelled(RequestError):
+class Cancelled(RequestError, status=499):
     """The client has disconnected; nobody receives this error."""
 
-    status = 499
+
+class BodyTooLarge(RequestError, status=413):
+    """More bytes than the server allows."""
 
 
-class BodyTooLarge(RequestError):
-    status = 413
-
-
-class NotJSON(RequestError):
+class NotJSON(RequestError, status=415):
     """A body of another content type: a form, a file, compressed data."""
 
-    status = 415
 
-
-class TooSlow(RequestError):
+class TooSlow(RequestError, status=408):
     """A body that does not arrive in time."""
 
-    status = 408
+
+class NoKey(RequestError, status=401):
+    """A request without a key."""
 
 
-class NoKey(RequestError):
-    status = 401
+class WrongKey(RequestError, status=403):
+    """A key that the server does not know."""
 
 
-class WrongKey(RequestError):
-    status = 403
-
-
-class ForeignPage(RequestError):
+class ForeignPage(RequestError, status=403):
     """A request that a page of another site made a browser send."""
-
-    status = 403
 
 
 def http_status(fault: BaseException) -> int:

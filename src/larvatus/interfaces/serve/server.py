@@ -62,11 +62,11 @@ class Server:
 
     @contextmanager
     def _within_timeout(self, future: RequestFuture) -> Iterator[None]:
-        """Cancel a request that is no longer waited for; name the timeout where that is the reason."""
+        """Cancel the request when nobody waits for it any more; a timeout becomes `TimedOut`."""
         try:
             yield
         except TimeoutError:
-            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
+            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; request less, or retry later") from None
         finally:
             future.cancel()  # does nothing to what is done
 

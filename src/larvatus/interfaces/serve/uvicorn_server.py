@@ -1,4 +1,4 @@
-"""uvicorn with strict timeouts, which drains when it is told to stop by a signal.
+"""uvicorn with strict timeouts, which drains on SIGTERM or Ctrl-C.
 
     run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until it is drained after SIGTERM or Ctrl-C
 

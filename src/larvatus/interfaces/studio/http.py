@@ -61,8 +61,8 @@ LARGEST_BODY = 2 * MOST_BYTES + 2**16
 """Bytes; a character may be written as an escape."""
 
 
-class TooLarge(RequestError):
-    status = 413
+class TooLarge(RequestError, status=413):
+    """A body that is too large for the studio."""
 
 
 def with_error_responses(answer: Answer) -> Answer:
@@ -121,8 +121,8 @@ HEADERS = {
 }
 
 
-class Forbidden(RequestError):
-    status = 403
+class Forbidden(RequestError, status=403):
+    """A request that may not use the studio."""
 
 
 class StudioMiddleware:

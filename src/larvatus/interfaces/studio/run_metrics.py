@@ -39,8 +39,8 @@ WORDS = ("kind", "said", "path")
 """Fields of a record that are not numbers and are kept."""
 
 
-class NoSuchRun(RequestError):
-    status = 404
+class NoSuchRun(RequestError, status=404):
+    """No run has this name."""
 
 
 @dataclass(frozen=True, kw_only=True)

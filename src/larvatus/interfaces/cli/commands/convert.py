@@ -56,10 +56,10 @@ def _show(done: ConversionResult, console: Console) -> None:
             "  what that costs: larvatus evaluate OUT --corpus TEXT, and the same of DIR; only Larvatus reads it"
         )
     console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
-    console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")
+    console.print(f"  heads dropped: {', '.join(done.left_out) or 'none'}")
     elsewhere = [name for name in done.fits if name != Native.model_type]
     if done.layout == Native.model_type and elsewhere:
-        console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may leave out heads")
+        console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may drop heads")
     if done.unused:
         console.print(f"  tensors not read: {', '.join(done.unused)}")
 

@@ -47,11 +47,9 @@ Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture wh
 Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
 
 
-LEFT_OUT = "What is left out"
-Filters = Annotated[HygieneSettings, Panel(LEFT_OUT)]
-"""Filters of a build."""
-Planted = Annotated[CanarySettings, Panel("What is planted")]
-LookedFor = Annotated[HygieneSettings, Panel("What is looked for", without=("personal", "sketch"))]
+Filters = Annotated[HygieneSettings, Panel("Filters")]
+Planted = Annotated[CanarySettings, Panel("Canaries")]
+LookedFor = Annotated[HygieneSettings, Panel("Checks", without=("personal", "sketch"))]
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`larvatus data check FILE…`: what is wrong with labelled data, before a model is trained on it."""
+"""`larvatus data check FILE…`: find errors in labelled data before a model is trained on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, parse_file_options
 
 app = typer.Typer(help="Check labelled data before fine-tuning.", no_args_is_help=True)
-LOOKED_FOR = "What is looked for"
+LOOKED_FOR = "Checks"
 MOST_LABELS = 20
 """Rows of the table of labels; the rest are counted."""
 
@@ -50,7 +50,7 @@ class DataCheckRequest(Settings):
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
     """CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Dev data, to find leaks; repeatable."""
+    """Validation data, to find leaks; repeatable."""
     task: Annotated[TaskName | None, Flag("--for")] = None
     """Read as finetune of this task reads; default: classify, tag or choose, as it looks."""
     as_json: Annotated[bool, Flag("--json")] = False
@@ -133,7 +133,7 @@ def _show(report: Report, parts: Sequence[Examples]) -> None:
             if finding.examples and finding.count > len(finding.examples):
                 console.print(f"    … and {finding.count - len(finding.examples):,} more")
     if not report.findings:
-        console.print("\nnothing wrong was found")
+        console.print("\nno errors or warnings")
 
 
 def _show_balance(console: Console, report: Report) -> None:
@@ -152,4 +152,4 @@ def _show_balance(console: Console, report: Report) -> None:
     ]
     show_part(console, Table(("label", *report.balance), rows, left=1 + len(report.balance)))
     if len(names) > MOST_LABELS:
-        console.print(f"… and {len(names) - MOST_LABELS:,} labels more")
+        console.print(f"… and {len(names) - MOST_LABELS:,} more labels")

@@ -65,6 +65,6 @@ def _sentence(summary: BulkSummary, unit: str) -> str:
     stand = summary.counts
     more = f" in {stand.windows:,} windows" if stand.windows > stand.pieces else ""
     more += f" · {stand.missing:,} {unit}s have none (the vocabulary deletes them)" if stand.missing else ""
-    more += f" · {summary.resumed:,} stood before the interruption" if summary.resumed else ""
+    more += f" · {summary.resumed:,} written before the interruption" if summary.resumed else ""
     more += "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
     return f"{summary.path}: {_counted(stand)} read to the end{more} · {summary.size} numbers a {unit}"

@@ -102,7 +102,7 @@ class EvaluateRequest(Settings):
 
     @property
     def of_task(self) -> bool:
-        """Whether a task is to be evaluated at all."""
+        """Whether options of a task are given."""
         return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
 
     @property
@@ -116,7 +116,7 @@ class SuiteRequest(SuiteSettings):
     """A suite of measurements, and where its results go."""
 
     suite: SuiteName | None = None
-    """Measure a model on all parts of a suite, whose files lie in --data DIR."""
+    """Measure a model on all parts of a suite, whose files are in --data DIR."""
     beside: Annotated[str | None, Flag(metavar="DIR")] = None
     """A second model, in a column next to the first."""
     out: Annotated[Path | None, Flag(metavar="PATH")] = None
@@ -229,7 +229,7 @@ class ExampleEvaluation:
         return scores
 
     def check_model(self, bundle: Bundle) -> None:
-        """What cannot go with a model is refused before anything is scored."""
+        """Refuse outputs that a model cannot give, before anything is scored."""
         task, head, request = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.request
         if request.predictions is not None and not task.answers_by_id:
             raise UsageError(
@@ -392,7 +392,7 @@ def show_text(model: str, rows: Sequence[Mapping[str, Any]], *, generator: bool)
     out = Console(highlight=False)
     show_part(out, Table(columns, cells, title=model))
     if generator:
-        out.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
+        out.print("masked tokens were predicted by the generator, as in fill and score", soft_wrap=True)
 
 
 def _percent(share: float) -> str:

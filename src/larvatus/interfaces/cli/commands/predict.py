@@ -274,7 +274,7 @@ def _writer(
         with row_file(out) as write, ProgressReporter("texts") as bar:
             yield (lambda answer: write(*as_rows(answer, top))), bar
     elif as_json:
-        # a line at once: who reads the pipe need not wait for more
+        # flush each line: the reader of the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
         console = Console(soft_wrap=True, highlight=False)

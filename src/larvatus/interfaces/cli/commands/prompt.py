@@ -62,13 +62,13 @@ class PromptSettings(Settings):
     out: Path | None = None
     """In place of --data: save the classifier that PET trains."""
     resume: bool = False
-    """Go on with the run in --out, if one was begun."""
+    """Resume the run in --out, if there is one."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
     @property
     def model_name(self) -> str:
-        """The one that was named, or the packaged one."""
+        """The named model, or the packaged one."""
         return model_or_packaged(self.model)
 
     @property

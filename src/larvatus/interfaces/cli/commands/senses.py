@@ -246,7 +246,7 @@ def show(
     standardise: Standardise = False,
     as_json: Json = False,
 ) -> None:
-    """The senses of a word: gloss, how often each was tagged, and which senses lie nearest."""
+    """The senses of a word: gloss, how often each was tagged, and its nearest senses."""
     inventory = SenseInventory.load(senses) if senses else None
     entries = describe_senses(word, WordNet.open(wordnet), inventory, nearest=nearest, standardise=standardise)
     if as_json:
