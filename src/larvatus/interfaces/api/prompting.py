@@ -125,16 +125,10 @@ def prompt(
         return prompt_table(few_shot, few, reading, data=data, train=train, unlabelled=unlabelled, say=say)
     if train is None:
         raise UsageError("PET learns from few labelled examples: give train")
-    pool, texts = _pools(train, unlabelled, reading)
+    texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
+    pool = read_examples("prompt", train, reading)
     pet(few_shot, few, pool, texts, Path(str(out)), watch=Callbacks(say=say), resume=resume, overwrite=overwrite)
     return load(str(out), device=str(loaded.device))
-
-
-def _pools(
-    train: Examples, unlabelled: Examples | None, reading: TextFiles
-) -> tuple[Dataset[TextExample], Dataset[TextExample] | None]:
-    texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
-    return read_examples("prompt", train, reading), texts
 
 
 def prompt_table(

@@ -159,16 +159,12 @@ def rerun_held_out(request: RerunRequest) -> Iterator[Claim]:
     if request.bundle.recipe is None:
         raise ArtefactError(f"{request.bundle.path} has no recipe, which states how its text is packed and masked")
     recipe = parse_recipe(request.bundle.recipe, where=str(request.bundle.path))
-    runtime = Runtime.here(device=request.device, precision=_precision(request, how), microbatch=how.microbatch)
+    precision = how.precision if request.device.startswith("cuda") else "fp32"  # within the tolerance
+    runtime = Runtime.here(device=request.device, precision=precision, microbatch=how.microbatch)
     network = request.bundle.network.to(runtime.device)
     result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=request.data, precision=how.precision)
-
-
-def _precision(request: RerunRequest, how: HeldOutClaimSettings) -> str:
-    """The claimed precision on a GPU; float32 on a CPU, within the tolerance."""
-    return how.precision if request.device.startswith("cuda") else "fp32"
 
 
 def _shards(request: RerunRequest) -> Shards:

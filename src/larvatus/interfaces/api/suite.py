@@ -131,7 +131,7 @@ def _run(
     return SuiteRun(
         suite=wanted,
         subjects=tuple(
-            SuiteModel(role, _name(model), runtime.device)
+            SuiteModel(role, str(model.bundle.path if isinstance(model, Model) else model), runtime.device)
             for role, model in zip(ROLES, models, strict=True)
             if model is not None
         ),
@@ -150,10 +150,6 @@ def _as_lists(settings: Mapping[str, object]) -> dict[str, object]:
         name: value.split(",") if name in ("only", "leave_out") and isinstance(value, str) else value
         for name, value in settings.items()
     }
-
-
-def _name(model: str | Path | Model) -> str:
-    return str(model.bundle.path if isinstance(model, Model) else model)
 
 
 def _write(out: Path, results: SuiteResults) -> None:

@@ -158,14 +158,11 @@ def run_toxicity_audit(
     if other is not None:
         texts = _texts(inputs.corpus, chosen, reading) if inputs.corpus else ()
         second = _measured(other, asked, judge, chosen, lambda done: progress(len(asked) + done))
-        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=_energy(chosen))
+        options = MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=options)
     if inputs.out is not None:
         write_output(inputs.out, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
-
-
-def _energy(chosen: ToxicitySettings) -> MaskedLossOptions:
-    return MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
 
 
 def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:

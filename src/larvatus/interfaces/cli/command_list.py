@@ -32,7 +32,7 @@ class CommandEntry:
         """The command itself."""
         made = getattr(import_module(self.module), self.place.partition(":")[2])
         holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        holder.callback()(_nothing)
+        holder.callback()(lambda: None)
         if isinstance(made, typer.Typer):
             holder.add_typer(made, name=name, rich_help_panel=self.panel)
         else:
@@ -114,10 +114,6 @@ class _only_listed:
 
     def __exit__(self, *fault: object) -> None:
         self._group.commands = self._commands
-
-
-def _nothing() -> None:
-    pass
 
 
 _START, _TEXT, _PRETRAIN, _MODELS = "Getting started", "Text and vocabularies", "Pretraining", "Models and cards"

@@ -156,7 +156,7 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
             continue
         limits = ranges_of(kind).get(each.name, (None, False))[0]
         default = panel.defaults[each.name] if each.name in panel.defaults else _default(each)
-        names = _names(flag, prefix + each.name)
+        names = flag.names or f"--{(prefix + each.name).strip('_').replace('_', '-')}"
         annotation, read = _typer_type(hint, names.partition("/")[0], limits)
         if flag.words is not None:
             annotation, read = list[str] | None, flag.words
@@ -206,10 +206,6 @@ def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | 
     if flag.argument:
         return typer.Argument(metavar=flag.metavar, help=escape(help), **more)
     return typer.Option(names, metavar=flag.metavar, help=escape(help), **more)
-
-
-def _names(flag: Flag, name: str) -> str:
-    return flag.names or f"--{name.strip('_').replace('_', '-')}"
 
 
 def _default(each: msgspec.structs.FieldInfo) -> Any:

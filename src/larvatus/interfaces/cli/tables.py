@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,11 @@ def wide_console(width: int = WIDE, **settings: Any) -> Console:
     """A console of the terminal's width, or of `width` where the output is not a terminal."""
     terminal = Console(highlight=False, **settings)
     return terminal if terminal.is_terminal else Console(width=width, highlight=False, **settings)
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs, indented."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def show_part(out: Console, part: ReportPart) -> None:

@@ -143,7 +143,7 @@ def learn_routes(learner: Learner, models: StudioModels) -> dict[tuple[str, str]
 
     async def records(request: Request) -> Response:
         after, stamp = whole_number(request, "after"), request.query_params.get("stamp", "")
-        return await run_in_thread(lambda: _curve(learner, after, stamp))
+        return await run_in_thread(lambda: records_dict(learner.folder(), after=after, stamp=stamp))
 
     async def check_file(request: Request) -> Response:
         given = await read_body(request, LearnFile)
@@ -216,7 +216,3 @@ def refuse_errors(recognised: Recognised, folder: Path) -> None:
     if not recognised.may_learn:
         first = recognised.without_folder(folder)["errors"][0]
         raise DataError(f"{first['message']}: {'; '.join(first['examples'])}".rstrip(": "))
-
-
-def _curve(learner: Learner, after: int, stamp: str) -> dict[str, Any]:
-    return records_dict(learner.folder(), after=after, stamp=stamp)

@@ -38,7 +38,7 @@ from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, r
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import show_report, show_tables, wide_console
+from larvatus.interfaces.cli.tables import print_json, show_report, show_tables, wide_console
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
@@ -124,7 +124,7 @@ def leaks(
         count = lambda what, done: bar.show(f"{done:,} {what}")  # noqa: E731
         report = run_leak_audit(loaded, inputs, chosen, reading, reference=other, progress=count)
     if as_json:
-        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        print_json(report.to_dict())
         return
     show_tables(report.shown(), (*report.notes, LEAK_LIMITS))
     if inputs.out is not None:
@@ -173,7 +173,7 @@ def toxicity(
     with ProgressReporter("prompts") as count:
         report = run_toxicity_audit(loaded, inputs, chosen, reading, beside=other, progress=count)
     if as_json:
-        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        print_json(report.to_dict())
         return
     show_tables(report.shown(), (TOXICITY_LIMITS,))
     if inputs.out is not None:

@@ -39,7 +39,7 @@ from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 
 app = typer.Typer(help="Check text, and build, show and verify token shards.", no_args_is_help=True)
 
@@ -80,7 +80,8 @@ def build(
         )
         summary = run_corpus_build(text, how, bulk, filters, planted, tokenizer=tokenizer, out=out, watch=watch)
     if as_json:
-        _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
+        plain = msgspec.to_builtins(summary, builtin_types=(), enc_hook=str)
+        print_json(plain | _mixture_dict(summary.languages, mixture.alpha))
         return
     if len(summary.languages) > 1:
         show_part(Console(highlight=False), _table("", summary.languages, summary.counts, mixture.alpha))
@@ -108,7 +109,7 @@ def check(
             text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=_checked(bar)
         )
     if as_json:
-        print(json.dumps(told.to_dict(), ensure_ascii=False, indent=2))
+        print_json(told.to_dict())
     else:
         _show(told)
     if out is not None and not as_json:
@@ -187,7 +188,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     m = corpus.manifest
     samples = first_sentences(corpus, 5)
     if as_json:
-        _print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
+        print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
         return
     console = Console(highlight=False)
     show_part(console, _table(str(path), m.languages, m.counts, mixture.alpha))
@@ -212,7 +213,7 @@ def verify(path: Where, as_json: Json = False) -> None:
         corpus.block([chunk])
     counts = corpus.manifest.counts
     if as_json:
-        _print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
+        print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
     else:
         print(f"{path}: {len(corpus.manifest.shards)} shards are whole · {_counted(counts)}")
 
@@ -271,11 +272,3 @@ def _sentence(summary: CorpusSummary) -> str:
     if summary.resumed and not summary.unchanged:
         done += f" ({summary.resumed} of them before the interruption)"
     return f"{summary.path}: {done} · {_counted(summary.counts)}{skipped}"
-
-
-def _summary_dict(summary: CorpusSummary) -> dict[str, Any]:
-    return {**msgspec.to_builtins(summary, builtin_types=(), enc_hook=str)}
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -56,7 +56,7 @@ from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText, check_plot
 from larvatus.interfaces.cli.progress import is_quiet, report_skipped_counts
-from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
+from larvatus.interfaces.cli.tables import print_json, show_part, show_report, wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
@@ -196,7 +196,7 @@ def evaluate(
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
     if request.as_json:
         plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
-        print(json.dumps(plain, ensure_ascii=False, indent=2))
+        print_json(plain)
     else:
         show_text(str(model), rows, generator=bundle.network.generator is not None)
 

@@ -18,7 +18,7 @@ from larvatus.data.text.readers import read_single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Encoding, Json, Machine, NamedModel, TextFileOptions
 from larvatus.models.generation.generate import generate as generate_texts
-from larvatus.models.generation.results import Continuation, Generated
+from larvatus.models.generation.results import Continuation
 from larvatus.models.generation.settings import GenerateSettings
 
 LINES_AT_ONCE = 256
@@ -53,7 +53,8 @@ def generate(
                 elif as_json:
                     print(json.dumps(generated.to_dict(), ensure_ascii=False))
                 else:
-                    _show(generated, console)
+                    for continuation in generated:
+                        console.print(_line(continuation))
             count += len(texts)
 
 
@@ -72,11 +73,6 @@ def _blocks(prompts: Sequence[str], files: TextFileOptions) -> Iterator[tuple[li
         while block:
             yield [label for label, _ in block], [line for _, line in block]
             block = list(islice(lines, LINES_AT_ONCE))
-
-
-def _show(generated: Generated, console: Console) -> None:
-    for continuation in generated:
-        console.print(_line(continuation))
 
 
 def _line(continuation: Continuation) -> Text:

@@ -35,7 +35,7 @@ from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 
@@ -201,7 +201,7 @@ def _pairs(loaded: Model, chosen: ScoreSettings, *, as_json: bool) -> None:
     seconds = time.monotonic() - begun
     if as_json:
         told = {"method": method, "normalise": normalise, "pairs": count, "seconds": seconds, **asdict(result)}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        print_json(told)
     else:
         _show_pairs(result)
         rate = (count - (bar.before or 0)) / max(seconds, 1e-9)

@@ -37,7 +37,7 @@ from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 
 
 class _Group(DefaultGroup):
@@ -140,7 +140,7 @@ def _show_nearest(
     if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
         return
     if as_json:
-        print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
+        print_json(nearest.to_dict())
     else:
         print(f"{marked}: nearest of {nearest.searched:,} instances")
         print(nearest)
@@ -168,7 +168,7 @@ def index(
         built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
     report_skipped(skipped)
     if as_json:
-        print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
+        print_json({"path": str(out), **msgspec.to_builtins(built)})
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
         hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
