@@ -106,7 +106,7 @@ def ablate(
         name: Which one; `larvatus ablate` lists them.
         corpus: Text, a built corpus, several, or a mapping from languages to text.
         out: Where the runs and their results go.
-        recipe: What is varied; else what the paper varied.
+        recipe: Recipe to vary; default: that of the paper.
         then: Labelled sets to fine-tune every variant on, as in `compare`.
         quiet: Show no progress.
         to_stderr: Write progress to standard error.

@@ -58,7 +58,7 @@ def build_corpus(
     Args:
         corpus: Text, several, or a mapping from languages to text.
         tokenizer: The vocabulary to encode with, or its directory.
-        out: Where the corpus goes.
+        out: Directory of the corpus.
         workers: Processes; one a core by default.
         watch: Callbacks of the build: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),

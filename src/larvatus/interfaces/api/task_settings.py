@@ -50,17 +50,17 @@ class ExampleSettings(Settings):
     model: str | None = None
     """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Labelled examples to learn; repeatable."""
+    """Labelled training examples; repeatable."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Validation examples, to select and calibrate; default: a tenth of --train."""
     out: Path
-    """Where the fine-tuned model goes."""
+    """Directory of the fine-tuned model."""
     no_dev: bool = False
     """Use no validation examples: no scores, the last weights."""
     group: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Without --dev: examples of one group are held out together."""
     errors: Errors = "refuse"
-    """Rows that cannot be used, such as those without text or label: refuse names them all, skip leaves them out."""
+    """Rows that cannot be used, such as those without text or label: refuse with a list of all, or skip them."""
 
     @property
     def model_name(self) -> str:

@@ -216,7 +216,7 @@ def importance(
     chosen: Annotated[ImportanceSettings, Panel()],
     reading: OneLanguage,
     prune: Annotated[
-        str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
+        str | None, typer.Option(metavar="L:H,…", help="Heads to prune in a copy of the model, as layer:head.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
     overwrite: Overwrite = False,

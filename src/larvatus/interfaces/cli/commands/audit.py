@@ -114,7 +114,7 @@ def leaks(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a model gives away: canaries, membership of documents, names and numbers, text it writes verbatim."""
+    """Leaks of training text: canaries, membership of documents, names and numbers, verbatim generation."""
     if not (inputs.canaries or inputs.members or inputs.held_out):
         raise UsageError("nothing to audit; give --canaries DIR, or --members PATH and --held-out PATH")
     check_outputs(inputs.out, overwrite=inputs.overwrite, inputs=[model, *inputs.members, *inputs.held_out])

@@ -36,9 +36,9 @@ class CardRequest(Settings):
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
     """A model directory that Larvatus wrote, or english, the packaged model."""
     add: Annotated[tuple[Path, ...], Flag(metavar="RESULT")] = ()
-    """JSON that a command wrote (evaluate --json, audit … --json): its figures are taken over; repeatable."""
+    """JSON that a command wrote (evaluate --json, audit … --json): its figures are added; repeatable."""
     verify: bool = False
-    """Work out every figure again that can be; write nothing. What differs is shown, and the exit code is 5."""
+    """Recompute every figure that can be recomputed; write nothing. Differences are shown, with exit code 5."""
     data: Annotated[tuple[Path, ...], Flag(metavar="PATH")] = ()
     """With --verify: where the data of figures are, in addition to DIR and the working directory; repeatable."""
     device: str = "cpu"

@@ -33,8 +33,8 @@ WIDE = 240  # where there is no terminal whose width must be kept
 _HELP = {
     "steps": "Train each this many steps.",
     "tokens": "Train each on this many tokens of its own vocabulary.",
-    "epochs": "Have each read the text this many times: equal text, not equal tokens.",
-    "minutes": "Train each for this long: measured, then fixed as steps.",
+    "epochs": "Train each on this many epochs of the text: equal text, not equal tokens.",
+    "minutes": "Train each for this long: measured, then converted to steps.",
 }
 
 Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
@@ -44,9 +44,9 @@ Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "r
 
 @from_structs
 def compare(
-    recipes: Annotated[str, typer.Argument(help="Names or TOML files with commas between: bert,roberta,mine.toml.")],
+    recipes: Annotated[str, typer.Argument(help="Names or TOML files, separated by commas: bert,roberta,mine.toml.")],
     text: MixedText,
-    out: Annotated[Path, typer.Option(help="Where the runs, the table and the plot go.")],
+    out: Annotated[Path, typer.Option(help="Directory of the runs, the table and the plot.")],
     chosen: Compared,
     time: EqualBudget,
     machine: Machine,
@@ -94,9 +94,9 @@ def ablate(
     time: EqualBudget,
     machine: Machine,
     reading: MixedReading,
-    name: Annotated[str | None, typer.Argument(help="Which one; without it they are listed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs, the table and the plot go.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="What is varied; else what the paper varied.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the ablation; without it, all are listed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the runs, the table and the plot.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe to vary; default: that of the paper.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

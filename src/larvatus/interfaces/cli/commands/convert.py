@@ -26,10 +26,10 @@ NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="DIR", help="Model directory, or a model of the hub (org/name).")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the converted model goes.")],
-    to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; else the first of these that fits.")] = None,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the converted model.")],
+    to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; default: the first of these that fits.")] = None,
     dtype: Annotated[
-        Precision, typer.Option("--dtype", help="Precision of the weights; int8: whole numbers, with a scale a row.")
+        Precision, typer.Option("--dtype", help="Precision of the weights; int8: integers with a scale per row.")
     ] = "float32",
     revision: Annotated[str | None, typer.Option("--revision", help="Commit of a hub model, 40 digits.")] = None,
     online: Annotated[bool, typer.Option("--online", help="Fetch a hub model that is not in the cache.")] = False,

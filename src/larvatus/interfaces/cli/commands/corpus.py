@@ -44,7 +44,7 @@ from larvatus.interfaces.cli.tables import print_json, show_part
 app = typer.Typer(help="Check text, and build, show and verify token shards.", no_args_is_help=True)
 
 Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
-Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
+Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus, local or remote (s3://…).")]
 
 
 Filters = Annotated[HygieneSettings, Panel("Filters")]
@@ -57,12 +57,14 @@ LookedFor = Annotated[HygieneSettings, Panel("Checks", without=("personal", "ske
 def build(
     named: CorpusPaths,
     tokenizer: Annotated[str, typer.Option(metavar="DIR", help="The vocabulary to encode with, or english.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the corpus.")],
     reading: MixedReading,
     bulk: Bulk,
     filters: Filters,
     planted: Planted,
-    workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, ranged(PROCESSES, help="Processes, up to 4 per core; default: one per core.")
+    ] = None,
     alpha: Shown = 0.3,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -98,7 +100,9 @@ def check(
     bulk: Bulk,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="An HTML page, with examples.")] = None,
     overwrite: Overwrite = False,
-    workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, ranged(PROCESSES, help="Processes, up to 4 per core; default: one per core.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,7 +126,7 @@ def check(
 def contamination(
     corpus: Annotated[Path, typer.Argument(metavar="DIR", help="A corpus that was built with --sketch.")],
     evaluation: Annotated[list[str], typer.Argument(metavar="FILES", help="Evaluation sets: tables, JSON, lines.")],
-    words: Annotated[int, ranged(whole(WORDS, 1_000), help="Of a run that counts as shared.")] = 13,
+    words: Annotated[int, ranged(whole(WORDS, 1_000), help="Words of a run that counts as shared.")] = 13,
     as_json: Json = False,
 ) -> None:
     """Report what a built corpus shares with evaluation sets. It reads the sketch; the text is not needed."""

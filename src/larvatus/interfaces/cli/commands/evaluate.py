@@ -90,7 +90,7 @@ class EvaluateRequest(Settings):
     predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
     """Answers to questions by id, for official scorers."""
     errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
-    """Rows of --data that cannot be used, without text or label: refuse names them all, skip leaves them out."""
+    """Rows of --data that cannot be used, without text or label: refuse with a list of all, or skip them."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
@@ -98,7 +98,7 @@ class EvaluateRequest(Settings):
     source: Annotated[str | None, Flag(metavar="xx", panel=LANGUAGES)] = None
     """With --transfer: language of the fine-tuning examples; default: from the names of the training files."""
     metric: Annotated[str | None, Flag(metavar="NAME", panel=LANGUAGES)] = None
-    """With --transfer: what the table is of; default: the task's first, of entities their F1."""
+    """With --transfer: metric of the table; default: the first of the task, F1 for entities."""
 
     @property
     def of_task(self) -> bool:

@@ -35,16 +35,18 @@ def fill(
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
     ] = None,
-    top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
+    top: Annotated[int, ranged(TOP, "--top", help="Number of candidates.")] = 5,
     joint: Annotated[
-        bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
+        bool, typer.Option("--joint/--marginals", help="Fill several blanks jointly, or each by itself.")
     ] = True,
-    beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
+    beam: Annotated[int, ranged(BEAM, "--beam", help="Beam size when several blanks are filled jointly.")] = 10,
     words_only: Annotated[
         bool,
-        typer.Option("--words-only/--subwords", help="Offer whole words, or all tokens; probabilities are the same."),
+        typer.Option(
+            "--words-only/--subwords", help="Whole words only, or all tokens; probabilities are not renormalised."
+        ),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per text.")] = False,
 ) -> None:
     """Fill the blanks of texts with the most probable words."""
     nothing = "nothing to fill; give texts with [MASK] at each blank, - for standard input, or --file"

@@ -78,9 +78,10 @@ def fit(
     corpus: Corpus,
     chosen: Fitted,
     reading: Reading,
-    name: Annotated[str, typer.Option(help="What it will be called: --standardise NAME.")] = "default",
+    name: Annotated[str, typer.Option(help="Name for --standardise NAME.")] = "default",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .safetensors elsewhere, if the model cannot be written.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A .safetensors file elsewhere, if the model directory cannot be written."),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -115,7 +116,7 @@ def show(
     chosen: Measured,
     reading: Reading,
     standardise: Standardise = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: isotropy.png.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture to draw, such as isotropy.png.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,

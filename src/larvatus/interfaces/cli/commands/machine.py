@@ -41,7 +41,7 @@ from larvatus.training.engine.settings import Runtime
 def bench(
     chosen: Annotated[BenchSettings, Panel(None)],
     machine: Annotated[MachineSettings, Panel(MACHINE, without=("rank_timeout",))],
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: bench.png.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture to draw, such as bench.png.")] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,

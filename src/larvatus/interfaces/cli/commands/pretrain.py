@@ -33,7 +33,7 @@ from larvatus.training.pretraining.evaluation import HeldOutScores
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
+        help="A recipe's name (larvatus recipes), or your own TOML file; default with --from: that model's.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,7 @@ RecipeName = Annotated[
 @from_structs
 def pretrain(
     text: MixedText,
-    out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    out: Annotated[Path, typer.Option(help="Directory of the run, which becomes the model directory.")],
     chosen: Annotated[PretrainSettings, Panel("The run", first=("size", "start", "resume"))],
     time: Annotated[BudgetSettings, Panel("How long", first=("minutes",), without=("tokens",))],
     machine: Annotated[MachineSettings, Panel(MACHINE)],

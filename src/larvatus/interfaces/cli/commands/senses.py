@@ -143,9 +143,9 @@ def tag(
         Path | None, typer.Option("--out", metavar="FILE", help="Write results: .jsonl, .csv, .tsv or .parquet.")
     ] = None,
     overwrite: Overwrite = False,
-    pos: Annotated[bool, typer.Option("--pos", help="Words carry their part of speech: the/DET bank/NOUN.")] = False,
+    pos: Annotated[bool, typer.Option("--pos", help="Words have their part of speech: the/DET bank/NOUN.")] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per document.")] = False,
 ) -> None:
     """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
     if not texts and not file:
@@ -211,7 +211,7 @@ def evaluate(
     ] = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
     wordnet: Wordnet = None,
-    gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys of the one file named.")] = None,
+    gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys, if one file is named.")] = None,
     keys: Annotated[
         str | None,
         typer.Option("--keys", metavar="FILE", help="Score these answers of any system; no model is needed."),
@@ -242,7 +242,7 @@ def show(
     word: Annotated[str, typer.Argument(help="A word or phrase, inflected or not.")],
     wordnet: Wordnet = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
-    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Nearest senses to show of each.")] = 3,
+    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Number of nearest senses to show.")] = 3,
     standardise: Standardise = False,
     as_json: Json = False,
 ) -> None:

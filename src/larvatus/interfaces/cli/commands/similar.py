@@ -55,7 +55,7 @@ class QuerySettings(Settings):
     """Which word instance, and where others are looked for."""
 
     word: str | None = None
-    """The word, if it is not marked; with --in: the one to find."""
+    """The word, if it is not marked; with --in: the word to find."""
     span: Annotated[tuple[str, ...], Flag(metavar="START:END")] = ()
     """Characters of the word, one for each text."""
     where: Annotated[tuple[str, ...], Flag("--in", metavar="CORPUS")] = ()
@@ -155,8 +155,8 @@ def index(
     vectors: Vectors,
     reading: Reading,
     word: Annotated[list[str] | None, typer.Option(help="A word to index; repeatable. all: every word.")] = None,
-    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one a line.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one per line.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted build.")] = False,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -178,7 +178,7 @@ class JudgementSettings(Settings):
     """Vectors that are compared with human judgements."""
 
     layers: tuple[str, ...] = ()
-    """As in embed; repeatable. Every layer by default."""
+    """Layers, as in embed; repeatable. Every layer by default."""
     pool: Pool | None = None
     """Subwords: mean, sum, max, first or last."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None

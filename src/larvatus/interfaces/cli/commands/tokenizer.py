@@ -67,7 +67,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
 @app.command()
 def show(
     directory: Annotated[str, typer.Argument(help="A directory with a tokenizer.json, that file, or english.")],
-    text: Annotated[str | None, typer.Argument(help="A text to cut into pieces.")] = None,
+    text: Annotated[str | None, typer.Argument(help="A text to tokenize.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
