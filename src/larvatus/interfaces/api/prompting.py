@@ -110,13 +110,9 @@ def prompt(
     """
     loaded = loaded_model(model, settings.get("device", "auto"))
     resume, overwrite = settings.pop("resume", False), settings.pop("overwrite", False)
+    given = {"device": str(loaded.device), **settings}
     few, training, machine, reading = read_settings(
-        {"device": str(loaded.device), **settings},
-        FewShotSettings,
-        FewShotTraining,
-        TuningMachine,
-        TextFiles,
-        function="prompt",
+        given, FewShotSettings, FewShotTraining, TuningMachine, TextFiles, function="prompt"
     )
     if (data is None) == (out is None):
         raise UsageError("prompt takes labelled test examples (data), or where PET saves a classifier (out)")
