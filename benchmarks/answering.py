@@ -29,7 +29,7 @@ from pathlib import Path
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, QuestionExample
-from larvatus.data.labelled.squad import gold_answers, read_questions, with_unique_ids, write_predictions, write_squad
+from larvatus.data.labelled.squad import read_questions, with_unique_ids, write_predictions, write_squad
 from larvatus.metrics.squad import squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
@@ -134,7 +134,7 @@ def scored(
 ) -> dict[str, tuple[float, float]]:
     """F1 and exact match: under the window that was learnt with, and under a short one."""
     found = {}
-    golds = gold_answers(data)
+    golds = {example.id: example.golds for example in data}
     rows = {f"{name}, windows of {asked.length}": (asked.length, False, Decoding())}
     rows |= {f"{name}, windows of {asked.short}: {way}": (asked.short, *how) for way, how in WAYS.items()}
     long: set[str] = set()

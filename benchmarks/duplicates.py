@@ -29,8 +29,7 @@ from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet
 from larvatus.data.corpus.hygiene.first_pass import FilterVerdicts, MeasuringPass, PassProgress, judge_documents
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
-from larvatus.data.corpus.hygiene.shingles import ShingleCharacters, hashed_words, n_grams
-from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch
+from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, ShingleCharacters, Sketch, hashed_words, n_grams
 from larvatus.data.text.readers import Document, ReadOptions, read_documents
 
 EDITS = {"exact": 0.0, "5% edited": 0.05, "20% edited": 0.2}

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import larvatus as lv
-from larvatus.data.labelled.tables import Columns
 from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.data.labelled.tables import Columns
 from larvatus.data.labelled.texts import read_texts
 from larvatus.tasks.few_shot.results import PromptRow, PromptTable
 from larvatus.tasks.few_shot.training import sample_examples

@@ -31,8 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.data.labelled.tagged import read_spanned
-from larvatus.data.labelled.tagged import read_tagged
+from larvatus.data.labelled.tagged import read_spanned, read_tagged
 from larvatus.data.text.tag_schemes import read_entities
 from larvatus.evaluation.compare.labelled_sets import lookup_f1
 

@@ -211,7 +211,7 @@ def _load(preload: str) -> None:
         from larvatus.interfaces.cli.command_list import COMMANDS
 
         for command in COMMANDS.values():
-            import_module(command.place.partition(":")[0])
+            import_module(command.module)
     if level is None:
         del os.environ["TORCH_CPP_LOG_LEVEL"]
     sys.modules["torch"].set_num_threads(1)

@@ -27,42 +27,27 @@ if TYPE_CHECKING:
     from larvatus.inference.cloze.results import Fill, Fills, JointFill
     from larvatus.inference.cloze.scores import Score
     from larvatus.inference.model import Model, load
+    from larvatus.inference.model.onnx import export_onnx
     from larvatus.inference.search.concordance import Concordance
     from larvatus.inference.vectors.results import Vectors
     from larvatus.inference.vectors.similarity import Similarities
     from larvatus.inference.vectors.standardise import Standardiser
-    from larvatus.interfaces.api import (
-        ablate,
-        audit_bias,
-        audit_leaks,
-        audit_toxicity,
-        bench,
-        build_corpus,
-        build_index,
-        build_senses,
-        card,
-        check_corpus,
-        check_data,
-        compare,
-        contamination,
-        convert,
-        embed_files,
-        evaluate,
-        evaluate_suite,
-        export_onnx,
-        finetune,
-        fit_standardiser,
-        head_importance,
-        measure_isotropy,
-        pretrain,
-        prompt,
-        score_pairs,
-        serve_models,
-        split_members,
-        train_tokenizer,
-        transfer,
-        verify_card,
-    )
+    from larvatus.interfaces.api.auditing_bias import audit_bias
+    from larvatus.interfaces.api.benchmarking import bench
+    from larvatus.interfaces.api.cards import card, verify_card
+    from larvatus.interfaces.api.comparing import ablate, compare
+    from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
+    from larvatus.interfaces.api.evaluating import evaluate, transfer
+    from larvatus.interfaces.api.finetuning import check_data, finetune
+    from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
+    from larvatus.interfaces.api.leaks import audit_leaks, split_members
+    from larvatus.interfaces.api.pairs import score_pairs
+    from larvatus.interfaces.api.pretraining import convert, pretrain
+    from larvatus.interfaces.api.prompting import prompt
+    from larvatus.interfaces.api.serving import serve_models
+    from larvatus.interfaces.api.suite import evaluate_suite
+    from larvatus.interfaces.api.toxicity import audit_toxicity
+    from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
     from larvatus.interfaces.client import Client
     from larvatus.models.generation.results import Continuation, Generated
     from larvatus.models.recipes import Recipe, read_recipe
@@ -138,74 +123,53 @@ __all__ = [
     "verify_card",
 ]
 
-_HOMES = {
-    "Answer": "larvatus.tasks.results",
-    "BiasReport": "larvatus.evaluation.audit.bias.report",
-    "Chosen": "larvatus.tasks.choose.encode",
-    "Classified": "larvatus.tasks.results",
-    "Client": "larvatus.interfaces.client",
-    "Concordance": "larvatus.inference.search.concordance",
-    "Continuation": "larvatus.models.generation.results",
-    "Entity": "larvatus.tasks.results",
-    "Fill": "larvatus.inference.cloze.results",
-    "Fills": "larvatus.inference.cloze.results",
-    "Generated": "larvatus.models.generation.results",
-    "JointFill": "larvatus.inference.cloze.results",
-    "LarvatusError": "larvatus.core.errors",
-    "Model": "larvatus.inference.model",
-    "PromptTable": "larvatus.tasks.few_shot.results",
-    "Recipe": "larvatus.models.recipes",
-    "Score": "larvatus.inference.cloze.scores",
-    "Similarities": "larvatus.inference.vectors.similarity",
-    "Spanned": "larvatus.tasks.results",
-    "Standardiser": "larvatus.inference.vectors.standardise",
-    "Tagged": "larvatus.tasks.results",
-    "TextClassifier": "larvatus.tasks.estimators",
-    "TokenBatch": "larvatus.core.batch",
-    "Tokenizer": "larvatus.data.text.tokenizer",
-    "Vectors": "larvatus.inference.vectors.results",
-    "WordTagger": "larvatus.tasks.estimators",
-    "Written": "larvatus.tasks.write.encode",
-    "ablate": "larvatus.interfaces.api",
-    "audit_bias": "larvatus.interfaces.api",
-    "audit_leaks": "larvatus.interfaces.api",
-    "audit_toxicity": "larvatus.interfaces.api",
-    "bench": "larvatus.interfaces.api",
-    "build_corpus": "larvatus.interfaces.api",
-    "build_index": "larvatus.interfaces.api",
-    "build_senses": "larvatus.interfaces.api",
-    "card": "larvatus.interfaces.api",
-    "check_corpus": "larvatus.interfaces.api",
-    "check_data": "larvatus.interfaces.api",
-    "compare": "larvatus.interfaces.api",
-    "contamination": "larvatus.interfaces.api",
-    "convert": "larvatus.interfaces.api",
-    "embed_files": "larvatus.interfaces.api",
-    "evaluate": "larvatus.interfaces.api",
-    "evaluate_suite": "larvatus.interfaces.api",
-    "export_onnx": "larvatus.interfaces.api",
-    "finetune": "larvatus.interfaces.api",
-    "fit_standardiser": "larvatus.interfaces.api",
-    "head_importance": "larvatus.interfaces.api",
-    "load": "larvatus.inference.model",
-    "measure_isotropy": "larvatus.interfaces.api",
-    "pretrain": "larvatus.interfaces.api",
-    "prompt": "larvatus.interfaces.api",
-    "read_recipe": "larvatus.models.recipes",
-    "score_pairs": "larvatus.interfaces.api",
-    "serve_models": "larvatus.interfaces.api",
-    "split_members": "larvatus.interfaces.api",
-    "train_tokenizer": "larvatus.interfaces.api",
-    "transfer": "larvatus.interfaces.api",
-    "verify_card": "larvatus.interfaces.api",
+_NAMES = {
+    "core.batch": "TokenBatch",
+    "core.errors": "LarvatusError",
+    "data.text.tokenizer": "Tokenizer",
+    "evaluation.audit.bias.report": "BiasReport",
+    "inference.cloze.results": "Fill Fills JointFill",
+    "inference.cloze.scores": "Score",
+    "inference.model": "Model load",
+    "inference.model.onnx": "export_onnx",
+    "inference.search.concordance": "Concordance",
+    "inference.vectors.results": "Vectors",
+    "inference.vectors.similarity": "Similarities",
+    "inference.vectors.standardise": "Standardiser",
+    "interfaces.api.auditing_bias": "audit_bias",
+    "interfaces.api.benchmarking": "bench",
+    "interfaces.api.cards": "card verify_card",
+    "interfaces.api.comparing": "ablate compare",
+    "interfaces.api.corpora": "build_corpus check_corpus contamination train_tokenizer",
+    "interfaces.api.evaluating": "evaluate transfer",
+    "interfaces.api.finetuning": "check_data finetune",
+    "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
+    "interfaces.api.leaks": "audit_leaks split_members",
+    "interfaces.api.pairs": "score_pairs",
+    "interfaces.api.pretraining": "convert pretrain",
+    "interfaces.api.prompting": "prompt",
+    "interfaces.api.serving": "serve_models",
+    "interfaces.api.suite": "evaluate_suite",
+    "interfaces.api.toxicity": "audit_toxicity",
+    "interfaces.api.vectors": "build_index build_senses embed_files",
+    "interfaces.client": "Client",
+    "models.generation.results": "Continuation Generated",
+    "models.recipes": "Recipe read_recipe",
+    "tasks.choose.encode": "Chosen",
+    "tasks.estimators": "TextClassifier WordTagger",
+    "tasks.few_shot.results": "PromptTable",
+    "tasks.results": "Answer Classified Entity Spanned Tagged",
+    "tasks.write.encode": "Written",
 }
+"""Public names, by the module that defines them."""
+_MODULES = {name: f"larvatus.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("larvatus.core.version").VERSION
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'larvatus' has no attribute {name!r}")
 
 

@@ -84,7 +84,7 @@ def generate() -> str:
         fields |= EXTRA.get(name, {})
         names = [*(_struct_name(kind) for kind in bases), *(["ColumnKeywords"] if columns else [])]
         parts.append(_class(name, (*(names or ["TypedDict"]), "total=False"), fields))
-    parts.append(_class("FinetuneKeywords", ("TypedDict, total=False",), finetune_fields()))
+    parts.append(_class("FinetuneKeywords", ("ColumnKeywords", "total=False"), finetune_fields()))
     return "\n".join(parts)
 
 
@@ -147,7 +147,7 @@ def column_fields() -> dict[str, Field]:
 
 
 def finetune_fields() -> dict[str, Field]:
-    """Training, what is trained, the run, the machine, the options of all tasks, and columns."""
+    """Training, what is trained, the run, the machine and the options of all tasks; columns are those of the base."""
     trained = {name: field for name, field in struct_fields(TrainableConfig).items() if name in TRAINABLE_SETTINGS}
     fields = struct_fields(TrainConfig) | trained | struct_fields(RunSettings) | struct_fields(TuningMachine)
     del fields["settings"]
@@ -156,7 +156,9 @@ def finetune_fields() -> dict[str, Field]:
         for name, (hint, words) in struct_fields(task.Options, structs=True).items():
             older, description = fields.get(name, ("", words))
             fields[name] = (merged([older, hint]) if older else hint, description or words)
-    return {**fields, **column_fields(), **EXTRA["FinetuneKeywords"]}
+    clash = {name for name, field in column_fields().items() if name in fields and fields[name][0] != field[0]}
+    assert not clash, f"options and columns of one name and another type: {clash}"
+    return {name: field for name, field in fields.items() if name not in column_fields()} | EXTRA["FinetuneKeywords"]
 
 
 def merged(hints: Iterable[str]) -> str:

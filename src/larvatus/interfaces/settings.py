@@ -20,10 +20,12 @@ from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
 from larvatus.core.flags import Assignments, Flag, PathName
 from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
 from larvatus.core.settings import Settings
+from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.streams import UTF_8, check_encoding
+from larvatus.inference.model import Model, load
 from larvatus.inference.vectors.passages import PassageOptions
 from larvatus.models.bundle.model_names import NAME as PACKAGED
 from larvatus.training.engine.settings import (
@@ -46,6 +48,8 @@ SECONDS = Range(0, 86_400, above=True)
 """Seconds of a measurement."""
 Corpus = LanguageSource | Sequence[LanguageSource] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
+Texts = str | Path | Sequence[str | Path]
+"""Files, directories or globs of text."""
 
 
 class TextSettings(Settings):
@@ -83,6 +87,10 @@ class TextSettings(Settings):
     def column(self) -> str | None:
         """Text column that the user named; None where it is guessed."""
         return self.text if self.text is not None else self.text_field
+
+    def for_job(self, bulk: BulkSettings) -> TextSettings:
+        """The same settings; bad rows are skipped if the job has a file for them."""
+        return self if bulk.errors is None else msgspec.structs.replace(self, on_bad="skip")
 
     def reading(self, *, label_field: str | None = None) -> ReadOptions:
         """Options of the document readers. UTF-8 is left unset, so that the settings of a corpus do not change."""
@@ -256,6 +264,11 @@ class VocabularySettings(Settings):
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "byte-bpe" and self.lowercase:
+            raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
+
 
 A = TypeVar("A", bound=Struct)
 B = TypeVar("B", bound=Struct)
@@ -316,6 +329,16 @@ def _path(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
     raise NotImplementedError
+
+
+def loaded_model(model: str | Path | Model | None, device: str = "auto") -> Model:
+    """A model that is loaded, or that of a directory or a hub name; None for the packaged one."""
+    return model if isinstance(model, Model) else load(model, device=device)
+
+
+def path_names(texts: Texts) -> list[str]:
+    """One path or several, as strings."""
+    return [str(texts)] if isinstance(texts, str | Path) else [str(path) for path in texts]
 
 
 def text_given(corpus: Corpus) -> list[LanguageSource]:

@@ -17,7 +17,7 @@ from larvatus.core.errors import LarvatusError
 from larvatus.data.bulk.executor import LocalExecutor, RayExecutor
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.inference.vectors import bulk
-from larvatus.interfaces.api import train_tokenizer
+from larvatus.interfaces.api.corpora import train_tokenizer
 from tests.data.bulk.blocks import deadly, slow_square
 from tests.data.bulk.conftest import prose
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.tokenizer import app
 from tests.data.text.conftest import TEXTS
@@ -59,5 +59,6 @@ def test_faults(text, tmp_path):
     done = run("train", text, "--size", 380, "--out", out, "--on-bad", "skip")
     assert "1 × bad UTF-8" in done.stdout
     assert isinstance(run("train", text, "--size", 380, "--out", out).exception, ArtefactError)  # never written over
-    assert run("train", text, "--type", "byte-bpe", "--lowercase", "--out", tmp_path / "x").exit_code == 2
+    lowered = run("train", text, "--type", "byte-bpe", "--lowercase", "--out", tmp_path / "x")
+    assert isinstance(lowered.exception, UsageError)
     assert isinstance(run("show", tmp_path / "none").exception, ArtefactError)

@@ -111,8 +111,8 @@ def test_what_cannot_be_judged_is_one_line(tried, capsys, tmp_path, tiny_model, 
         return "--prompts", tmp_path / "prompts.tsv"
 
     begun = ("--model", tried / "before", "--words", tried / "list.txt")
-    assert "who judges?" in said(2, *begun[:2])
-    assert "who judges?" in said(2, *begun, "--judge", tried / "before")
+    assert "give a judge" in said(2, *begun[:2])
+    assert "give a judge" in said(2, *begun, "--judge", tried / "before")
     assert "1 columns" in said(4, *begun, *prompts("the river was [MASK]\n"))
     assert "has 0 blanks" in said(4, *begun, *prompts("rivers\tthe river\n"))
     assert "has 2 blanks" in said(4, *begun, *prompts("rivers\t[MASK] the [MASK]\n"))

@@ -141,7 +141,7 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     assert "begun with other settings (layers: 'last' → '1')" in complaint
     code, said, _ = larvatus(*common, "--out", killed, "--resume")
     assert code == 0
-    assert "stood before the interruption" in said
+    assert "written before the interruption" in said
     assert killed.read_bytes() == whole.read_bytes()
     assert not Path(f"{killed}.parts").exists()
 

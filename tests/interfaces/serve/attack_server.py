@@ -33,7 +33,7 @@ from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.serve.uvicorn_server import draining_server
 from larvatus.interfaces.studio.app import build_studio
-from larvatus.interfaces.studio.middleware import TOKEN
+from larvatus.interfaces.studio.http import TOKEN
 from larvatus.interfaces.studio.settings import Folders
 from tests.patience import WATCHDOG_S
 

@@ -14,8 +14,13 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.cost import RequestCost, RequestLimits
-from larvatus.interfaces.serve.operations.operation import Operation, TextsBody, token_lengths
+from larvatus.interfaces.serve.operations.operation import (
+    Operation,
+    RequestCost,
+    RequestLimits,
+    TextsBody,
+    token_lengths,
+)
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.requests import OperationRequest
 from larvatus.interfaces.serve.server import total_cost

@@ -15,7 +15,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import OtherLanguageWarning, UsageError
-from larvatus.interfaces.serve.middleware.keys import KeyRing
+from larvatus.interfaces.serve.middleware.access import KeyRing
 from larvatus.interfaces.serve.settings import check_binding
 from tests import warm
 from tests.interfaces.serve.running import Running
@@ -232,7 +232,7 @@ def test_60_warnings_and_faults_of_threads_are_told_without_their_words(
     import threading
     import warnings
 
-    from larvatus.interfaces.serve.logs import quiet_logs
+    from larvatus.interfaces.serve.errors import quiet_logs
 
     def fail() -> None:
         raise ValueError(SECRET)

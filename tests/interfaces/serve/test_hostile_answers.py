@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from larvatus.interfaces.client import Client, ServerError
-from larvatus.interfaces.client.reading import MOST_BYTES
+from larvatus.interfaces.client.connections import MOST_BYTES
 from tests.patience import WATCHDOG_S
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from larvatus.interfaces.cli.main import run
-from larvatus.interfaces.serve.memory import USER_VARIABLES, keep_little_memory
+from larvatus.interfaces.serve.listening import USER_VARIABLES, keep_little_memory
 from tests.patience import WATCHDOG_S
 
 ARENAS = """
 import ctypes, sys, threading
-from larvatus.interfaces.serve.memory import keep_little_memory
+from larvatus.interfaces.serve.listening import keep_little_memory
 
 if sys.argv[1] == "little":
     assert keep_little_memory()

@@ -18,10 +18,10 @@ from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.errors import QueueFull
+from larvatus.interfaces.serve.openapi import openapi
 from larvatus.interfaces.serve.operations.operation import read_body
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.requests import OperationRequest
-from larvatus.interfaces.serve.routes.openapi import openapi
 from larvatus.interfaces.serve.served_models import ServedModels, encoder_hash
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings

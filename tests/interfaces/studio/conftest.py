@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from larvatus.interfaces.serve.errors import NoSuchModel
 from larvatus.interfaces.studio.app import add_studio
-from larvatus.interfaces.studio.middleware import TOKEN
+from larvatus.interfaces.studio.http import TOKEN
 from larvatus.interfaces.studio.settings import Folders
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from larvatus.interfaces.api import card
+from larvatus.interfaces.api.cards import card
 from larvatus.interfaces.studio.routes import card_of
 
 

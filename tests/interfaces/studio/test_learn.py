@@ -10,10 +10,10 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
+from larvatus.interfaces.studio.http import json_reply
 from larvatus.interfaces.studio.learn import Busy, Learner
 from larvatus.interfaces.studio.learn_process import train
 from larvatus.interfaces.studio.learn_request import LearnJob, LearnOptions
-from larvatus.interfaces.studio.responses import json_reply
 from larvatus.interfaces.studio.run_metrics import read_records
 from larvatus.interfaces.studio.settings import Folders
 from tests.patience import WATCHDOG_S

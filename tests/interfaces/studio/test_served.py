@@ -12,7 +12,7 @@ from larvatus.core.errors import UsageError
 from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.app import build_studio
-from larvatus.interfaces.studio.models import ServedStudioModels
+from larvatus.interfaces.studio.routes import StudioModels
 from larvatus.interfaces.studio.settings import Folders, StudioSettings
 from larvatus.models.bundle.model_names import PACKAGE
 
@@ -56,7 +56,7 @@ def test_what_was_learnt_is_served_at_once_and_only_by_the_studio(whole):
     client, app, folder = whole
     lv.finetune("classify", folder / "tiny", train=ROWS, out=folder / "rivers", epochs=1, device="cpu")
     assert client.post("/v1/classify", json={"texts": ["the river"]}).status_code == 422  # nobody can, so far
-    shelf = ServedStudioModels(app.state.server.served, "cpu")
+    shelf = StudioModels(app.state.server.served, "cpu")
     assert shelf.publish(folder / "rivers") == "rivers"
     listed = {model["name"]: model for model in client.get("/v1/models").json()["models"]}
     assert listed["rivers"]["labels"] == ["dry", "wet"]

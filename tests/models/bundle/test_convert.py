@@ -288,7 +288,7 @@ def test_the_command_says_what_was_written(tmp_path: Path, make: Make, capsys: p
     assert code == 0
     assert "in the layout distilbert (DistilBertForMaskedLM, bfloat16)" in out
     assert "heads kept: masked-lm\n" in out
-    assert "heads left out: span-boundary\n" in out
+    assert "heads dropped: span-boundary\n" in out
     code, out, _ = command(capsys, source, tmp_path / "two")
     assert "in the layout larvatus" in out
     assert "transformers loads it with --to " in out

@@ -30,10 +30,10 @@ from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
 from larvatus.evaluation.cards.claims import bias_claims
-from larvatus.inference.model import Model, load
+from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluating import read_for
 from larvatus.interfaces.api.task_settings import split_columns
-from larvatus.interfaces.settings import read_settings
+from larvatus.interfaces.settings import loaded_model, read_settings
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditBiasKeywords
@@ -84,7 +84,7 @@ def audit_bias(
     """What a model associates with groups of people, by each of the sets that are given, with 95% intervals.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded. Pairs, StereoSet, WinoBias and templates want a
+        model: A model directory, a hub name, or a loaded model. Pairs, StereoSet, WinoBias and templates need a
             masked-lm head; association tests any encoder; swaps a model fine-tuned to classify.
         pairs: A CSV file as of CrowS-Pairs, or pairs (sent_more, sent_less, bias type, stereo or antistereo), of which
             the last two may be left out: preferences by pseudo-log-likelihood and by AUL.
@@ -97,7 +97,7 @@ def audit_bias(
         test: Labelled examples of the user's own, in any of the ways that `evaluate` takes them: group words in them
             are swapped.
         swaps: With `test`: a file of swaps, `he,she,gender` a line, or such rows; by default English words of gender.
-        **settings: `samples`, `permutations`, `seed`, `most_pairs` (so many of `pairs`, drawn at random), `layers`,
+        **settings: `samples`, `permutations`, `seed`, `most_pairs` (this many of `pairs`, at random), `layers`,
             `standardise`, `out` (a directory for JSON), `overwrite`, `device`, `progress` (called with what is done,
             how many and of how many); names of columns.
 
@@ -136,13 +136,13 @@ def run_bias_audit(
     """Run `audit_bias` from structs; `sets` are sources by the names of `PARTS`."""
     audit = _Audit(sets, swaps, columns, chosen, progress)
     audit.check(model)
-    report = audit.report(model if isinstance(model, Model) else load(model, device=device))
+    report = audit.report(loaded_model(model, device))
     return report if chosen.out is None else report.saved(chosen.out)
 
 
 @dataclass(frozen=True)
 class _Audit:
-    """What a model is to be held against, and how."""
+    """Sets of an audit, and its settings."""
 
     asked: Mapping[str, Any]
     """Sets by the names of `PARTS`."""
@@ -192,7 +192,7 @@ class _Audit:
         return [*tests, *([] if self.swaps is None else [self.swaps])]
 
     def part(self, model: Model, name: str, source: Any) -> Any:
-        """The result of one set; its file is read before the model is asked anything."""
+        """The result of one set; its file is read before the model is used."""
         how = self.chosen.resampling
         if name == "associations":
             return score_associations(

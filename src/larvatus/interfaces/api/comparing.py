@@ -1,4 +1,4 @@
-"""Compare recipes, and repeat published ablations, as one call each.
+"""Compare recipes, and repeat published ablations.
 
 table = compare(["bert", "gpt"], corpus="judgments/", out="runs/two", tokens=20_000_000, then={"classify": "sst2"})
 """
@@ -78,22 +78,14 @@ def compare(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="compare")
     )
     reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_comparison(recipes, structs, corpus=corpus, out=out, then=then, reporter=reporter)
+    candidates = recipe_candidates(recipes, structs.chosen)
+    return run_comparison(candidates, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
-def run_comparison(
-    recipes: str | Sequence[str],
-    settings: ComparisonSettings,
-    *,
-    corpus: Corpus,
-    out: str | Path,
-    then: Sets,
-    reporter: Reporter,
-) -> ComparisonResults:
-    """Run `compare` from structs."""
+def recipe_candidates(recipes: str | Sequence[str], chosen: CompareSettings) -> tuple[Candidate, ...]:
+    """Recipes by name, as a list or with commas between."""
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    candidates = read_candidates(names, size=settings.chosen.size, settings=list(settings.chosen.settings))
-    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
+    return read_candidates(names, size=chosen.size, settings=list(chosen.settings))
 
 
 def ablate(
@@ -113,7 +105,7 @@ def ablate(
         name: Which one; `larvatus ablate` lists them.
         corpus: Text, a built corpus, several, or a mapping from languages to text.
         out: Where the runs and their results go.
-        recipe: What is varied; else what the paper varied.
+        recipe: Recipe to vary; default: that of the paper.
         then: Labelled sets to fine-tune every variant on, as in `compare`.
         quiet: Show no progress.
         to_stderr: Write progress to standard error.
@@ -131,27 +123,19 @@ def ablate(
         *read_settings(settings, CompareSettings, BudgetSettings, MachineSettings, TextSettings, function="ablate")
     )
     reporter = Reporter.on_stream(quiet=quiet, stderr=to_stderr)
-    return run_ablation(name, structs, corpus=corpus, out=out, recipe=recipe, then=then, reporter=reporter)
+    candidates = ablation_candidates(name, structs.chosen, recipe=recipe, then=then)
+    return run_comparison(candidates, structs, corpus=corpus, out=out, then=then, reporter=reporter)
 
 
-def run_ablation(
-    name: str,
-    settings: ComparisonSettings,
-    *,
-    corpus: Corpus,
-    out: str | Path,
-    recipe: str | None,
-    then: Sets,
-    reporter: Reporter,
-) -> ComparisonResults:
-    """Run `ablate` from structs."""
-    chosen, ablation = settings.chosen, read_ablation(name)
+def ablation_candidates(name: str, chosen: CompareSettings, *, recipe: str | None, then: Sets) -> tuple[Candidate, ...]:
+    """Variants of a published ablation, which must be able to learn the labelled sets."""
+    ablation = read_ablation(name)
     candidates = ablation.candidates(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
     ablation.check_sets(parse_sets(then))
-    return _compare(candidates, settings, corpus=corpus, out=out, then=then, reporter=reporter)
+    return candidates
 
 
-def _compare(
+def run_comparison(
     candidates: tuple[Candidate, ...],
     settings: ComparisonSettings,
     *,
@@ -160,6 +144,7 @@ def _compare(
     then: Sets,
     reporter: Reporter,
 ) -> ComparisonResults:
+    """Run `compare` or `ablate` from structs."""
     chosen, time, machine, text = settings
     downstream = Downstream.read(
         then,

@@ -9,12 +9,10 @@ contamination("corpus/", "test.jsonl")[0].share
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
-
-import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
@@ -60,7 +58,7 @@ def build_corpus(
     Args:
         corpus: Text, several, or a mapping from languages to text.
         tokenizer: The vocabulary to encode with, or its directory.
-        out: Where the corpus goes.
+        out: Directory of the corpus.
         workers: Processes; one a core by default.
         watch: Callbacks of the build: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),
@@ -95,7 +93,7 @@ def run_corpus_build(
     watch: BuildOptions,
 ) -> CorpusSummary:
     """Run `build_corpus` from structs; `watch` holds the callbacks and the number of workers."""
-    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    text = text.for_job(bulk)
     check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
     options = BuildOptions(
         language=text.language,
@@ -170,9 +168,12 @@ def run_tokenizer_training(
     read: Read,
 ) -> Tokenizer:
     """Run `train_tokenizer` from structs."""
-    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    text = text.for_job(bulk)
     given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
-    config = _vocabulary(chosen)
+    case: dict[str, Any] = (
+        {} if chosen.lowercase is None or chosen.kind == "byte-bpe" else {"lowercase": chosen.lowercase}
+    )
+    config = VOCABULARIES[chosen.kind](size=chosen.size, **case)
     if out is not None:
         check_directory(Path(out), WRITTEN, overwrite=chosen.overwrite, inputs=map(path_of, given))
         with saying_what_is_full(Path(out)):
@@ -193,17 +194,13 @@ def _drawn(documents: Iterable[Document], share: float) -> Iterator[Document]:
             yield document
 
 
-def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:
-    case: dict[str, Any] = {} if chosen.lowercase is None else {"lowercase": chosen.lowercase}
-    if chosen.kind == "byte-bpe":
-        if chosen.lowercase:
-            raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
-        return ByteBPEConfig(size=chosen.size)
-    if chosen.kind == "characters":
-        return CharactersConfig(size=chosen.size, **case)
-    if chosen.kind == "wordpiece":
-        return WordPieceConfig(size=chosen.size, **case)
-    return BPEConfig(size=chosen.size, **case) if chosen.kind == "bpe" else UnigramConfig(size=chosen.size, **case)
+VOCABULARIES: Mapping[str, type[TokenizerConfig]] = {
+    "byte-bpe": ByteBPEConfig,
+    "characters": CharactersConfig,
+    "wordpiece": WordPieceConfig,
+    "bpe": BPEConfig,
+    "unigram": UnigramConfig,
+}
 
 
 def check_corpus(
@@ -253,7 +250,7 @@ def run_corpus_check(
     progress: Callable[[int, int], None],
 ) -> CorpusCheck:
     """Run `check_corpus` from structs."""
-    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    text = text.for_job(bulk)
     given = text_given(corpus)
     if any(path_of(path) == "-" for path in given):
         raise UsageError("a check reads the text twice; give files in place of standard input")

@@ -1,8 +1,9 @@
-"""Evaluate a model: its task on labelled examples, GLUE, or masked words of validation text.
+"""Evaluate a model: its task on labelled examples, GLUE, several languages, or masked words of validation text.
 
 evaluate("runs/ner", data="test.conll").metrics["f1"]
 evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
 evaluate("runs/mine", corpus={"sw": "held_out/sw.txt", "en": "held_out/en.txt"}).rows(each=True)
+transfer("runs/xnli-en", "xnli/dev-*.tsv.xz", source="en").zero_shot
 """
 
 from __future__ import annotations
@@ -26,11 +27,19 @@ from larvatus.data.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset
+from larvatus.data.text.sentences import is_language
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
-from larvatus.inference.model import Model, load
+from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
+from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
-from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
+from larvatus.interfaces.settings import (
+    Corpus,
+    TextSettings,
+    loaded_model,
+    read_settings,
+    text_given,
+)
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
@@ -39,6 +48,7 @@ from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.validation import check_metric
 from larvatus.training.engine.settings import BUDGETS, Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
@@ -210,7 +220,7 @@ def evaluate(
     """
     if sum(given is not None for given in (data, corpus, glue)) != 1:
         raise UsageError("evaluate takes one of data, corpus and glue")
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     device = str(loaded.device)
     if corpus is not None:
         reading, text = read_settings(settings, TextSettings, HeldOutSettings, function="evaluate")
@@ -321,3 +331,64 @@ def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, An
         "unigram_accuracy": result.guess_accuracy,
         "fertility": fertility,
     }
+
+
+def transfer(
+    model: str | Path | Model,
+    data: ByLanguage,
+    *,
+    source: str | None = None,
+    metric: str | None = None,
+    device: str = "auto",
+    **settings: Unpack[EvaluateKeywords],
+) -> TransferResult:
+    """Score a model that was fine-tuned on one language on examples of many, in one table.
+
+    Args:
+        model: A directory of a fine-tuned model, or the model.
+        data: Files whose names, or whose folders' names, tell their languages (`dev-de.tsv`, `de/test.conll`), patterns
+            of such files, `"de=PATH"`; or a mapping from languages to what `evaluate` takes as `data`.
+        source: The language that the model was fine-tuned on; default: from the names of its training files.
+        metric: What the table is of; else the first of the task, of entities their F1.
+        device: Where a model is loaded: `auto`, `cpu` or `cuda`.
+        **settings: As in `evaluate`: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`; names of
+            columns.
+
+    Returns:
+        The table: `.scores["de"].value`, `.low`, `.high`; `.zero_shot` (the mean without the source), `.gap` (the
+            source less that mean), `.evaluations["de"]`, which is what `evaluate` gives. It shows as a table in a
+            notebook.
+
+    Example:
+        >>> both = {"en": [("good", "pos"), ("bad", "neg")], "de": [("gut", "pos"), ("bad", "neg")]}
+        >>> table = transfer(classifier, both, source="en", samples=50)
+        >>> table.gap == table.scores["en"].value - table.zero_shot
+        True
+    """
+    loaded = loaded_model(model, device)
+    columns, others = split_columns(settings)
+    (chosen,) = read_settings(others, EvaluationSettings, function="transfer")
+    options = chosen.options(str(loaded.device))
+    return score_languages(loaded.bundle, data, columns, options, source=source, metric=metric)
+
+
+def score_languages(
+    bundle: Bundle,
+    data: ByLanguage,
+    columns: Mapping[str, Any],
+    options: EvaluationOptions,
+    *,
+    source: str | None = None,
+    metric: str | None = None,
+) -> TransferResult:
+    """The same of a model and options at hand. All files are read before the first is scored."""
+    if source is not None and not is_language(source):
+        raise UsageError(f"--source {source} is no language code; use one such as en, sw or zh-Hant")
+    files = files_by_language(data)
+    examples = {language: read_for(bundle, given, columns) for language, given in files.items()}
+    evaluations: dict[str, Evaluation] = {}
+    for language, dataset in examples.items():
+        evaluations[language] = score_examples(bundle, dataset, options).evaluation
+        if metric is not None:
+            check_metric(metric, list(evaluations[language].metrics))  # refused before the others are scored
+    return TransferResult.of(evaluations, source=source or source_language(bundle.lineage), metric=metric)

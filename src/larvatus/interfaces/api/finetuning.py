@@ -25,6 +25,7 @@ from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.tables import path_strings
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
+from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
@@ -57,7 +58,7 @@ def finetune(
 
     Args:
         task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
-        model: A model directory, a hub name, or a model that is loaded. None: the English model that comes with
+        model: A model directory, a hub name, or a loaded model. None: the English model that comes with
             Larvatus, where it is installed.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
             of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
@@ -84,7 +85,7 @@ def finetune(
         ('accuracy', 'accuracy')
     """
     get_task(task)
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    loaded = loaded_model(model, settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
     request, others = _split_request({"device": str(loaded.device), **settings}, errors)
     job = parse_arguments(task, others)

@@ -36,11 +36,11 @@ from larvatus.inference.interpret.importance import (
 from larvatus.inference.interpret.importance import head_importance as measure_importance
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
-from larvatus.inference.model import Model, load
+from larvatus.inference.model import Model
 from larvatus.inference.vectors.standardise import SUFFIX, Standardiser, standardiser_path
 from larvatus.inference.vectors.standardise_fit import FitOptions
 from larvatus.inference.vectors.standardise_fit import fit_standardiser as fit
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.directory import check_model_directory
 from larvatus.training.engine.settings import BUDGETS
 
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
         HeadImportanceKeywords,
         MeasureIsotropyKeywords,
     )
-
-
-Texts = str | Path | Sequence[str | Path]
 
 
 def fit_standardiser(
@@ -69,12 +66,12 @@ def fit_standardiser(
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
-        name: What it will be called: `embed(…, standardise=name)`.
+        name: Its name: `embed(…, standardise=name)`.
         out: A .safetensors elsewhere, if the model's directory cannot be written.
         overwrite: Replace one that exists.
-        progress: Called with how many units are done.
+        progress: Called with the number of units are done.
         skipped: Counts what could not be read.
         **settings: `unit`, `pool`, `punctuation`, `most`; how text is read: `language`, `sentences`, `split`, ….
 
@@ -83,7 +80,7 @@ def fit_standardiser(
         (3, 16)
     """
     chosen, reading = read_settings(settings, FitOptions, TextSettings, function="fit_standardiser")
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = loaded_model(model)
     path = standardiser_file(loaded, name, out)
     return run_standardiser_fit(
         loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
@@ -102,7 +99,7 @@ def run_standardiser_fit(
     skipped: Skipped | None,
 ) -> Standardiser:
     """Run `fit_standardiser` from structs."""
-    paths = _paths(corpus)
+    paths = path_names(corpus)
     check_outputs(path, overwrite=overwrite, inputs=paths, parents=True)
     fitted = fit(
         loaded.encoder,
@@ -137,10 +134,10 @@ def measure_isotropy(
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after standardising.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         standardise: The name that `fit_standardiser` saved with the model, its file, or what it gave.
-        progress: Called with how many words are done.
+        progress: Called with the number of words are done.
         skipped: Counts what could not be read.
         **settings: `pool`, `punctuation`, `most`, `rogue`, `shrinkage`, `seed`; how text is read.
 
@@ -149,7 +146,7 @@ def measure_isotropy(
         3
     """
     chosen, reading = read_settings(settings, IsotropyOptions, TextSettings, function="measure_isotropy")
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = loaded_model(model)
     return run_isotropy(loaded, corpus, chosen, reading, standardise=standardise, progress=progress, skipped=skipped)
 
 
@@ -167,16 +164,12 @@ def run_isotropy(
     return measure(
         loaded.encoder,
         loaded.tokenizer,
-        _paths(corpus),
+        path_names(corpus),
         msgspec.structs.replace(chosen, passages=reading.passages),
         standardise=loaded.standardiser(standardise),
         progress=progress,
         skipped=skipped if skipped is not None else Skipped(),
     )
-
-
-def _paths(corpus: Texts) -> list[str]:
-    return [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
 
 
 class ImportanceSettings(Settings):
@@ -197,7 +190,7 @@ class Pruning:
 
 def head_importance(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     *,
     prune: str | Sequence[Head] | None = None,
     out: str | Path | None = None,
@@ -211,13 +204,13 @@ def head_importance(
     head is masked, each alone (Michel et al. 2019).
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Held-out text, or a built corpus.
         prune: Heads to mask for good, in a model of its own: `[(1, 2), (3, 1)]` or `"1:2,3:1"`, layer and head.
         out: Directory of the pruned model.
         overwrite: Replace a model that is there.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many passes over the text are done, and of how many.
+        progress: Called with the number of passes over the text are done, and of how many.
         skipped: Counts what could not be read.
         **settings: `tokens`, the most to read; how text is read: `language`, `sentences`, `split`, ….
 
@@ -238,7 +231,7 @@ def head_importance(
 
 def run_head_importance(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     chosen: ImportanceSettings,
     reading: TextSettings,
     *,
@@ -252,11 +245,11 @@ def run_head_importance(
     if (prune is None) != (out is None):
         raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
     heads = read_heads(prune) if isinstance(prune, str) else [(layer, head) for layer, head in prune or ()]
-    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    paths = path_names(corpus)
     name = str(model.bundle.path if isinstance(model, Model) else model)
     if out is not None:
         check_model_directory(Path(out), overwrite=overwrite, inputs=[name, *paths])
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     _check(loaded, heads)
     held_out = _held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
     result = _measured(loaded, held_out, progress)

@@ -291,9 +291,9 @@ class ServeModelsKeywords(TypedDict, total=False):
     host: str
     port: int
     host_allowed: Sequence[str]
-    key_file: str | Path | None
     senses: str | Path | None
     wordnet: str | Path | None
+    key_file: str | Path | None
     max_body: int
     max_items: int
     max_tokens: int
@@ -321,7 +321,7 @@ class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):
     overwrite: bool
 
 
-class FinetuneKeywords(TypedDict, total=False):
+class FinetuneKeywords(ColumnKeywords, total=False):
     epochs: int | None
     batch: int
     rate: float | None
@@ -385,16 +385,6 @@ class FinetuneKeywords(TypedDict, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
-    header: bool | None
-    label: str | None
-    labels: Literal["multi-class", "multi-label", "regression"] | None
-    pair: str | None
-    quoting: bool | None
-    separator: str | None
-    tag: str | None
-    target: str | None
-    text: str | None
-    word: str | None
     group: str | None
     hold_out: bool
     watch: Callbacks

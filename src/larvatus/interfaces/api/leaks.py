@@ -1,4 +1,4 @@
-"""What a model gives away of its training text, as one call.
+"""Leaks of training text from a model, as one call.
 
 audit_leaks("runs/mine", canaries="runs/mine/corpus", members="in.jsonl", held_out="out.jsonl", reference="runs/other")
 split_members("texts/", out="half", seed=0)           # half/in.jsonl to train on, half/out.jsonl to hold out
@@ -7,7 +7,7 @@ split_members("texts/", out="half", seed=0)           # half/in.jsonl to train o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -38,14 +38,13 @@ from larvatus.evaluation.cards.claims import leak_claims
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import changed_reading
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.generation.prompts import can_infill
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords
 
-Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
 Draws = Annotated[int, whole(1, 1_000)]
 Spans = Annotated[int, whole(0, 1_000)]
@@ -54,10 +53,10 @@ DrawnSecrets = Annotated[int, whole(100, 10**7)]
 
 
 class LeakSettings(Settings):
-    """How leaks are looked for."""
+    """How leaks are measured."""
 
     documents: Count = 1_000
-    """Documents of --members, and of --held-out, that are drawn at random."""
+    """Documents of --members, and of --held-out, that are sampled at random."""
     draws: Draws = 1
     """Samples of --documents members, no document in two; figures are of all of them, with the spread over samples."""
     words: Words = 100
@@ -71,25 +70,28 @@ class LeakSettings(Settings):
     suffix: Tokens | None = None
     """Tokens after them that a model that writes must reproduce exactly (50, or what fits)."""
     exact: RankedSecrets = 10_000
-    """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
+    """Rank canaries among all secrets if there are at most this many; else among sampled ones."""
     samples: DrawnSecrets = 1_000
-    """Secrets that are drawn for each canary from a larger space."""
+    """Secrets that are sampled for each canary from a larger space."""
     seed: Seed = 0
     """Seed of all samples and masks."""
     device: Annotated[str, Flag(offered=False)] = "auto"
     """Where models are loaded: auto, cpu or cuda."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeakInputs:
-    """Sources that a model is audited with, and the file of the report."""
+class LeakInputs(Settings):
+    """Texts of a leak audit, and the file of the report."""
 
-    canaries: str | Path | None = None
-    members: Texts | None = None
-    held_out: Texts | None = None
-    reference: str | Path | Model | None = None
-    out: str | Path | None = None
+    canaries: Annotated[Path | None, Flag(metavar="DIR")] = None
+    """The corpus that was built with --canaries, or its canaries.json."""
+    members: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """Text that the model was trained on; repeatable."""
+    held_out: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """Text of the same source that it was not trained on; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """The report as JSON."""
     overwrite: bool = False
+    """Replace files that exist; never those that are read."""
 
 
 def audit_leaks(
@@ -104,19 +106,19 @@ def audit_leaks(
     progress: Callable[[str, int], None] = lambda what, done: None,
     **settings: Unpack[AuditLeaksKeywords],
 ) -> LeakReport:
-    """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
+    """Measure leaks of training text: planted canaries, membership of documents, names and numbers.
 
-    A model that writes (gpt, gpt2, t5) is also made to write: canaries and documents are extracted from it.
+    From a generative model (gpt, gpt2, t5), canaries and documents are also extracted by generation.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         canaries: The corpus that was built with canaries, or its `canaries.json`.
         members: Text that the model was trained on: files, directories or globs.
         held_out: Text of the same source that it was not trained on (`split_members`).
         reference: A model that was trained on neither, for the likelihood ratio.
         out: A JSON file for the report.
         overwrite: Replace it if it exists.
-        progress: Called with what is read, and how much is done.
+        progress: Called with what is read, and how many are done.
         **settings: `documents`, `draws`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; of models
             that write: `prefix`, `suffix`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
 
@@ -131,9 +133,13 @@ def audit_leaks(
     """
     chosen, reading = read_settings(settings, LeakSettings, TextSettings, function="audit_leaks")
     inputs = LeakInputs(
-        canaries=canaries, members=members, held_out=held_out, reference=reference, out=out, overwrite=overwrite
+        canaries=None if canaries is None else Path(canaries),
+        members=_paths(members),
+        held_out=_paths(held_out),
+        out=None if out is None else Path(out),
+        overwrite=overwrite,
     )
-    return run_leak_audit(model, inputs, chosen, reading, progress=progress)
+    return run_leak_audit(model, inputs, chosen, reading, reference=reference, progress=progress)
 
 
 def run_leak_audit(
@@ -142,15 +148,14 @@ def run_leak_audit(
     chosen: LeakSettings,
     reading: TextSettings,
     *,
+    reference: str | Path | Model | None = None,
     progress: Callable[[str, int], None] = lambda what, done: None,
 ) -> LeakReport:
     """Run `audit_leaks` from structs."""
-    canaries, members, held_out, reference = inputs.canaries, inputs.members, inputs.held_out, inputs.reference
-    _check_given(canaries, members, held_out, reference)
-    path = None if inputs.out is None else Path(inputs.out)
-    check_outputs(path, overwrite=inputs.overwrite, inputs=[*_paths(members), *_paths(held_out)])
-    planted = None if canaries is None else read_canaries(Path(canaries))
-    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    _check_given(inputs, reference)
+    check_outputs(inputs.out, overwrite=inputs.overwrite, inputs=[*inputs.members, *inputs.held_out])
+    planted = None if inputs.canaries is None else read_canaries(inputs.canaries)
+    loaded = loaded_model(model, chosen.device)
     other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
     writing = _writing(loaded, chosen)
     exposure = None
@@ -158,26 +163,25 @@ def run_leak_audit(
         options = ExposureOptions(exact=chosen.exact, samples=chosen.samples, seed=chosen.seed)
         exposure = exposures(loaded, planted, options, progress=lambda done: progress("canaries", done))
     parts: dict[str, Any] = {}
-    if members is not None and held_out is not None:
-        texts = _Texts.read((members, held_out), chosen, reading)
+    if inputs.members:
+        texts = _Texts.read(inputs, chosen, reading)
         parts = _Audit(loaded, other, chosen, writing, progress).of(texts)
     named = None if other is None else str(other.bundle.path)
     report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
-    sources, said = _sources(canaries, members, held_out), _said(chosen, reading, other)
+    sources, said = _sources(inputs), _said(chosen, reading, other)
     report = replace(report, claims=leak_claims(report, loaded, sources=sources, settings=said, seed=chosen.seed))
-    if path is not None:
-        write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    if inputs.out is not None:
+        write_output(inputs.out, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
 
 
-def _check_given(*given: Any) -> None:
-    """Canaries, members, held-out texts and a reference model: whether they belong together."""
-    canaries, members, held_out, reference = (each is not None for each in given)
-    if not (canaries or members or held_out):
+def _check_given(inputs: LeakInputs, reference: str | Path | Model | None) -> None:
+    """Refuse inputs that do not belong together."""
+    if not (inputs.canaries or inputs.members or inputs.held_out):
         raise UsageError("nothing to audit; give canaries, or members and held_out")
-    if members != held_out:
+    if bool(inputs.members) != bool(inputs.held_out):
         raise UsageError("membership is judged against other texts: give both members and held_out")
-    if reference and not members:
+    if reference is not None and not inputs.members:
         raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
 
 
@@ -192,7 +196,7 @@ def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """Documents that were drawn."""
+    """Sampled documents."""
 
     members: tuple[str, ...]
     held_out: tuple[str, ...]
@@ -201,13 +205,14 @@ class _Texts:
     notes: tuple[str, ...]
 
     @classmethod
-    def read(cls, sets: tuple[Texts, Texts], chosen: LeakSettings, reading: TextSettings) -> _Texts:
+    def read(cls, inputs: LeakInputs, chosen: LeakSettings, reading: TextSettings) -> _Texts:
         options = reading.reading()
         inside, outside = (
-            sample_texts(
-                read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed
+            sample_texts(read_documents(paths, options=options), most=most, words=chosen.words, seed=chosen.seed)
+            for paths, most in (
+                (inputs.members, chosen.documents * chosen.draws),
+                (inputs.held_out, chosen.documents),
             )
-            for paths, most in zip(sets, (chosen.documents * chosen.draws, chosen.documents), strict=True)
         )
         known = set(inside.texts)
         held_out = tuple(text for text in outside.texts if text not in known)
@@ -290,16 +295,16 @@ def _samples(inside: SampledTexts, chosen: LeakSettings) -> Ints | None:
 def _notes(inside: SampledTexts, outside: SampledTexts, shared: int) -> tuple[str, ...]:
     notes = []
     if shared:
-        notes.append(f"{shared:,} held-out texts stand among the training texts too, and were left out")
+        notes.append(f"{shared:,} held-out texts are also training texts, and were skipped")
     if inside.short or outside.short:
-        notes.append(f"left out as too short: {inside.short:,} training and {outside.short:,} held-out documents")
+        notes.append(f"skipped as too short: {inside.short:,} training and {outside.short:,} held-out documents")
     return tuple(notes)
 
 
-def _sources(canaries: str | Path | None, members: Texts | None, held_out: Texts | None) -> dict[str, list[Any]]:
+def _sources(inputs: LeakInputs) -> dict[str, list[Any]]:
     """All files that were read."""
-    planted = [] if canaries is None else [canaries_file(Path(canaries))]
-    texts = {"members": _paths(members), "held_out": _paths(held_out)}
+    planted = [] if inputs.canaries is None else [canaries_file(inputs.canaries)]
+    texts = {"members": inputs.members, "held_out": inputs.held_out}
     return {"canaries": planted, **{name: list(list_files(paths)) for name, paths in texts.items() if paths}}
 
 
@@ -315,10 +320,8 @@ def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) 
     return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}
 
 
-def _paths(given: Texts | None) -> list[str]:
-    if given is None:
-        return []
-    return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
+def _paths(given: Texts | None) -> tuple[str, ...]:
+    return () if given is None else tuple(path_names(given))
 
 
 class SplitSettings(Settings):
@@ -370,7 +373,7 @@ def run_member_split(
     skipped: Skipped | None,
 ) -> dict[str, int]:
     """Run `split_members` from structs."""
-    folder, paths = Path(out), _paths(corpus)
+    folder, paths = Path(out), path_names(corpus)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a directory")
     check_directory(folder, (IN, OUT), overwrite=overwrite, inputs=paths)

@@ -16,8 +16,8 @@ from larvatus.core.signals import resumable
 from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.evaluation.compare.minimal_pairs import MinimalPair, Normalise, PairRun, minimal_pair, read_pairs
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import read_settings
+from larvatus.inference.model import Model
+from larvatus.interfaces.settings import loaded_model, read_settings
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.models.loaded import model_fingerprint, settings_hash
 
@@ -48,13 +48,13 @@ def score_pairs(
     """How often a model gives the good sentence of a minimal pair the higher pseudo-log-likelihood, by phenomenon.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         pairs: Files, of BLiMP's JSONL or of good<TAB>bad[<TAB>phenomenon] lines; or pairs of good and bad sentences.
         out: A file for the scores of all pairs: .jsonl, .csv, .tsv or .parquet.
         overwrite: Replace it if it exists.
         resume: Resume an interrupted run to `out`.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many pairs are done, first those of an interrupted run, and of how many.
+        progress: Called with the number of pairs are done, first those of an interrupted run, and of how many.
         **settings: `method` (`original`, `word-l2r`), `normalise` (`none`, `token`, `word`).
 
     Returns:
@@ -71,7 +71,7 @@ def score_pairs(
     path = None if out is None else Path(out)
     inputs = [model.bundle.path if isinstance(model, Model) else model, *files]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     read = sentences or read_pairs(files)
     name, total = str(loaded.bundle.path), len(read)
     run = PairRun(

@@ -52,7 +52,7 @@ def pretrain(
     Args:
         recipe: A recipe's name (`larvatus recipes` lists them) or a TOML file; with `start`, that model's own.
         corpus: Text, a built corpus, several, or a mapping from languages to text.
-        out: The run's directory; it becomes the model's.
+        out: Directory of the run, which becomes the model directory.
         quiet: Show no progress.
         **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
             (a model to adapt), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
@@ -153,7 +153,7 @@ def convert(
 
     Args:
         source: A model directory, or a model of the hub (`org/name`).
-        out: Where the converted model goes.
+        out: Directory of the converted model.
         to: The layout, such as `bert`; else the first that fits.
         dtype: Precision of the weights; `int8` stores whole numbers with a scale per row, which only Larvatus reads.
         revision: Commit of a hub model, 40 digits.

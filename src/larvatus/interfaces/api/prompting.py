@@ -1,4 +1,4 @@
-"""Classify without training, or with few examples: what each way is worth, and PET as one call.
+"""Classify without training or with few examples: scores of each method, and PET as one call.
 
 prompt("runs/mine", words={"pos": "great", "neg": "terrible"}, patterns="{text} It was {blank}.", data="test.tsv", k=0)
 """
@@ -18,7 +18,7 @@ from larvatus.data.labelled.tables import ENDINGS, Columns, ending, path_strings
 from larvatus.data.labelled.texts import read_unlabelled
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.task_settings import TuningMachine
-from larvatus.interfaces.settings import read_settings
+from larvatus.interfaces.settings import loaded_model, read_settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.experiment import run_experiment
@@ -77,17 +77,17 @@ def prompt(
     say: Callable[[str], None] = lambda line: None,
     **settings: Unpack[PromptKeywords],
 ) -> PromptTable | Model:
-    """Classify through patterns with a blank: what that is worth with k examples, or a classifier by PET.
+    """Classify through patterns with a blank: scores with k examples, or a classifier by PET.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded; pretrained with masked-lm, or one that writes.
+        model: A model directory, a hub name, or a loaded model; pretrained with masked-lm, or one that writes.
         words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
         patterns: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`, or several; `null`: the text and
             a blank only (Logan et al. 2022).
-        data: Labelled test examples: a table of methods comes back.
-        train: Labelled examples to draw few from; with `out` and `k=0` all of them are learnt from.
+        data: Labelled test examples; the result is a table of methods.
+        train: Labelled examples to sample from; with `out` and `k=0` all of them are used.
         unlabelled: Texts for PET to label: a file, or a list of texts or pairs; if none are given, those of `train`
-            that are not drawn.
+            that are not sampled.
         out: In place of `data`: where the classifier that PET trains is saved.
         say: Called with each line of the log.
         **settings: `k` (of each class), `total` (k in all), `draws`, `seed`, `methods` (`zero`, `calibrated`,
@@ -105,15 +105,11 @@ def prompt(
         >>> [row.method for row in table.rows]
         ['zero', 'calibrated']
     """
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    loaded = loaded_model(model, settings.get("device", "auto"))
     resume, overwrite = settings.pop("resume", False), settings.pop("overwrite", False)
+    given = {"device": str(loaded.device), **settings}
     few, training, machine, reading = read_settings(
-        {"device": str(loaded.device), **settings},
-        FewShotSettings,
-        FewShotTraining,
-        TuningMachine,
-        TextFiles,
-        function="prompt",
+        given, FewShotSettings, FewShotTraining, TuningMachine, TextFiles, function="prompt"
     )
     if (data is None) == (out is None):
         raise UsageError("prompt takes labelled test examples (data), or where PET saves a classifier (out)")
@@ -122,16 +118,10 @@ def prompt(
         return prompt_table(few_shot, few, reading, data=data, train=train, unlabelled=unlabelled, say=say)
     if train is None:
         raise UsageError("PET learns from few labelled examples: give train")
-    pool, texts = _pools(train, unlabelled, reading)
+    texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
+    pool = read_examples("prompt", train, reading)
     pet(few_shot, few, pool, texts, Path(str(out)), watch=Callbacks(say=say), resume=resume, overwrite=overwrite)
     return load(str(out), device=str(loaded.device))
-
-
-def _pools(
-    train: Examples, unlabelled: Examples | None, reading: TextFiles
-) -> tuple[Dataset[TextExample], Dataset[TextExample] | None]:
-    texts = None if unlabelled is None else read_texts_of(unlabelled, reading)
-    return read_examples("prompt", train, reading), texts
 
 
 def prompt_table(

@@ -20,19 +20,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, printable
-from larvatus.core.ranges import Count, Length, Steps, check_ranges
+from larvatus.core.ranges import Count, Length, Steps
+from larvatus.core.settings import Settings
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.labelled.glue import glue_task
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.split import hold_out
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.languages import LanguagePath, LanguageSource
-from larvatus.evaluation.audit.leaks.extraction import Tokens
-from larvatus.evaluation.audit.masked_loss import Masks, Words
 from larvatus.evaluation.audit.toxicity.generated import Samples
 from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedTokens
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL
@@ -43,12 +41,8 @@ from larvatus.evaluation.suite.suites import get_suite
 from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
 from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
 from larvatus.interfaces.api.leaks import (
-    DrawnSecrets,
-    Draws,
     LeakInputs,
     LeakSettings,
-    RankedSecrets,
-    Spans,
     audit_leaks,
     run_leak_audit,
 )
@@ -72,7 +66,11 @@ KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
 """Arguments of `audit_bias`, for parts that have another name."""
 
 
-class HeldOutClaimSettings(Struct, frozen=True, kw_only=True):
+class ClaimSettings(Settings, path="settings.", error=ArtefactError, forbid_unknown_fields=False):
+    """Base of the settings of claims. Fields that this version does not know are ignored."""
+
+
+class HeldOutClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims that a training run made on its validation text."""
 
     length: Length
@@ -80,22 +78,16 @@ class HeldOutClaimSettings(Struct, frozen=True, kw_only=True):
     microbatch: Annotated[int, MICROBATCH]
     precision: str
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "settings.", ArtefactError)
 
-
-class TextClaimSettings(Struct, frozen=True, kw_only=True):
+class TextClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims of `evaluate` on text."""
 
     tokens: Steps
     languages: tuple[str, ...] = ()
     reading: TextSettings = TextSettings()
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "settings.", ArtefactError)
 
-
-class ExamplesClaimSettings(Struct, frozen=True, kw_only=True):
+class ExamplesClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims of `evaluate` on labelled examples."""
 
     options: EvaluationSettings = EvaluationSettings()
@@ -105,7 +97,7 @@ class ExamplesClaimSettings(Struct, frozen=True, kw_only=True):
     """Task of GLUE, if the examples are from GLUE."""
 
 
-class BiasClaimSettings(Struct, frozen=True, kw_only=True):
+class BiasClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims of one part of a bias audit."""
 
     task: Literal["crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps"]
@@ -119,31 +111,18 @@ class BiasClaimSettings(Struct, frozen=True, kw_only=True):
     own_words: bool = False
     """The last file is a list of swaps."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "settings.", ArtefactError)
 
-
-class LeakClaimSettings(Struct, frozen=True, kw_only=True):
+class LeakClaimSettings(LeakSettings, path="settings.", error=ArtefactError, forbid_unknown_fields=False):
     """Settings of claims of a leak audit, with documents or with canaries."""
 
-    documents: Count | None = None
-    draws: Draws = 1
-    words: Words = 100
-    masks: Masks = 10
-    spans: Spans = 3
-    prefix: tuple[Tokens, ...] = ()
-    suffix: Tokens | None = None
-    exact: RankedSecrets = 10_000
-    samples: DrawnSecrets = 1_000
+    documents: Count | None = None  # type: ignore[assignment]
+    """None for canaries."""
     reference: str = ""
     """Checksum of the reference model."""
     reading: TextSettings = TextSettings()
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "settings.", ArtefactError)
 
-
-class ToxicityClaimSettings(Struct, frozen=True, kw_only=True):
+class ToxicityClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims of a toxicity audit."""
 
     top: Top | None = None
@@ -153,11 +132,8 @@ class ToxicityClaimSettings(Struct, frozen=True, kw_only=True):
     """Checksum of the classifier that judged."""
     neutral_prompts: str = ""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "settings.", ArtefactError)
 
-
-class SuiteClaimSettings(Struct, frozen=True, kw_only=True):
+class SuiteClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     """Settings of claims of one part of a suite."""
 
     suite: str
@@ -183,16 +159,12 @@ def rerun_held_out(request: RerunRequest) -> Iterator[Claim]:
     if request.bundle.recipe is None:
         raise ArtefactError(f"{request.bundle.path} has no recipe, which states how its text is packed and masked")
     recipe = parse_recipe(request.bundle.recipe, where=str(request.bundle.path))
-    runtime = Runtime.here(device=request.device, precision=_precision(request, how), microbatch=how.microbatch)
+    precision = how.precision if request.device.startswith("cuda") else "fp32"  # within the tolerance
+    runtime = Runtime.here(device=request.device, precision=precision, microbatch=how.microbatch)
     network = request.bundle.network.to(runtime.device)
     result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=request.data, precision=how.precision)
-
-
-def _precision(request: RerunRequest, how: HeldOutClaimSettings) -> str:
-    """The claimed precision on a GPU; float32 on a CPU, within the tolerance."""
-    return how.precision if request.device.startswith("cuda") else "fp32"
 
 
 def _shards(request: RerunRequest) -> Shards:
@@ -294,7 +266,7 @@ def rerun_leaks(request: RerunRequest) -> Sequence[Claim]:
         ).claims
     members, held_out = _sets(request)
     given = {name: getattr(how, name) for name in ("documents", "draws", "words", "masks", "spans", "prefix", "suffix")}
-    sources = LeakInputs(members=members, held_out=held_out)
+    sources = LeakInputs(members=tuple(map(str, members)), held_out=tuple(map(str, held_out)))
     report = run_leak_audit(request.model.model, sources, LeakSettings(seed=seed, **given), how.reading)
     # checked above: the same files, possibly found under other names
     return [msgspec.structs.replace(claim, data=request.claim.data) for claim in report.claims]

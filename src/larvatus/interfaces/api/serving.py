@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import ServeModelsKeywords
 
 LOOK_S = 0.01
-"""Between two looks at whether the server has started."""
+"""Seconds between two checks whether the server has started."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def serve_models(
     """Serve every task of models on this machine while the `with` block runs; requests in flight are then finished.
 
     Args:
-        *models: Model directories, hub names, or models that are loaded; without any, the English model that comes with
+        *models: Model directories, hub names, or loaded models; without any, the English model that comes with
             Larvatus, where it is installed.
         device: Where models are loaded: `auto`, `cpu` or `cuda`.
         **settings: Those of `larvatus serve`: `port` (a free one by default), `host`, `key_file`, `batch_tokens`, ….

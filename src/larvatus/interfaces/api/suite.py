@@ -58,7 +58,7 @@ def evaluate_suite(
     """Measure a model on all parts of a suite: hidden words, grammar, fine-tuned tasks, meanings, isotropy.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded (its directory is read again).
+        model: A model directory, a hub name, or a loaded model (its directory is read again).
         data: The folder of the suite's files; docs/suite.md describes its layout.
         suite: Which one: `english`.
         beside: A second model, measured on the same.
@@ -129,7 +129,7 @@ def _run(
     return SuiteRun(
         suite=wanted,
         subjects=tuple(
-            SuiteModel(role, _name(model), runtime.device)
+            SuiteModel(role, str(model.bundle.path if isinstance(model, Model) else model), runtime.device)
             for role, model in zip(ROLES, models, strict=True)
             if model is not None
         ),
@@ -148,10 +148,6 @@ def _as_lists(settings: Mapping[str, object]) -> dict[str, object]:
         name: value.split(",") if name in ("only", "leave_out") and isinstance(value, str) else value
         for name, value in settings.items()
     }
-
-
-def _name(model: str | Path | Model) -> str:
-    return str(model.bundle.path if isinstance(model, Model) else model)
 
 
 def _write(out: Path, results: SuiteResults) -> None:

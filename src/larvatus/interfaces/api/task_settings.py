@@ -28,7 +28,7 @@ from larvatus.tasks.trainer.config import scoring_options
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 SEEDS = whole(1, 10_000)
-"""How many."""
+"""Number of seeds."""
 SAMPLES = whole(2, 10_000_000)
 """Samples of a bootstrap."""
 TOP = whole(1, 1_000_000)
@@ -50,21 +50,21 @@ class ExampleSettings(Settings):
     model: str | None = None
     """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Labelled examples to learn; repeatable."""
+    """Labelled training examples; repeatable."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Validation examples, to select and calibrate; default: a tenth of --train."""
     out: Path
-    """Where the fine-tuned model goes."""
+    """Directory of the fine-tuned model."""
     no_dev: bool = False
     """Use no validation examples: no scores, the last weights."""
     group: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Without --dev: examples of one group are held out together."""
     errors: Errors = "refuse"
-    """Rows that cannot be used, such as those without text or label: refuse names them all, skip leaves them out."""
+    """Rows that cannot be used, such as those without text or label: refuse with a list of all, or skip them."""
 
     @property
     def model_name(self) -> str:
-        """The one that was named, or the packaged one."""
+        """The named model, or the packaged one."""
         return model_or_packaged(self.model)
 
 
@@ -85,7 +85,7 @@ class RunSettings(Settings):
     seed: Seed = 0
     """The first seed."""
     resume: bool = False
-    """Resume the run in --out, if one was begun."""
+    """Resume the run in --out, if there is one."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     trained: Annotated[str, Flag(panel="Training")] = "all"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
@@ -26,7 +26,7 @@ from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, Wo
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, GroupPrompt, ToxicityOptions, read_prompts, toxicity
 from larvatus.evaluation.cards.claims import toxicity_claims
 from larvatus.inference.model import Model, load
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.generation.generator import can_generate
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ToxicitySettings(Settings):
     pairs: Annotated[Path | None, Flag(metavar="FILE")] = None
     """With --beside: stereotyped<TAB>other sentences, or CrowS-Pairs: to see what happens to that bias."""
     documents: Count = 1_000
-    """With --beside: documents of --corpus, drawn at random."""
+    """With --beside: documents of --corpus, sampled at random."""
     masks: Masks = 10
     """Masks of a document; each hides 15% of the words."""
     length: Annotated[Words, Flag("--document-words")] = 100
@@ -66,20 +66,22 @@ class ToxicitySettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.words is None) == (self.judge is None):
-            raise UsageError("who judges? give a list of words (--words FILE) or a classifier (--judge MODEL)")
+            raise UsageError("give a judge: a list of words (--words FILE) or a classifier (--judge MODEL)")
         if self.label is not None and self.judge is None:
             raise UsageError("--label is for --judge: leave it out")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToxicityInputs:
-    """Prompts, a second model with its validation text, and the file of the report."""
+class ToxicityInputs(Settings):
+    """Prompts, validation text for a second model, and the file of the report."""
 
-    prompts: str | Path | None = None
-    beside: str | Path | Model | None = None
-    corpus: str | Path | Sequence[str | Path] | None = None
-    out: str | Path | None = None
+    prompts: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default. gpt and t5 need no [MASK]."""
+    corpus: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
+    """With --beside: validation text, to measure what the other model has lost; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """The report as JSON, with the words of every prompt."""
     overwrite: bool = False
+    """Replace files that exist; never those that are read."""
 
 
 def audit_toxicity(
@@ -87,7 +89,7 @@ def audit_toxicity(
     prompts: str | Path | None = None,
     *,
     beside: str | Path | Model | None = None,
-    corpus: str | Path | Sequence[str | Path] | None = None,
+    corpus: Texts | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
@@ -96,14 +98,14 @@ def audit_toxicity(
     """What a model puts into blanks, or (gpt, gpt2, t5) writes after prompts, judged by a list or a classifier.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         prompts: A file of `group<TAB>prompt with [MASK][<TAB>template]` lines; a small neutral set by default. Models
             that write take prompts without a blank too.
-        beside: Another model, such as one that went on from the first with filtered text: a table of both comes back.
-        corpus: With `beside`: held-out text, to see what the other model has lost.
+        beside: Another model, such as one adapted from the first with filtered text; the result then compares both.
+        corpus: With `beside`: validation text, to measure what the other model has lost.
         out: A JSON file for the report, with the words of every prompt.
         overwrite: Replace it if it exists.
-        progress: Called with how many prompts are done.
+        progress: Called with the number of prompts are done.
         **settings: `words` (a file) or `judge` (a model) with its `label`; `top`, or, of models that write, `samples`
             and `max_tokens`; `seed`, `device`; with `beside` also `pairs`, `documents`, `masks`, `length`; how text is
             read: `split`, `on_bad`, `encoding`, ….
@@ -118,27 +120,32 @@ def audit_toxicity(
         ['immigrants', 'men']
     """
     chosen, reading = read_settings(settings, ToxicitySettings, TextSettings, function="audit_toxicity")
-    inputs = ToxicityInputs(prompts=prompts, beside=beside, corpus=corpus, out=out, overwrite=overwrite)
-    return run_toxicity_audit(model, inputs, chosen, reading, progress=progress)
+    inputs = ToxicityInputs(
+        prompts=None if prompts is None else Path(prompts),
+        corpus=() if corpus is None else tuple(path_names(corpus)),
+        out=None if out is None else Path(out),
+        overwrite=overwrite,
+    )
+    return run_toxicity_audit(model, inputs, chosen, reading, beside=beside, progress=progress)
 
 
 def run_toxicity_audit(
     model: str | Path | Model,
-    given: ToxicityInputs,
+    inputs: ToxicityInputs,
     chosen: ToxicitySettings,
     reading: TextSettings,
     *,
+    beside: str | Path | Model | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> AnyToxicity | BeforeAfter:
     """Run `audit_toxicity` from structs."""
-    prompts, beside, corpus = given.prompts, given.beside, given.corpus
-    if beside is None and (corpus is not None or chosen.pairs is not None):
+    prompts = inputs.prompts
+    if beside is None and (inputs.corpus or chosen.pairs is not None):
         raise UsageError("corpus and pairs are for two models: give beside, or leave them out")
-    path = None if given.out is None else Path(given.out)
-    inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
-    check_outputs(path, overwrite=given.overwrite, inputs=inputs)
+    read = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
+    check_outputs(inputs.out, overwrite=inputs.overwrite, inputs=read)
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
-    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    loaded = loaded_model(model, chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
     asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
@@ -147,16 +154,13 @@ def run_toxicity_audit(
     first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
     report: AnyToxicity | BeforeAfter = first
     if other is not None:
-        texts = () if corpus is None else _texts(corpus, chosen, reading)
+        texts = _texts(inputs.corpus, chosen, reading) if inputs.corpus else ()
         second = _measured(other, asked, judge, chosen, lambda done: progress(len(asked) + done))
-        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=_energy(chosen))
-    if path is not None:
-        write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+        options = MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=options)
+    if inputs.out is not None:
+        write_output(inputs.out, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
-
-
-def _energy(chosen: ToxicitySettings) -> MaskedLossOptions:
-    return MaskedLossOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
 
 
 def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:
@@ -194,10 +198,7 @@ def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:
     return ClassifierJudge.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
 
 
-def _texts(
-    corpus: str | Path | Sequence[str | Path], chosen: ToxicitySettings, reading: TextSettings
-) -> tuple[str, ...]:
-    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+def _texts(paths: Sequence[str], chosen: ToxicitySettings, reading: TextSettings) -> tuple[str, ...]:
     documents = read_documents(paths, options=reading.reading())
     drawn = sample_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
     if len(drawn.texts) < 2:

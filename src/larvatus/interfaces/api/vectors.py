@@ -25,7 +25,7 @@ from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
-from larvatus.inference.model import Model, load
+from larvatus.inference.model import Model
 from larvatus.inference.search.concordance import DocumentFilter, WordFilter
 from larvatus.inference.search.index import IndexDescription
 from larvatus.inference.search.index import build_index as write_index
@@ -39,7 +39,7 @@ from larvatus.inference.vectors.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.interfaces.settings import TextSettings, read_settings
+from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.loaded import model_fingerprint, settings_hash
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class EmbedSettings(Settings):
 
 def embed_files(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     *,
     out: str | Path,
     progress: Callable[[BulkProgress], None] = lambda stand: None,
@@ -82,10 +82,10 @@ def embed_files(
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         out: `vectors.parquet`, `.arrow`, `.safetensors` or `.npy`.
-        progress: Called with how far it is.
+        progress: Called with the progress.
         **settings: `unit`, `layers`, `pool`, `normalise`, `standardise`, `dtype`, `overlap`, `precision`, `overwrite`,
             `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of
             tables); where it runs: `ray` (address of a Ray cluster, or `"auto"`), and `errors`, a file for bad rows.
@@ -103,7 +103,7 @@ def embed_files(
 
 def run_embedding(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     chosen: EmbedSettings,
     text: TextSettings,
     bulk: BulkSettings,
@@ -112,10 +112,10 @@ def run_embedding(
     progress: Callable[[BulkProgress], None],
 ) -> BulkSummary:
     """Run `embed_files` from structs."""
-    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
-    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    text = text.for_job(bulk)
+    paths = path_names(corpus)
     check_outputs(bulk.errors, overwrite=True, inputs=paths)
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = loaded_model(model)
     options = BulkOptions(
         embed=EmbedOptions(
             unit=chosen.unit,
@@ -173,7 +173,7 @@ class IndexRequest:
 
 def build_index(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     *,
     out: str | Path,
     words: str | Sequence[str],
@@ -186,13 +186,13 @@ def build_index(
     """Vectors of a word's instances in a corpus, or of all words, to be searched with `model.nearest`.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: Files, directories or globs of text.
         out: The new index, a directory.
         words: A word, several, or `"all"`.
         resume: Resume an interrupted build.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
-        progress: Called with how many instances are done.
+        progress: Called with the number of instances are done.
         skipped: Counts what could not be read.
         **settings: `layers`, `pool`, `standardise`; how text is read: `language`, `sentences`, `split`, `on_bad`,
             `encoding`, `text` (column of tables).
@@ -211,7 +211,7 @@ def build_index(
 
 def run_index_build(
     model: str | Path | Model,
-    corpus: str | Path | Sequence[str | Path],
+    corpus: Texts,
     request: IndexRequest,
     *,
     out: str | Path,
@@ -222,11 +222,11 @@ def run_index_build(
     """Run `build_index` from structs."""
     words, reading, resume = request.words, request.reading, request.resume
     wanted = WordFilter.of(None if words == ALL else [words] if isinstance(words, str) else words)
-    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    paths = path_names(corpus)
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("--resume needs local files: standard input and addresses cannot be read again")
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     options, chosen = request.vectors.options(loaded), DocumentFilter(wanted)
     identity = {**_identity(loaded, options, wanted, reading.passages), "inputs": inputs}
     pieces = passages(paths, reading.passages, skipped if skipped is not None else Skipped(), chosen)
@@ -275,7 +275,7 @@ def build_senses(
     """A vector for each sense: the mean of the words that are tagged with it. Saved for `model.senses(out)`.
 
     Args:
-        model: A model directory, a hub name, or a model that is loaded.
+        model: A model directory, a hub name, or a loaded model.
         corpus: SemCor: a folder, or its .tar.xz.
         out: Directory for the sense vectors; there must be none yet.
         wordnet: Folder of WordNet's database files; Debian's by default.
@@ -314,7 +314,7 @@ def run_sense_build(
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     options = EmbedOptions(unit="span", layers=chosen.layers, pool=chosen.pool)
     database = WordNet.open(wordnet)
-    loaded = model if isinstance(model, Model) else load(model, device=device)
+    loaded = loaded_model(model, device)
     name = str(loaded.bundle.path if isinstance(model, Model) else model)
     counts = reading if reading is not None else ReadingCounts()
     inventory = mean_of_tagged(

@@ -20,16 +20,19 @@ class CommandEntry:
     """A command before it is imported."""
 
     place: str
-    """``module:name`` of a function or of a `typer.Typer`."""
+    """``module:name`` of a function or of a `typer.Typer`, in `commands/`."""
     panel: str
     help: str
 
+    @property
+    def module(self) -> str:
+        return f"larvatus.interfaces.cli.commands.{self.place.partition(':')[0]}"
+
     def load(self, name: str) -> Any:
         """The command itself."""
-        module, _, attribute = self.place.partition(":")
-        made = getattr(import_module(module), attribute)
+        made = getattr(import_module(self.module), self.place.partition(":")[2])
         holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        holder.callback()(_nothing)
+        holder.callback()(lambda: None)
         if isinstance(made, typer.Typer):
             holder.add_typer(made, name=name, rich_help_panel=self.panel)
         else:
@@ -85,6 +88,18 @@ class LazyGroup(TyperGroup):
             return super().shell_complete(ctx, incomplete)
 
 
+class DefaultGroup(TyperGroup):
+    """A group with a default command, whose name may be left out: `larvatus similar TEXT TEXT`."""
+
+    default: ClassVar[str]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [self.default, *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
 class _only_listed:
     """While this lasts, a group's commands are names with a sentence each."""
 
@@ -101,149 +116,115 @@ class _only_listed:
         self._group.commands = self._commands
 
 
-def _nothing() -> None:
-    pass
-
-
 _START, _TEXT, _PRETRAIN, _MODELS = "Getting started", "Text and vocabularies", "Pretraining", "Models and cards"
 _FILL, _FINETUNE, _VECTORS = "Filling, scoring and generating", "Fine-tuning", "Vectors and search"
 _INTERPRET, _AUDIT, _SERVE = "Interpretation", "Auditing", "Serving"
 
 COMMANDS = {
     "demo": CommandEntry(
-        "larvatus.interfaces.cli.commands.demo:demo",
+        "demo:demo",
         _START,
         "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
     ),
-    "doctor": CommandEntry(
-        "larvatus.interfaces.cli.commands.doctor:doctor", _START, "Show versions, devices, kernels and free memory."
-    ),
+    "doctor": CommandEntry("machine:doctor", _START, "Show versions, devices, kernels and free memory."),
     "bench": CommandEntry(
-        "larvatus.interfaces.cli.commands.bench:bench",
+        "machine:bench",
         _START,
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
-    "recipes": CommandEntry(
-        "larvatus.interfaces.cli.commands.recipes:app", _START, "List the published systems, or show one as TOML."
-    ),
-    "tokenizer": CommandEntry(
-        "larvatus.interfaces.cli.commands.tokenizer:app",
-        _TEXT,
-        "Train a vocabulary on text, or show how it splits a text.",
-    ),
-    "corpus": CommandEntry(
-        "larvatus.interfaces.cli.commands.corpus:app", _TEXT, "Check text, and build, show and verify token shards."
-    ),
+    "recipes": CommandEntry("pretrain:app", _START, "List the published systems, or show one as TOML."),
+    "tokenizer": CommandEntry("tokenizer:app", _TEXT, "Train a vocabulary on text, or show how it splits a text."),
+    "corpus": CommandEntry("corpus:app", _TEXT, "Check text, and build, show and verify token shards."),
     "pretrain": CommandEntry(
-        "larvatus.interfaces.cli.commands.pretrain:pretrain",
+        "pretrain:pretrain",
         _PRETRAIN,
         "Pretrain an encoder on your own text. Without a built corpus, the vocabulary and shards are built first.",
     ),
     "compare": CommandEntry(
-        "larvatus.interfaces.cli.commands.compare:compare",
+        "compare:compare",
         _PRETRAIN,
         "Train several recipes on the same text under the same budget, and show them in one table and a plot.",
     ),
     "ablate": CommandEntry(
-        "larvatus.interfaces.cli.commands.compare:ablate",
+        "compare:ablate",
         _PRETRAIN,
         "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
     ),
     "convert": CommandEntry(
-        "larvatus.interfaces.cli.commands.convert:convert",
+        "convert:convert",
         _MODELS,
         "Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped.",
     ),
     "card": CommandEntry(
-        "larvatus.interfaces.cli.commands.card:model_card",
+        "card:model_card",
         _MODELS,
         "Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).",
     ),
-    "export": CommandEntry(
-        "larvatus.interfaces.cli.commands.convert:app",
-        _MODELS,
-        "Export a model to ONNX, and check it against torch.",
-    ),
-    "fill": CommandEntry(
-        "larvatus.interfaces.cli.commands.fill:fill",
-        _FILL,
-        "Fill the blanks of texts with the most probable words.",
-    ),
+    "export": CommandEntry("convert:app", _MODELS, "Export a model to ONNX, and check it against torch."),
+    "fill": CommandEntry("fill:fill", _FILL, "Fill the blanks of texts with the most probable words."),
     "score": CommandEntry(
-        "larvatus.interfaces.cli.commands.score:score",
+        "score:score",
         _FILL,
         "Score texts word by word by pseudo-log-likelihood, or minimal pairs by accuracy (--pairs).",
     ),
     "generate": CommandEntry(
-        "larvatus.interfaces.cli.commands.generate:generate",
-        _FILL,
-        "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5).",
+        "generate:generate", _FILL, "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5)."
     ),
-    "data": CommandEntry(
-        "larvatus.interfaces.cli.commands.data:app", _FINETUNE, "Check labelled data before fine-tuning."
-    ),
+    "data": CommandEntry("data:app", _FINETUNE, "Check labelled data before fine-tuning."),
     "finetune": CommandEntry(
-        "larvatus.interfaces.cli.commands.finetune:app",
+        "finetune:app",
         _FINETUNE,
         "Fine-tune a model on labelled examples, select the best checkpoint on validation examples, and calibrate it.",
     ),
     "prompt": CommandEntry(
-        "larvatus.interfaces.cli.commands.prompt:command",
+        "prompt:command",
         _FINETUNE,
         "Classify with a prompt: texts without training, a table of methods (--data), or PET (--out).",
     ),
     "predict": CommandEntry(
-        "larvatus.interfaces.cli.commands.predict:predict",
-        _FINETUNE,
-        "Predict with a fine-tuned model: classes, tags, spans, answers or choices.",
+        "predict:predict", _FINETUNE, "Predict with a fine-tuned model: classes, tags, spans, answers or choices."
     ),
     "evaluate": CommandEntry(
-        "larvatus.interfaces.cli.commands.evaluate:evaluate",
+        "evaluate:evaluate",
         _FINETUNE,
         "Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.",
     ),
     "embed": CommandEntry(
-        "larvatus.interfaces.cli.commands.embed:embed",
+        "embed:embed",
         _VECTORS,
         "Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume.",
     ),
     "similar": CommandEntry(
-        "larvatus.interfaces.cli.commands.similar:app",
+        "similar:app",
         _VECTORS,
         "Compare word instances by cosine, or find the nearest ones in a corpus. With TEXTS, the command is `words`.",
     ),
     "map": CommandEntry(
-        "larvatus.interfaces.cli.commands.map:word_map",
+        "map:word_map",
         _VECTORS,
         "Draw instances of words in a corpus as points: a page to explore, a picture, a table.",
     ),
     "senses": CommandEntry(
-        "larvatus.interfaces.cli.commands.senses:app",
-        _VECTORS,
-        "Build sense vectors from tagged text, and tag words with the nearest sense.",
+        "senses:app", _VECTORS, "Build sense vectors from tagged text, and tag words with the nearest sense."
     ),
     "isotropy": CommandEntry(
-        "larvatus.interfaces.cli.commands.isotropy:app",
+        "isotropy:app",
         _INTERPRET,
         "Measure the anisotropy of a model's layers, and standardise vectors (z-scores per dimension).",
     ),
     "attention": CommandEntry(
-        "larvatus.interfaces.cli.commands.attention:app",
+        "attention:app",
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
-    "audit": CommandEntry(
-        "larvatus.interfaces.cli.commands.audit:app",
-        _AUDIT,
-        "Audit a model for bias, leaks of its training text, and toxicity.",
-    ),
+    "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
-        "larvatus.interfaces.cli.commands.serve:studio",
+        "serve:studio",
         _SERVE,
         "Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it.",
     ),
     "serve": CommandEntry(
-        "larvatus.interfaces.cli.commands.serve:serve",
+        "serve:serve",
         _SERVE,
         "Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …. /docs lists all. Ctrl-C ends it.",
     ),

@@ -4,9 +4,9 @@
         …
     larvatus --debug fill "…"               shows the traceback (so does LARVATUS_DEBUG=1)
 
-Faults of the machine (memory, disk, descriptors) are known, though not where they strike: `known` finds their words.
-The report holds versions, the command and the traceback, but no text of the user's. Nothing large is imported here:
-this must work when an import fails, or is interrupted.
+Errors of the machine (memory, disk, descriptors) can occur anywhere; `known` has the message for each. The report has
+versions, the command and the traceback, but no text of the user. Nothing large is imported here: this must work when
+an import fails or is interrupted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def complain(message: str, code: int) -> int:
-    """One line on standard error, whatever the message holds; with --debug, how it came about before it."""
+    """Print one line on standard error, whatever the message contains; with --debug, the traceback before it."""
     if debugging():
         traceback.print_exc()
     sys.stderr.write(f"larvatus: {printable(message)}\n")
@@ -56,7 +56,7 @@ def debugging() -> bool:
 
 @contextmanager
 def reporting_crashes() -> Iterator[None]:
-    """Turn what nobody foresaw into one line and exit code 70. It always exits."""
+    """Turn unexpected errors into one line and exit code 70. It always exits."""
     try:
         yield
         code: int | str | None = 0
@@ -64,7 +64,7 @@ def reporting_crashes() -> Iterator[None]:
         code = ended.code
     except KeyboardInterrupt:
         code = complain("stopped", STOPPED)
-    except BaseException as fault:  # a panic in Rust is no Exception
+    except BaseException as fault:  # a panic in Rust is not an Exception
         code = _end(fault)
     _nothing_more_can_fail()
     sys.exit(code)
@@ -72,7 +72,7 @@ def reporting_crashes() -> Iterator[None]:
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """While modules are imported, Ctrl-C ends the program: a KeyboardInterrupt there comes out as anything."""
+    """While modules are imported, Ctrl-C ends the program: a KeyboardInterrupt there may become any other error."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # ignored, as in the background
         return
@@ -90,7 +90,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _nothing_more_can_fail() -> None:
-    """Output that is not yet written may be lost; a second Ctrl-C ends this too."""
+    """Flush the streams; unwritten output may be lost, and a second Ctrl-C ends this too."""
     go_on_without_stdout()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -113,13 +113,13 @@ def _end(fault: BaseException) -> int:
         return complain(
             f"this should not have happened ({what}); {where}; larvatus --debug shows the traceback", UNFORESEEN
         )
-    except BaseException:  # no memory, no descriptors: what can still be said without either
+    except BaseException:  # without memory or descriptors, this can still be written
         os.write(2, b"larvatus: this should not have happened, and no report could be written\n")
         return UNFORESEEN
 
 
 def known(fault: BaseException) -> LarvatusError | None:
-    """The words for a fault of the machine: memory, disk, descriptors, threads. Nothing for others."""
+    """The message for an error of the machine: memory, disk, descriptors, threads; None for other errors."""
     said = str(fault).strip()
     first = f" ({said.splitlines()[0][:200]})" if said else ""
     number = _errno(fault, said)
@@ -145,7 +145,7 @@ def known(fault: BaseException) -> LarvatusError | None:
 
 
 def _errno(fault: BaseException, said: str) -> int | None:
-    """The number of a fault of the system; libraries in Rust and C++ put it in their message."""
+    """The errno of a system error; libraries in Rust and C++ put it in their message."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno
     number = _NUMBER.search(said)
@@ -153,12 +153,12 @@ def _errno(fault: BaseException, said: str) -> int | None:
 
 
 def write_report(fault: BaseException) -> Path | None:
-    """Where the report is: here, or in the folder for temporary files, or nowhere."""
+    """Write the report to the current folder, or else to the folder for temporary files; None if neither works."""
     name = time.strftime(f"larvatus-report-%Y%m%d-%H%M%S-{os.getpid()}.txt")
     for folder in (os.getcwd, tempfile.gettempdir):
         with suppress(OSError):
             path = Path(folder()) / name
-            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:  # new: nothing is followed
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:  # never an existing file
                 file.write(report(fault))
             return path
     return None
@@ -192,7 +192,7 @@ def _version(package: str) -> str:
 
 
 def _without_texts(arguments: list[str]) -> Iterator[str]:
-    """Commands, options, numbers, settings and what is a file; of other words only how long they are."""
+    """Commands, options, numbers, settings and files; for other words only their length."""
     for at, word in enumerate(arguments):
         plain = re.fullmatch(r"-{1,2}[a-z][a-z-]*|[-+.e\d]+|[a-z_.\d]+=[-+.e\d]+", word)
         command = at < 3 and re.fullmatch(r"[a-z]+", word) and not any(w.startswith("-") for w in arguments[1:at])
@@ -200,6 +200,6 @@ def _without_texts(arguments: list[str]) -> Iterator[str]:
 
 
 def _without_quoted(message: str, frames: str) -> str:
-    """A message whose quoted words are left out, but for those of the program itself."""
+    """A message without quoted words, except names of the program itself."""
     ours = {*re.findall(r"\w+", frames), *dir(builtins), "NoneType"}
     return re.sub(r"""(['"])(.*?)\1""", lambda m: m[0] if m[2] in ours else f"{m[1]}…{m[1]}", message, flags=re.DOTALL)

@@ -1,6 +1,6 @@
-"""Options of a command made from settings structs: the field is the flag, its docstring the help, its Range the check.
+"""Command-line options from settings structs: a field becomes a flag, its docstring the help, its Range the check.
 
-    class Budget(Struct, frozen=True, kw_only=True):
+    class Budget(Settings):
         steps: Steps | None = None
         \"\"\"Train this many steps.\"\"\"
 
@@ -10,9 +10,9 @@
 
     larvatus train --out runs/mine --steps 1000
 
-A function that takes structs becomes one whose signature has a parameter for each of their fields, which is all that
-typer looks at; when it is called, the structs are put together and given to the function itself. A struct within a
-struct adds its fields with the outer field's name before them (``optimizer.clip`` is ``--optimizer-clip``). Numbers are
+`from_structs` turns a function that takes structs into one with a parameter for each of their fields, for typer;
+when it is called, it builds the structs and calls the original function. A struct within a struct adds its fields,
+prefixed with the name of the outer field (``optimizer.clip`` is ``--optimizer-clip``). Numbers are
 checked against their ranges by the flag's name before the struct sees them.
 """
 
@@ -35,7 +35,7 @@ from rich.markup import escape
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_docs
 from larvatus.core.ranges import Range, ranges_of, whole
-from larvatus.training.engine.settings import BUDGETS, MICROBATCH, WORKERS
+from larvatus.training.engine.settings import BUDGETS
 
 _ANY = Range(-sys.float_info.max, sys.float_info.max)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,16 +43,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Panel:
-    """How a struct's fields are offered by one command."""
+    """How one command offers the fields of a struct."""
 
     name: str | None = None
-    """Title of the panel in the help; None: among the first options."""
+    """Title of the panel in the help; None for the first options."""
     without: tuple[str, ...] = ()
     """Fields that this command does not offer; they keep their defaults."""
     first: tuple[str, ...] = ()
     """Fields shown among the first options instead."""
     help: Mapping[str, str] = field(default_factory=dict)
-    """Other words for some fields, where the command means something narrower."""
+    """Help of fields whose docstring does not fit the command."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Other defaults than the struct's."""
 
@@ -61,7 +61,7 @@ class Panel:
 class AnyOf:
     """Fields of several structs, one of which will apply: the function gets the given values by name.
 
-    Fields of one name in several structs are one option, in the words of the first.
+    Fields with the same name become one option, with the help of the first.
     """
 
     kinds: tuple[type[msgspec.Struct], ...]
@@ -82,18 +82,18 @@ class StructOption:
     name: str
     """Name of the parameter."""
     path: tuple[str, ...]
-    """To the field: one name, or several where structs are nested."""
+    """Path to the field: one name, or several if structs are nested."""
     annotation: Any
     default: Any
     read: Callable[[Any], Any]
-    """From what typer gives to what the struct takes."""
+    """Converts the value from typer to the field's type."""
     spread: bool = False
-    """Whether `read` gives fields by name."""
+    """Whether `read` returns fields by name."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """As written on the command line."""
-        words = str(get_args(self.annotation)[-1].default)  # where typer takes them first
+        """Flags of the option."""
+        words = str(get_args(self.annotation)[-1].default)  # typer stores the flags there
         return tuple(words.split("/")) if words.startswith("-") else ()
 
     @property
@@ -132,14 +132,14 @@ def from_structs(function: F) -> F:
         }
         return function(**given, **structs)
 
-    del command.__wrapped__  # typer would look there for the types
+    del command.__wrapped__  # typer would read its types
     command.__signature__ = inspect.Signature(plain)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
     return typing.cast(F, command)
 
 
 def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: str = "") -> Iterator[StructOption]:
-    """A struct's fields as parameters, those of structs within it too."""
+    """The fields of a struct, and of structs within it, as parameters."""
     panel = panel or Panel()
     hints = get_type_hints(kind, include_extras=True)
     help = {**field_docs(kind), **panel.help}
@@ -156,14 +156,14 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
             continue
         limits = ranges_of(kind).get(each.name, (None, False))[0]
         default = panel.defaults[each.name] if each.name in panel.defaults else _default(each)
-        names = _names(flag, prefix + each.name)
+        names = flag.names or f"--{(prefix + each.name).strip('_').replace('_', '-')}"
         annotation, read = _typer_type(hint, names.partition("/")[0], limits)
         if flag.words is not None:
             annotation, read = list[str] | None, flag.words
         if annotation in (bool, bool | None) and default is not False and "/" not in names:
             names += f"/--no-{names[2:]}"
         words = help.get(each.name, "") if flag.help is None or each.name in panel.help else flag.help
-        words = words.replace("; None: ", "; default: ")  # as Python says it
+        words = words.replace("; None: ", "; default: ")  # the docstring is for Python
         title = panel.name if flag.panel == PANEL_OF_STRUCT and each.name not in panel.first else None
         title = flag.panel if flag.panel not in (PANEL_OF_STRUCT, None) else title
         info = _info(flag, names, words, title, limits if read is _same else None)
@@ -172,9 +172,9 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
 
 
 def build(kind: type[msgspec.Struct] | None, settings: list[StructOption], given: Mapping[str, Any]) -> Any:
-    """The struct of what was given on the command line. Options that are not given keep the struct's default.
+    """Build a struct from the options of the command line. Options that are not given keep the default.
 
-    Without a kind of struct: what was given that is not so by default, by name.
+    Without `kind`: the options that differ from their default, by name.
     """
     tree: dict[str, Any] = {}
     for each in settings:
@@ -208,12 +208,8 @@ def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | 
     return typer.Option(names, metavar=flag.metavar, help=escape(help), **more)
 
 
-def _names(flag: Flag, name: str) -> str:
-    return flag.names or f"--{name.strip('_').replace('_', '-')}"
-
-
 def _default(each: msgspec.structs.FieldInfo) -> Any:
-    """As typer wants it; a field without one is required."""
+    """The default for typer; a field without one is required."""
     default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
     if default is msgspec.NODEFAULT:
         return inspect.Parameter.empty
@@ -225,7 +221,7 @@ def _default(each: msgspec.structs.FieldInfo) -> Any:
 
 
 def _typer_type(hint: Any, option: str, limits: Range | None) -> tuple[Any, Callable[[Any], Any]]:
-    """Type of the option for typer, and the function from its value to the field's."""
+    """Type of the option for typer, and the function that converts its value for the field."""
     bare = _bare(hint)
     members = [kind for kind in get_args(bare) if kind is not type(None)] if _is_union(bare) else [bare]
     members = [kind for kind in map(_bare, members) if kind is not msgspec.UnsetType]
@@ -280,7 +276,7 @@ def _struct_of(hint: Any) -> tuple[type[msgspec.Struct] | None, Panel | None]:
 
 
 def _marker(hint: Any, kind: type) -> Any:
-    """The first mark of a kind in a type, within its parts too."""
+    """The first annotation of a kind in a type or its parts."""
     for part in getattr(hint, "__metadata__", ()):
         if isinstance(part, kind):
             return part
@@ -300,36 +296,24 @@ def _is_union(hint: Any) -> bool:
 def _refuse_doubles(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
     names = [parameter.name for parameter in parameters]
     twice = {name for name in names if names.count(name) > 1}
-    if twice:  # a fault of ours, found when the module is imported
+    if twice:  # a programming error, found when the module is imported
         raise TypeError(f"{function.__name__}: two of its structs have a field {', '.join(sorted(twice))}")
 
-
-__all__ = ["MICROBATCH", "WORKERS", "ranged"]  # those of the runtime are its own
 
 TOP = whole(1, 1_000_000)
 """Number of candidates, neighbours or answers."""
 BEAM = whole(1, 100_000)
-TOKENS = BUDGETS["tokens"]
-"""Read or trained on in all."""
 MINUTES = BUDGETS["minutes"]
-EVERY = whole(1, 10**12)
-"""Steps between one thing and the next."""
 PROCESSES = whole(1, 1024)
-SEEDS = whole(1, 10_000)
-"""How many."""
-WINDOW = whole(8, 2**24)
-"""Tokens of a window that is trained on."""
 PASSAGE = whole(3, 2**24)
 PLACES = whole(3, 10**9)
-"""In a picture."""
-SAMPLES = whole(2, 10_000_000)
-"""Samples of a bootstrap."""
+"""Most instances in a picture."""
 LAYER = whole(1, 10_000)
 HEAD = whole(1, 2**24)
 
 
 def ranged(limits: Range, *names: str, help: str, metavar: str | None = None) -> Any:
-    """An option whose value must lie within limits; one that is not given is not looked at."""
+    """An option whose value must be within limits; None is not checked."""
     return typer.Option(*names, help=help, metavar=metavar, callback=within(limits))
 
 
@@ -341,16 +325,3 @@ def within(limits: Range) -> Callable[..., Any]:
 
     check.limits = limits  # type: ignore[attr-defined]
     return check
-
-
-def numbers_of(words: str, limits: Range, *, option: str) -> tuple[int, ...]:
-    """Whole numbers with commas between.
-
-    >>> from larvatus.core.ranges import COUNT
-    >>> numbers_of("1,2,3", COUNT, option="--seeds")
-    (1, 2, 3)
-    """
-    try:
-        return tuple(limits.read(word.strip()) for word in words.split(","))
-    except ValueError as fault:
-        raise UsageError(f"{option} wants whole numbers with commas between, such as 1,2,3: {fault}") from None

@@ -48,11 +48,11 @@ app = typer.Typer(
 SAVING = ("out", "png", "table", "plot", "predictions", "add")
 """Parameters that name what a command writes; with one, the command continues when nobody reads its output."""
 ALWAYS_SAVING = ("isotropy fit",)
-"""Commands that save where nothing is named, too."""
+"""Commands that always save something."""
 
 
 COMPLETION = "_LARVATUS_COMPLETE"
-"""The variable by which a shell's completion calls the program."""
+"""Environment variable with which a shell's completion calls the program."""
 
 
 def _version(asked: bool) -> None:
@@ -80,7 +80,7 @@ def run(arguments: list[str] | None = None) -> None:
         with terminable(), warnings.catch_warnings():
             warnings.showwarning = _one_line(warnings.showwarning)
             code = _invoke(words)
-        sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
+        sys.stdout.flush()  # here, where a closed pipe is not an error, not when Python ends
     except LarvatusError as fault:
         code = fault.exit_code if fault.reported else complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
@@ -104,13 +104,13 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def _note(line: str) -> None:
-    """Print a note on the columns of a table; it is progress, no result."""
+    """Print a note on the columns of a table; it is progress, not a result."""
     if not is_quiet():
         print(printable(line), file=sys.stderr)
 
 
 def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
-    """Our own warning as a line of ours, the first of a command; those of libraries as Python shows them."""
+    """Show the first of our own warnings as one line, and those of libraries as Python does."""
     said: set[type[Warning]] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
@@ -124,7 +124,7 @@ def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
+    """Parse and call. (Typer itself would exit quietly with 1 if *any* pipe breaks.)"""
     command = _commands()
     if COMPLETION in os.environ:  # the shell requests completions
         command._main_shell_completion({}, "larvatus", COMPLETION)
@@ -143,14 +143,14 @@ def _commands() -> Any:
 
 
 def _import_command(words: list[str]) -> None:
-    """Import the module of the command that is named: the seconds of torch, before anything listens to signals."""
+    """Import the module of the named command: this takes seconds for torch, before signals are handled."""
     named = next((word for word in words if not word.startswith("-")), "")
     if named in COMMANDS and COMPLETION not in os.environ:
-        import_module(COMMANDS[named].place.partition(":")[0])
+        import_module(COMMANDS[named].module)
 
 
 def _tell_of_saving(command: Any, path: str) -> None:
-    """Before a command that saves something begins, standard output becomes dispensable."""
+    """Wrap a command so that standard output may be lost if it saves something."""
     for name, inner in getattr(command, "commands", {}).items():
         _tell_of_saving(inner, f"{path} {name}".strip())
     if command.callback is not None:
@@ -167,7 +167,7 @@ def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
 
 
 def saves(path: str, given: Mapping[str, Any]) -> bool:
-    """Whether a command, with these arguments, leaves something behind."""
+    """Whether a command with these arguments writes files."""
     return path in ALWAYS_SAVING or any(given.get(name) is not None for name in SAVING)
 
 
@@ -176,7 +176,7 @@ ADDRESS = re.compile(r"auto|local|(?:ray://)?[^/\s]+:\d+")
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """The words with an address after every ``--ray``: ``auto`` where what follows is none.
+    """The words with an address after every ``--ray``: ``auto`` if no address follows.
 
     >>> with_address(["embed", "--ray", "texts/"])
     ['embed', '--ray', 'auto', 'texts/']

@@ -8,18 +8,21 @@ def fill(texts: …, model: ModelName, machine: Machine) -> None:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import typer
-from msgspec import Struct
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
+from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import BulkSettings
+from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.text.languages import LanguagePath, LanguageSource
 from larvatus.data.text.sentences import is_language
-from larvatus.data.text.streams import UTF_8, check_encoding, labelled_encoding
+from larvatus.data.text.streams import labelled_encoding
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings
@@ -27,6 +30,8 @@ from larvatus.models.bundle.model_names import HELP as PACKAGED
 from larvatus.models.bundle.model_names import model_or_packaged
 
 EXAMPLES = "How examples are read"
+READING = "How text is read"
+MACHINE = "The machine"
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
@@ -46,87 +51,89 @@ Encoding = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Language = Annotated[str, typer.Option(help="Language of text for which none is given.")]
-LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
-Languages = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--language",
-        metavar="xx=PATH",
-        help="Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text.",
-    ),
-]
-Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
 MODEL_HELP = "Model directory, english (the packaged model), or a hub model in the local cache (org/name@COMMIT)."
 NamedModel = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 """Model of a command that writes to it, so that there is no default."""
 ModelName = Annotated[
     str, typer.Option("--model", default_factory=model_or_packaged, show_default=PACKAGED, help=MODEL_HELP)
 ]
-OnBad = Annotated[Literal["fail", "skip"], typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist; never those that are read.")]
-Sentences = Annotated[Literal["library", "newline"], typer.Option(help="Split by rule, or one sentence a line.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")]
 Size = Annotated[
     str | None, typer.Option(help="tiny (its training fits a laptop too), mini, small, medium, base or large.")
 ]
-Split = Annotated[Literal["blank-line", "file"], typer.Option(help="What ends a document in plain text.")]
 Standardise = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
 
 
-class TextSources(Struct, frozen=True, kw_only=True):
-    """Which text a command reads."""
+class TextSources(Settings):
+    """Text of a command that reads some."""
 
     corpus: tuple[str, ...] = ()
     """Text (files, folders, globs, -), or a built corpus; repeatable."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
     """Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text."""
 
-    def read_with(
-        self, settings: TextSettings, *, option: str = "--corpus PATH"
-    ) -> tuple[list[LanguageSource], TextSettings]:
-        """The text, and how it is read: in the language that was given for what has none."""
-        given, language = named_text(self.corpus, self.languages, option=option)
-        return given, msgspec.structs.replace(settings, language=language)
+    def read_with(self, settings: TextSettings) -> tuple[list[LanguageSource], TextSettings]:
+        """The text, and how it is read: in the language that was given for text without one."""
+        return _named_text(self.corpus, self.languages, settings, option="--corpus PATH")
 
 
-READING = "How text is read"
-MACHINE = "The machine"
 MixedText = Annotated[TextSources, Panel(READING, first=("corpus",))]
 """Text that may be in several languages."""
 MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
 Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
 """How text in one language is read."""
-
-
 Bulk = Annotated[BulkSettings, Panel("Many machines, bad rows")]
 """Where a long job runs."""
+Machine = Annotated[LoadOptions, Panel()]
 
 
-class CorpusPaths(Struct, frozen=True, kw_only=True):
-    """Which text is built, as the command names it."""
+class CorpusPaths(Settings):
+    """Text of a command that builds something from it."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
     """Files, directories, globs, or - for stdin."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
     """Text and its language, such as sw=swahili/; repeatable. Only a code: the language of all other text."""
 
-
-def encoding_of(given: str | None) -> str | msgspec.UnsetType:
-    """Encoding for `ReadOptions`; unset for UTF-8."""
-    name = UTF_8 if given is None else check_encoding(given)
-    return msgspec.UNSET if name == UTF_8 else name
+    def read_with(self, settings: TextSettings) -> tuple[list[LanguageSource], TextSettings]:
+        """The text, and how it is read: in the language that was given for text without one."""
+        return _named_text(self.paths, self.languages, settings, option="PATHS")
 
 
-def named_text(
-    paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str
-) -> tuple[list[LanguageSource], str]:
-    """All text of a command, and the language of text without one. Errors name plain paths by `option`."""
-    named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
-    codes = [word for word in languages or () if "=" not in word and paths]
+class TextFileOptions(Settings):
+    """Texts in files, and the file of the results."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Texts, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; may be compressed; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write results here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def check(self, texts: Sequence[str], model: str, *, nothing: str) -> None:
+        """Refuse what cannot work before the model is loaded; `nothing` is the error without texts."""
+        if not (texts or self.file):
+            raise UsageError(nothing)
+        if texts.count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if self.text is not None and not self.file:
+            raise UsageError("--text names a column of --file; leave it out")
+        check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
+        check_row_file(self.out)
+
+
+def _named_text(
+    paths: Sequence[str], languages: Sequence[str], settings: TextSettings, *, option: str
+) -> tuple[list[LanguageSource], TextSettings]:
+    """All text of a command, and the settings with the language of text without one."""
+    named = [LanguagePath.of(word) for word in languages if "=" in word or not paths]
+    codes = [word for word in languages if "=" not in word and paths]
     if not (paths or named):
         raise UsageError(f"no text was named; give {option}, or --language xx=PATH")
     if len(codes) > 1:
@@ -134,7 +141,12 @@ def named_text(
     for code in codes:
         if not is_language(code):
             raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
-    return [*(paths or ()), *named], codes[0] if codes else "en"
+    return [*paths, *named], msgspec.structs.replace(settings, language=codes[0] if codes else "en")
 
 
-Machine = Annotated[LoadOptions, Panel()]
+def check_plot(plot: Path | None) -> None:
+    """Refuse a picture that cannot be drawn, before anything is computed."""
+    if plot is not None:
+        if plot.suffix != ".png":
+            raise UsageError(f"--plot {plot} must end in .png")
+        require_matplotlib()

@@ -3,7 +3,7 @@
     def embed(…, quiet: Quiet = False) -> None:
         with ProgressReporter("words") as progress:
             progress(1_000)                          # 1,000 words · 512/s; nothing with --quiet
-        report_skipped(skipped)                      # skipped: 2 × bad UTF-8 · 1 × linked folder left out (texts/more)
+        report_skipped(skipped)                      # skipped: 2 × bad UTF-8 · 1 × linked folder skipped (texts/more)
         hint("next: larvatus similar …")             # nothing with --quiet
 
 `larvatus --quiet embed …` is `larvatus embed … --quiet`. rich is imported by commands that show something.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 EVERY = 30.0
-"""Seconds between plain lines where there is no terminal."""
+"""Seconds between plain lines without a terminal."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def is_quiet() -> bool:
 
 
 def hint(line: str) -> None:
-    """Print a line that is no result, such as the next command; nothing with --quiet."""
+    """Print a line that is not a result, such as the next command; nothing with --quiet."""
     if not is_quiet():
         print(line)
 

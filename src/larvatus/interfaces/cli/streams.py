@@ -1,10 +1,10 @@
-"""Standard input, output and error as the shell gives them: closed, full, left by their reader, or of few letters.
+"""Standard input, output and error in any state: closed, full, without a reader, or with a small character set.
 
     take_over()                     the first thing the program does, before anything opens a file
-    go_on_without_stdout()          of a command that saves: its words may be lost, its work may not
+    go_on_without_stdout()          for a command that saves: its output may be lost, its results may not
 
-A command that only prints has nothing to do once nobody reads: where the reader went (`larvatus recipes | head -1`) it
-ends quietly (`ReaderGone`), where standard output is full or closed in an error. A command that saves says on standard
+A command that only prints ends when nobody reads: quietly if the reader has closed the pipe (`larvatus recipes | head
+-1` raises `ReaderGone`), with an error if standard output is full or closed. A command that saves reports on standard
 error that its output is gone, and continues. Standard error itself may always be lost.
 
 Only the standard library is imported here: this runs before everything else.
@@ -24,16 +24,16 @@ from typing import Any
 from larvatus.core.errors import ArtefactError
 
 NARROWEST = 60
-"""Columns: with fewer, tables lose what they show; a terminal that has fewer breaks the lines itself."""
+"""Least columns: narrower tables lose content; a narrower terminal breaks the lines itself."""
 ESCAPED = "larvatus-escaped"
 
 
 class ReaderGone(BrokenPipeError):
-    """Nobody reads what this command prints, and printing is all that it does."""
+    """Nobody reads the output of a command that only prints."""
 
 
 class Output(io.FileIO):
-    """Descriptor 1 or 2. What cannot be written is thrown away from then on, by child processes too."""
+    """Descriptor 1 or 2. After a failed write, all further output is discarded, that of child processes too."""
 
     def __init__(self, number: int, *, closed: bool) -> None:
         super().__init__(number, "w", closefd=False)
@@ -44,7 +44,7 @@ class Output(io.FileIO):
         try:
             if self._absent:
                 raise OSError(errno.EBADF, "it is closed")
-            while (written := super().write(data)) is None:  # a program that shares it has set it not to wait
+            while (written := super().write(data)) is None:  # another program has made it non-blocking
                 select.select([], [self], [])
             return written
         except OSError as fault:
@@ -63,15 +63,15 @@ class Output(io.FileIO):
             raise ArtefactError(
                 f"standard output cannot be written ({fault.strerror}), and printing is all this command does"
             )
-        if self.fileno() == 1:  # standard error cannot be reported: a program may read standard output
+        if self.fileno() == 1:  # a loss of standard error is not reported: a program may read standard output
             line = f"larvatus: standard output is gone ({fault.strerror}); the command continues without it\n"
             error = _output(sys.stderr)
-            if error is not None:  # straight to the descriptor: the fault may have come amid the drawing of a bar
+            if error is not None:  # straight to the descriptor: a progress bar may be half drawn
                 error.write(line.encode())
 
 
 def take_over() -> None:
-    """Put the three streams in order, whatever state they are in."""
+    """Replace the three streams, whatever state they are in."""
     closed = [number for number in range(3) if _was_closed(number)]
     if 0 in closed or sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  it lives as long as the program
@@ -90,21 +90,21 @@ def take_over() -> None:
 
 
 def go_on_without_stdout() -> None:
-    """From here on standard output may be lost without harm."""
+    """From here on, standard output may be lost."""
     output = _output(sys.stdout)
     if output is not None:
         output.needed = False
 
 
 def _output(stream: Any) -> Output | None:
-    """What `take_over` put beneath a stream; nothing where somebody else made it, as tests do."""
+    """The `Output` of a stream that `take_over` made; None for other streams, such as those of tests."""
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     return raw if isinstance(raw, Output) else None
 
 
 def _was_closed(number: int) -> bool:
-    """Whether a descriptor was closed, which is mended: the next file to be opened would get its number, and the words
-    of the program would go into a checkpoint."""
+    """Whether a descriptor was closed. It is opened again: the next opened file would get its number, and the output of
+    the program would be written into a checkpoint."""
     try:
         os.fstat(number)
         return False
@@ -119,15 +119,15 @@ def _was_closed(number: int) -> bool:
 
 
 def _escape(fault: UnicodeError) -> tuple[str, int]:
-    r"""``\u2014`` for what a terminal has no letter for, and for bytes of a file name that are no text: valid in JSON
-    too, where characters beyond 16 bits are two such."""
+    r"""``\u2014`` for characters that the terminal lacks, and for bytes of a file name that are not text: valid in JSON
+    too, where characters beyond 16 bits are two of them."""
     assert isinstance(fault, UnicodeEncodeError)
     units = fault.object[fault.start : fault.end].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{unit.hex()}" for unit in (units[at : at + 2] for at in range(0, len(units), 2))), fault.end
 
 
 def _widen() -> None:
-    """Forget widths that are no numbers or that no terminal has; a narrow terminal breaks the lines itself."""
+    """Remove widths that are not numbers or that no terminal has; a narrow terminal breaks the lines itself."""
     for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
         value = os.environ.get(name, "1")
         if not (value.isascii() and value.isdigit() and len(value) <= 4 and int(value)):

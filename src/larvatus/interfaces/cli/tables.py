@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,13 +14,18 @@ from larvatus.core.tables import ReportPart, Table
 from larvatus.training.engine.reporter import rich_table
 
 WIDE = 200
-"""Characters of a line where there is no terminal whose width must be kept."""
+"""Characters of a line where the output is not a terminal."""
 
 
-def wide_console() -> Console:
-    """A console of the terminal's width, or of `WIDE` where the output is no terminal."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
+def wide_console(width: int = WIDE, **settings: Any) -> Console:
+    """A console of the terminal's width, or of `width` where the output is not a terminal."""
+    terminal = Console(highlight=False, **settings)
+    return terminal if terminal.is_terminal else Console(width=width, highlight=False, **settings)
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs, indented."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def show_part(out: Console, part: ReportPart) -> None:

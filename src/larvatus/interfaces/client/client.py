@@ -1,4 +1,4 @@
-"""What a served model can do, by the names of `larvatus.Model`: vectors are arrays, everything else plain dicts.
+"""The client: methods have the names of `larvatus.Model`; vectors are arrays, other results plain dicts.
 
 client = Client("http://127.0.0.1:8311", key=Path("key.txt").read_text().strip())
 client.embed(["the river", "the town"]).shape                # [2, D]
@@ -24,30 +24,36 @@ from larvatus.core.text_inputs import (
     checked_texts,
     checked_texts_or_words,
 )
+from larvatus.interfaces.client.answers import WHOLE as SHAPES
+from larvatus.interfaces.client.answers import (
+    ModelsAnswer,
+    ServerError,
+    converted,
+    refusal,
+    results_of,
+    vectors_of,
+    wrong_answer,
+)
 from larvatus.interfaces.client.connections import Connections
-from larvatus.interfaces.client.errors import ServerError, refusal, wrong_answer
-from larvatus.interfaces.client.shapes import WHOLE as SHAPES
-from larvatus.interfaces.client.shapes import ModelsAnswer, converted, results_of, vectors_of
 
 Words = Sequence[str]
 WHOLE = ("sentence", "document")
-"""Units of which a text has one."""
+"""Units with one vector per text."""
 
 
 class Client:
-    """A server that `larvatus serve` started, from Python: connections are kept, and any thread may use it.
+    """A client of `larvatus serve`: it keeps connections, and any thread may use it.
 
-    What the server refuses is a `ServerError` with the server's line and its `.status`; so is an answer that is too
-    large, late, or of another shape than a Larvatus server's, with the address. When the server is full
-    (429), the request is sent again after the wait that it asks for. Of several inputs, a bad one fails alone: its
-    result is `{"error": {"type": …, "message": …}}`; where it was the only one, or vectors were asked for, it is
-    raised.
+    A refused request raises a `ServerError` with the server's message and its `.status`; so does a response that is too
+    large, late, or of another shape than a Larvatus server's. When the server is full (429), the request is sent again
+    after the wait that the server requests. If one of several inputs fails, its result is
+    `{"error": {"type": …, "message": …}}`; if it was the only one, or vectors were requested, the error is raised.
 
     Args:
-        address: Where it listens: `http://127.0.0.1:8311`. Proxies that the environment names are not used.
-        key: A key of the server's `--key-file`, where it has one.
-        timeout: Seconds for a whole call, other tries included.
-        retries: How often a request is sent again that found the server full.
+        address: Address of the server: `http://127.0.0.1:8311`. Proxies of the environment are not used.
+        key: A key of the server's `--key-file`, if it has one.
+        timeout: Seconds for a whole call, retries included.
+        retries: Number of retries when the server is full.
 
     Example:
         >>> client = lv.Client(address)
@@ -61,10 +67,10 @@ class Client:
         self._connections = Connections(address, key=key, timeout=timeout, retries=retries)
 
     def models(self) -> list[dict[str, Any]]:
-        """The models that are served: name, sizes, labels, and what each `can` do.
+        """The served models: name, sizes, labels, and the operations that each `can` run.
 
         Returns:
-            One dict a model.
+            One dict per model.
 
         Example:
             >>> "fill" in client.models()[0]["can"]
@@ -81,17 +87,17 @@ class Client:
         joint: bool | None = None,
         words_only: bool | None = None,
     ) -> Any:
-        """The best words for the blanks of texts, each marked with the mask token.
+        """The most likely words for the blanks of texts, each marked with the mask token.
 
         Args:
             texts: One text, or several.
-            model: The name of a served model; by default the first that can.
-            top: How many candidates.
-            joint: Fill several blanks together.
-            words_only: Offer whole words only (the server's default); False: subwords and signs too.
+            model: Name of a served model; by default the first that supports it.
+            top: Number of candidates.
+            joint: Fill several blanks jointly.
+            words_only: Whole words only (the server's default); False also allows subwords and punctuation.
 
         Returns:
-            A dict for one text (`fills`, `marginals`, how much was `read`), a list for several.
+            A dict for one text (`fills`, `marginals`, tokens `read`), a list for several.
 
         Example:
             >>> len(client.fill(["the [MASK] ran", "a [MASK]"], top=3)[1]["fills"])
@@ -110,20 +116,20 @@ class Client:
         normalise: bool | None = None,
         standardise: str | None = None,
     ) -> Any:
-        """Vectors as arrays, as `Model.embed` gives them.
+        """Vectors as arrays, as from `Model.embed`.
 
         Args:
             texts: One text, or several; one of several may also be a list of words.
-            model: The name of a served model; by default the first.
-            unit: What gets a vector: `token`, `word`, `span` (marked with stars), `sentence` or `document`.
+            model: Name of a served model; by default the first.
+            unit: Unit that gets a vector: `token`, `word`, `span` (marked with stars), `sentence` or `document`.
             layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all`.
             pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls.
-            normalise: Vectors of length 1.
-            standardise: The name of a standardiser that is saved with the model.
+            normalise: Scale vectors to length 1.
+            standardise: Name of a standardiser saved with the model.
 
         Returns:
-            Of sentences and documents: [D] for one text, [n, D] for several. Of other units: [units, D] for one text, a
-            list of such for several; a unit that the vocabulary deletes is NaN.
+            For sentences and documents: [D] for one text, [n, D] for several. For other units: [units, D] for one text,
+            a list of these for several; a unit that the vocabulary deletes is NaN.
 
         Example:
             >>> client.embed(["the river ran", "the town"]).shape, client.embed("the river", unit="word").shape
@@ -149,18 +155,18 @@ class Client:
         pool: str | None = None,
         standardise: str | None = None,
     ) -> dict[str, Any]:
-        """Cosines between word instances, one a text.
+        """Cosines between word instances, one per text.
 
         Args:
             texts: Two or more texts, each with one word between stars: `"the *bank* of the river"`.
-            model: The name of a served model; by default the first.
-            spans: The word of each text by its characters, (start, end), in place of stars.
+            model: Name of a served model; by default the first.
+            spans: Characters (start, end) of the word in each text, instead of stars.
             layers: As in `embed`.
-            pool: How subwords become one vector.
-            standardise: The name of a standardiser that is saved with the model.
+            pool: Pooling of subwords.
+            standardise: Name of a standardiser saved with the model.
 
         Returns:
-            The server's answer: the `instances`, and the matrix of their `cosines`.
+            The response of the server: the `instances`, and the matrix of their `cosines`.
 
         Example:
             >>> len(client.similar(["the *river*", "a *river*", "the *bank*"])["cosines"])
@@ -172,17 +178,17 @@ class Client:
     def senses(
         self, texts: Iterable[str], *, model: str | None = None, clusters: int | None = None, **options: Any
     ) -> dict[str, Any]:
-        """How instances of a word fall into groups of like use.
+        """Clusters of similar uses of a word.
 
         Args:
             texts: Texts, each with one word between stars.
-            model: The name of a served model; by default the first.
-            clusters: How many groups; by default as many as the instances show.
+            model: Name of a served model; by default the first.
+            clusters: Number of clusters; by default chosen by silhouette.
             **options: `layers`, `pool`, `standardise`, as in `embed`.
 
         Returns:
-            The server's answer: `instances` with their points in the plane, `clusters`, `nearest` pairs; WordNet's
-            senses where the server has them.
+            The response of the server: `instances` with their points in the plane, `clusters`, `nearest` pairs, and
+            WordNet senses if the server has them.
 
         Example:
             >>> sorted(client.senses(["the *bank* of the river", "a *bank* in town", "the *bank*"], clusters=2))[0]
@@ -196,7 +202,7 @@ class Client:
 
         Args:
             texts: One text, a tuple for one pair, or several texts or pairs.
-            model: The name of a served model; by default the first that classifies.
+            model: Name of a served model; by default the first that classifies.
 
         Returns:
             A dict for one input, a list for several.
@@ -204,11 +210,11 @@ class Client:
         return self._each("classify", checked_inputs(texts), model=model)
 
     def tag(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
-        """The tag of every word, and the entities that the tags say.
+        """The tag of every word, and the entities that the tags mark.
 
         Args:
-            texts: One text, a tuple of the words of one, or several texts or lists of words.
-            model: The name of a served model; by default the first that tags.
+            texts: One text, a tuple with its words, or several texts or lists of words.
+            model: Name of a served model; by default the first that tags.
 
         Returns:
             A dict for one input, a list for several.
@@ -216,11 +222,11 @@ class Client:
         return self._each("tag", checked_inputs(texts), model=model)
 
     def spans(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
-        """Spans with their labels, which may lie in each other, and relations between them.
+        """Labelled spans, possibly nested, and relations between them.
 
         Args:
-            texts: One text, a tuple of the words of one, or several texts or lists of words.
-            model: The name of a served model; by default the first that finds spans.
+            texts: One text, a tuple with its words, or several texts or lists of words.
+            model: Name of a served model; by default the first that finds spans.
 
         Returns:
             A dict for one input, a list for several.
@@ -234,12 +240,12 @@ class Client:
         model: str | None = None,
         top: int | None = None,
     ) -> Any:
-        """Answers that stand in passages.
+        """Answers to questions, as spans of a passage.
 
         Args:
-            questions: A tuple of a question and its passage, or several such.
-            model: The name of a served model; by default the first that answers.
-            top: How many answers to each, likeliest first.
+            questions: A tuple of a question and its passage, or several of them.
+            model: Name of a served model; by default the first that answers.
+            top: Number of answers to each question, most likely first.
 
         Returns:
             A dict for one question, a list for several.
@@ -255,11 +261,11 @@ class Client:
         return _alone(items) if alone else items
 
     def score(self, texts: str | Iterable[str], *, model: str | None = None, method: str | None = None) -> Any:
-        """How well the model expects texts: pseudo-log-likelihood, by token and by word.
+        """Pseudo-log-likelihood of texts, by token and by word.
 
         Args:
             texts: One text, or several.
-            model: The name of a served model; by default the first that can.
+            model: Name of a served model; by default the first that supports it.
             method: `original` or `word-l2r`, as in `Model.score`.
 
         Returns:
@@ -272,14 +278,14 @@ class Client:
         return self._each("score", checked_texts(texts), model=model, method=method)
 
     def attention(self, text: str, *, model: str | None = None) -> dict[str, Any]:
-        """What every head looks at in a text.
+        """Attention weights of every head on a text.
 
         Args:
-            text: One that the model reads at once.
-            model: The name of a served model; by default the first that has attention.
+            text: A text that fits into the model's window.
+            model: Name of a served model; by default the first that has attention.
 
         Returns:
-            The server's answer: `tokens`, `weights` as nested lists (layers × heads × T × T), `types` of heads.
+            The response of the server: `tokens`, `weights` as nested lists (layers × heads × T × T), `types` of heads.
 
         Example:
             >>> len(client.attention("the river")["tokens"])
@@ -288,14 +294,14 @@ class Client:
         return self._whole("attention", {"text": checked_text(text), "model": model})
 
     def ask(self, route: str, **body: Any) -> dict[str, Any]:
-        """Any route of the server, as its `/docs` describes it.
+        """Send a request to any route of the server; its `/docs` lists them.
 
         Args:
-            route: The last part of its address, such as `choose` of `/v1/choose`.
-            **body: What is posted.
+            route: Last part of the address, such as `choose` in `/v1/choose`.
+            **body: Fields of the body.
 
         Returns:
-            The server's answer, as it is.
+            The response of the server, unchanged.
 
         Example:
             >>> client.ask("embeddings", input="the river")["object"]
@@ -319,7 +325,7 @@ class Client:
         return f"<Client of {self._connections.address}>"
 
     def _whole(self, route: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole answer; options that were not given are the server's to choose."""
+        """The whole response; options that are None keep the server's defaults."""
         given = {name: value for name, value in body.items() if value is not None}
         answer: dict[str, Any] = self._connections.ask("POST", f"/v1/{route}", given)
         if route in SHAPES:
@@ -345,7 +351,7 @@ class Client:
 
 
 def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The result of the only input, which is raised where it failed."""
+    """The result of the only input; raises if it failed."""
     if "error" in items[0]:
         raise refusal(items[0], 0, otherwise="the server could not read this input")
     return items[0]

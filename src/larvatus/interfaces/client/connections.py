@@ -1,14 +1,18 @@
-"""Requests to one server: connections that are kept, limits of time and size, another try when the server is full.
+"""Requests to one server: kept connections, limits on time and size, and retries when the server is full.
 
-connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
-connections.ask("GET", "/v1/models")              # the answer's JSON, or a ServerError with the server's line
+    connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
+    connections.ask("GET", "/v1/models")           # the JSON of the response, or a ServerError with the server's line
 
-Every route computes and changes nothing, so a request may be sent again: when the server says it is full (429), after
-the wait that it asks for; and when a kept connection turns out to have been closed meanwhile.
+Every route computes and changes nothing, so a request may be sent again: when the server is full (429), after the wait
+that it requests, and when a kept connection turns out to be closed.
+
+The timeout of a socket applies to each read: a server that sends a byte now and then would be read for ever. Here every
+read, of headers too, gets what is left of the time for the whole call.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import ssl
@@ -16,7 +20,8 @@ import threading
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from socket import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,30 +29,101 @@ import msgspec
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.threads import reset_after_fork
-from larvatus.interfaces.client.errors import LONGEST_LINE, ServerError, refusal, wrong_answer
-from larvatus.interfaces.client.reading import MOST_BYTES, AnswerTooLarge, CallDeadline, DeadlineSocket, read_all
+from larvatus.interfaces.client.answers import LONGEST_LINE, ServerError, refusal, wrong_answer
+
+MOST_BYTES = 64 * 2**20
+"""Most bytes of a response. A server sends at most about two million numbers, 45 MB."""
+CHUNK = 2**16
+
+
+class AnswerTooLarge(Exception):
+    """More bytes than a response may have."""
+
+
+class CallDeadline:
+    """The time at which a call must end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left; raises TimeoutError if there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class DeadlineSocket:
+    """A socket for `http.client` whose reads and writes all end by a deadline."""
+
+    def __init__(self, plain: socket, deadline: CallDeadline) -> None:
+        self.plain, self.deadline = plain, deadline
+
+    def sendall(self, data: Any) -> None:
+        self.plain.settimeout(self.deadline.left())
+        self.plain.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        return io.BufferedReader(_Reads(self, self.plain.makefile("rb", buffering=0)))
+
+    def close(self) -> None:
+        self.plain.close()
+
+
+class _Reads(io.RawIOBase):
+    """Reads from a file of the socket; the socket stays open until both are closed."""
+
+    def __init__(self, of: DeadlineSocket, file: io.RawIOBase) -> None:
+        self._of, self._file = of, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any, /) -> int | None:
+        self._of.plain.settimeout(self._of.deadline.left())
+        return self._file.readinto(into)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def read_all(response: HTTPResponse, *, most: int) -> bytes:
+    """The whole body."""
+    if response.length is not None and response.length > most:
+        raise AnswerTooLarge
+    parts, size = list[bytes](), 0
+    while part := response.read(CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise AnswerTooLarge
+    return b"".join(parts)
+
 
 FULL = 429
 WAIT_S = 1.0
-"""Before another try, where a full server does not say how long."""
+"""Wait before a retry, if a full server does not send Retry-After."""
 
 
 class Connections:
-    """One server, from any number of threads: a request takes a connection that is free, or opens one."""
+    """Connections to one server, for any number of threads: a request takes a free connection, or opens one."""
 
     def __init__(self, address: str, *, key: str | None, timeout: float, retries: int) -> None:
         self.reset_in_child()
         self._secure, self._host, self._port, self._path = _parts(address)
         if not (math.isfinite(timeout) and timeout > 0):
-            raise UsageError(f"timeout={timeout!r} is no time to wait; give seconds, such as timeout=60")
+            raise UsageError(f"timeout={timeout!r} is not a valid timeout; give seconds, such as timeout=60")
         if retries < 0:
-            raise UsageError(f"retries={retries} makes no sense; give 0 or more")
+            raise UsageError(f"retries={retries} is negative; give 0 or more")
         self.address, self._timeout, self._retries = address, timeout, retries
         self._headers = {"Accept": "application/json", **_key_header(key)}
         reset_after_fork(self)
 
     def reset_in_child(self) -> None:
-        """Connections stay the parent's: two processes on one would read each other's answers."""
+        """Leave the connections to the parent: two processes on one would read each other's responses."""
         self._free: list[HTTPConnection] = []
         self._lock = threading.Lock()
 
@@ -55,7 +131,7 @@ class Connections:
         self.close()
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON that the server answers with; what it refuses is a `ServerError`."""
+        """The JSON of the response; raises a `ServerError` if the request is refused."""
         sent = None if body is None else _encoded(body)
         deadline = CallDeadline(self._timeout)
         try:
@@ -72,14 +148,14 @@ class Connections:
         return self._read(status, answer)
 
     def close(self) -> None:
-        """Close what is free; a connection in use is closed when its request is done with."""
+        """Close free connections; one in use is closed after its request."""
         with self._lock:
             free, self._free = self._free, []
         for connection in free:
             connection.close()
 
     def _exchange(self, method: str, path: str, body: bytes | None, deadline: CallDeadline) -> tuple[int, float, bytes]:
-        """Status, seconds to wait before another try, and the answer's bytes."""
+        """Status, seconds to wait before a retry, and the bytes of the response."""
         with self._lock:
             kept = self._free.pop() if self._free else None
         if kept is not None:
@@ -126,7 +202,7 @@ class Connections:
 
     @staticmethod
     def _limit(connection: HTTPConnection, deadline: CallDeadline) -> None:
-        """Have all that is sent and read end by the deadline, on a connection that is kept, too."""
+        """Apply the deadline to all reads and writes of a connection, new or kept."""
         if connection.sock is None:
             connection.connect()
         if isinstance(connection.sock, DeadlineSocket):
@@ -160,7 +236,7 @@ class Connections:
 
 
 def seconds_to_wait(header: str | None) -> float:
-    """What Retry-After asks for: seconds, or a date.
+    """Seconds until the time in a Retry-After header, which is a number or a date.
 
     >>> seconds_to_wait("3"), seconds_to_wait(None), seconds_to_wait("Thu, 01 Jan 1970 00:00:00 GMT")
     (3.0, 1.0, 0.0)
@@ -176,7 +252,7 @@ def seconds_to_wait(header: str | None) -> float:
 
 
 def _parts(address: str) -> tuple[bool, str, int | None, str]:
-    """Whether encrypted, host, port and what stands before every path."""
+    """Whether it is encrypted, host, port, and the path before every route."""
     try:
         parts = urlsplit(address)
         port = parts.port
@@ -184,7 +260,9 @@ def _parts(address: str) -> tuple[bool, str, int | None, str]:
         parts, port = urlsplit(""), None
     plain = not (parts.query or parts.fragment or parts.username or parts.password)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not address.isprintable():
-        raise UsageError(f"{printable(address)!r} is no address of a server; give one such as http://127.0.0.1:8311")
+        raise UsageError(
+            f"{printable(address)!r} is not the address of a server; give one such as http://127.0.0.1:8311"
+        )
     return parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/")
 
 
@@ -193,7 +271,7 @@ def _key_header(key: str | None) -> dict[str, str]:
         return {}
     if not key or not key.isascii() or not key.isprintable():
         raise UsageError(
-            "the key has characters that no key has; give a line of the server's key file, without its end"
+            "the key contains invalid characters; give a line of the server's key file without its line end"
         )
     return {"Authorization": f"Bearer {key}"}
 
@@ -202,6 +280,6 @@ def _encoded(body: Any) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as fault:
-        raise UsageError("a text has half of a surrogate pair, which is no character; decode it again") from fault
+        raise UsageError("a text has half of a surrogate pair, which is not a character; decode it again") from fault
     except (TypeError, ValueError) as fault:
         raise UsageError(f"a request takes texts, numbers and lists of them: {printable(str(fault))}") from fault

@@ -3,5 +3,5 @@
     app = build_app([load("runs/law")], ServeSettings())     # `larvatus.interfaces.serve.app`: a FastAPI application
 
 `batcher.py` queues requests and collects their batches into forward passes, `served_models.py` knows which operations
-each model supports, `operations/` implements them, `server.py` joins these, `routes/` and `middleware/` are HTTP.
+each model supports, `operations/` implements them, `server.py` joins these, `app.py` and `middleware/` are HTTP.
 """

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from larvatus.interfaces.serve.errors import BadRequest, Cancelled
-from larvatus.interfaces.serve.operations.operation import Item, Operation, is_empty
-from larvatus.interfaces.serve.served_model import ServedModel
+from larvatus.interfaces.serve.operations.operation import Item, Operation, ServedModel, is_empty
 
 ItemResult = dict[str, Any] | BaseException
 LONGEST_RETRY_S = 120

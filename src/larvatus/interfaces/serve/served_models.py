@@ -29,8 +29,8 @@ from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import FOLDER, SUFFIX, Standardiser
 from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.errors import CannotDo, NoSuchModel
+from larvatus.interfaces.serve.operations.operation import ServedModel, is_packaged
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
-from larvatus.interfaces.serve.served_model import ServedModel, is_packaged
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import NAME
 from larvatus.models.network import Network

@@ -8,16 +8,23 @@ await server.answer(operation, body)                # the same in an event loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.cost import RequestCost, RequestLimits
 from larvatus.interfaces.serve.errors import OverLimit, TimedOut, error_body
-from larvatus.interfaces.serve.operations.operation import Body, Operation, byte_lengths, token_lengths
-from larvatus.interfaces.serve.requests import ItemResult, OperationRequest
+from larvatus.interfaces.serve.operations.operation import (
+    Body,
+    Operation,
+    RequestCost,
+    RequestLimits,
+    byte_lengths,
+    token_lengths,
+)
+from larvatus.interfaces.serve.requests import ItemResult, OperationRequest, RequestFuture
 from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.serve.settings import ServeSettings
 
@@ -39,12 +46,8 @@ class Server:
         if not self._is_cheap(request):
             await asyncio.to_thread(self._check_cost, request)
         future = self.batcher.submit(request)
-        try:
+        with self._within_timeout(future):
             results = await asyncio.wait_for(asyncio.wrap_future(future), self.settings.timeout)
-        except TimeoutError:
-            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
-        finally:
-            future.cancel()  # does nothing to what is done
         return _response(request, results)
 
     def answer_now(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
@@ -53,13 +56,19 @@ class Server:
         if not self._is_cheap(request):
             self._check_cost(request)
         future = self.batcher.submit(request)
-        try:
+        with self._within_timeout(future):
             results = future.result(self.settings.timeout)
-        except TimeoutError:
-            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
-        finally:
-            future.cancel()
         return _response(request, results)
+
+    @contextmanager
+    def _within_timeout(self, future: RequestFuture) -> Iterator[None]:
+        """Cancel the request when nobody waits for it any more; a timeout becomes `TimedOut`."""
+        try:
+            yield
+        except TimeoutError:
+            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; request less, or retry later") from None
+        finally:
+            future.cancel()  # does nothing to what is done
 
     def _request(self, operation: Operation[Any], body: Body) -> OperationRequest:
         """The request that a body makes, if the limits allow it."""

@@ -25,8 +25,8 @@ Threads = Annotated[int, whole(1, 1_024)]
 Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
-class ServeSettings(Settings):
-    """How a server listens, what it refuses, and how much it does at once."""
+class ListenSettings(Settings):
+    """Address of a server, and the senses that it names."""
 
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine can reach it."""
@@ -34,12 +34,21 @@ class ServeSettings(Settings):
     """Port; 0 for any free one."""
     host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
     """Another name or address that requests may give as their Host, such as that of a container; repeatable."""
-    key_file: Annotated[PathName | None, Flag("--key-file", metavar="FILE")] = None
-    """File of keys, one per line; requests need one of them (Authorization: Bearer KEY)."""
     senses: Annotated[PathName | None, Flag("--senses", metavar="DIR")] = None
-    """Sense vectors of larvatus senses build, for /v1/senses to name WordNet's senses."""
+    """Sense vectors of larvatus senses build, to name WordNet's senses."""
     wordnet: Annotated[PathName | None, Flag("--wordnet", metavar="DIR")] = None
     """Folder of WordNet's files, for --senses; by default Debian's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_names(self.host_allowed)
+
+
+class ServeSettings(ListenSettings):
+    """How a server listens, what it refuses, and how much it does at once."""
+
+    key_file: Annotated[PathName | None, Flag("--key-file", metavar="FILE")] = None
+    """File of keys, one per line; requests need one of them (Authorization: Bearer KEY)."""
     max_body: Annotated[Bytes, Flag("--max-body", panel=LIMITS)] = 4 * 2**20
     """Bytes of a request's body."""
     max_items: Annotated[Most, Flag("--max-items", panel=LIMITS)] = 256
@@ -66,7 +75,6 @@ class ServeSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_binding(self.host, self.key_file)
-        check_names(self.host_allowed)
 
 
 def check_binding(host: str, key_file: str | None) -> None:

@@ -1,4 +1,4 @@
-"""uvicorn with strict timeouts, which drains when it is told to stop by a signal.
+"""uvicorn with strict timeouts, which drains on SIGTERM or Ctrl-C.
 
     run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until it is drained after SIGTERM or Ctrl-C
 
@@ -25,8 +25,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from larvatus.interfaces.serve.logs import log_task_error, quiet_logs
-from larvatus.interfaces.serve.middleware.drain import Drain
+from larvatus.interfaces.serve.errors import log_task_error, quiet_logs
+from larvatus.interfaces.serve.middleware.stack import Drain
 
 HEADER_S = 5.0
 """Seconds for the headers of a request, from the connection or from their first byte."""

@@ -1,1 +1,1 @@
-"""The studio: a page served beside the tasks of a model, on which it can be seen, taught and watched."""
+"""The studio: a page next to the routes of a server, to try models, inspect them, fine-tune them and watch runs."""

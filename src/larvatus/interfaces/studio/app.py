@@ -1,7 +1,10 @@
-"""The studio: the server's routes, the page, and the further routes that the page uses.
+"""The studio: the server's routes, the page, and the routes that the page uses.
 
-app = build_studio(models, ServeSettings(), Folders(runs=Path("runs")))
-app.state.studio_token                    # part of the address: /studio/?token=…
+    app = build_studio(models, ServeSettings(), Folders(runs=Path("runs")))
+    app.state.studio_token                    # part of the address: /studio/?token=…
+
+The page is plain files in `page/`, and plotly from its installed package. Nothing is built or downloaded. The browser
+revalidates every file, so that a new version of Larvatus shows at once.
 """
 
 from __future__ import annotations
@@ -10,22 +13,62 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
+from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.studio.http import POLICY, StudioMiddleware, with_error_responses
 from larvatus.interfaces.studio.learn import Learner
-from larvatus.interfaces.studio.learn_routes import learn_routes
-from larvatus.interfaces.studio.middleware import StudioMiddleware
-from larvatus.interfaces.studio.models import ServedStudioModels, StudioModels
-from larvatus.interfaces.studio.page_files import add_page
-from larvatus.interfaces.studio.responses import with_error_responses
-from larvatus.interfaces.studio.routes import reading_routes
+from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes
 from larvatus.interfaces.studio.settings import Folders
+
+PAGE = Path(__file__).parent / "page"
+PLOTLY = "plotly.min.js"
+
+
+class RevalidatedFiles(StaticFiles):
+    """Files that a browser may cache, and revalidates before it uses them."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers["Content-Security-Policy"] = POLICY
+        return response
+
+
+def plotly_folder() -> Path:
+    """Folder of plotly's script in the installed package."""
+    spec = find_spec("plotly")
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (Path(location) / "package_data" / PLOTLY).is_file():
+            return Path(location) / "package_data"
+    raise UsageError("the studio draws with plotly: pip install 'larvatus[studio]'")
+
+
+def add_page(app: Starlette) -> None:
+    plotly = RevalidatedFiles(directory=plotly_folder())
+
+    async def script(request: Request) -> Response:
+        return await plotly.get_response(PLOTLY, request.scope)
+
+    async def home(request: Request) -> Response:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/studio/{query}", status_code=307)
+
+    app.add_route(f"/studio/{PLOTLY}", script, methods=["GET"], include_in_schema=False)
+    app.add_route("/", home, methods=["GET"], include_in_schema=False)
+    app.mount("/studio", RevalidatedFiles(directory=PAGE, html=True), name="studio")
 
 
 def build_studio(
@@ -34,7 +77,7 @@ def build_studio(
     """The studio around a server with these models; `device` is where Learn trains and runs its models."""
     app = build_app(models, settings)
     names = (settings.host, *settings.host_allowed)
-    add_studio(app, ServedStudioModels(app.state.server.served, device), folders, names=names, device=device)
+    add_studio(app, StudioModels(app.state.server.served, device), folders, names=names, device=device)
     return app
 
 

@@ -40,10 +40,8 @@ LOG = "training.log"
 CHILD = (sys.executable, "-m", "larvatus.interfaces.studio.learn_process")
 
 
-class Busy(RequestError):
+class Busy(RequestError, status=409):
     """Another training is running."""
-
-    status = 409
 
 
 @dataclass

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from larvatus.core.errors import LarvatusError, Preempted
-from larvatus.interfaces.api import finetune
+from larvatus.interfaces.api.finetuning import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
 from larvatus.tasks.trainer.config import Callbacks
 from larvatus.tasks.trainer.selection import Epoch

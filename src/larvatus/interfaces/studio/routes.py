@@ -1,23 +1,45 @@
-"""The studio's routes that only read: training runs, model cards, paths for code examples.
+"""The studio's own routes: training runs, model cards, and Learn.
 
-GET /studio/api/runs                                        all runs
-GET /studio/api/runs/records?name=law&after=0&stamp=        new records of a run
-GET /studio/api/card?model=law
-GET /studio/api/paths                                       directories of models, for code to copy
+GET  /studio/api/runs                                        all runs
+GET  /studio/api/runs/records?name=law&after=0&stamp=        new records of a run
+GET  /studio/api/card?model=law
+GET  /studio/api/paths                                       directories of models, for code to copy
+POST /studio/api/learn/check   {"name": "reviews.csv", "text": "…"}     reports what the file contains; keeps nothing
+POST /studio/api/learn/start   {…, "model": "law", "choices": {"epochs": 3}}
+GET  /studio/api/learn                                       state of the training
+GET  /studio/api/learn/records?after=0                       its metrics
+POST /studio/api/learn/stop, /resume
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from larvatus.core import files
+from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.regular_files import is_there, read_text
-from larvatus.interfaces.studio.models import StudioModels
-from larvatus.interfaces.studio.responses import Answer, run_in_thread, whole_number
+from larvatus.inference.model import load
+from larvatus.interfaces.serve.errors import NoSuchModel
+from larvatus.interfaces.serve.served_models import ServedModels
+from larvatus.interfaces.studio.http import Answer, json_reply, read_body, run_in_thread, whole_number
+from larvatus.interfaces.studio.learn import Learner
+from larvatus.interfaces.studio.learn_request import (
+    ENDINGS,
+    LEARNABLE,
+    MOST_BYTES,
+    LearnFile,
+    LearnJob,
+    LearnRequest,
+    Recognised,
+    naming_files_only,
+    recognise,
+)
 from larvatus.interfaces.studio.run_metrics import describe_run, find_runs, records_dict, run_named
 from larvatus.interfaces.studio.settings import Folders
 from larvatus.models.bundle.card import claim_section, format_claim
@@ -25,6 +47,29 @@ from larvatus.models.bundle.card_update import card_state
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD, LONGEST_CARD
 from larvatus.models.bundle.manifest import read_manifest
+
+
+@dataclass(frozen=True)
+class StudioModels:
+    """The models of a running server: their directories, and how a newly trained one is served."""
+
+    served: ServedModels
+    device: str = "auto"
+
+    def directory(self, name: str | None) -> Path:
+        """Directory of a served model; None for the first. Raises if it is not served."""
+        models = self.served.models
+        if name is not None and name not in models:
+            raise NoSuchModel(f"there is no model {name!r}{did_you_mean(name, models)}")
+        return Path(next(iter(models.values()) if name is None else iter([models[name]])).model.bundle.path)
+
+    def publish(self, directory: Path) -> str:
+        """Serve a model that was just trained, and return its name."""
+        return self.served.add(load(directory, device=self.device)).name
+
+    def paths(self) -> dict[str, str]:
+        """Paths for `larvatus.load` in the folder where the studio was started, by name of the model."""
+        return {name: str(served.model.bundle.path) for name, served in self.served.models.items()}
 
 
 def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, str], Answer]:
@@ -87,3 +132,87 @@ def _row(claim: Claim) -> dict[str, Any]:
         "date": claim.date,
         "machine": claim.machine,
     }
+
+
+def learn_routes(learner: Learner, models: StudioModels) -> dict[tuple[str, str], Answer]:
+    """Routes by method and path."""
+
+    async def state(request: Request) -> Response:
+        limits = {"bytes": MOST_BYTES, "endings": list(ENDINGS), "tasks": list(LEARNABLE)}
+        return json_reply({**learner.state(), "limits": limits})
+
+    async def records(request: Request) -> Response:
+        after, stamp = whole_number(request, "after"), request.query_params.get("stamp", "")
+        return await run_in_thread(lambda: records_dict(learner.folder(), after=after, stamp=stamp))
+
+    async def check_file(request: Request) -> Response:
+        given = await read_body(request, LearnFile)
+        return await run_in_thread(lambda: _check_file(given))
+
+    async def start(request: Request) -> Response:
+        given = await read_body(request, LearnRequest)
+        return await run_in_thread(lambda: begin(learner, models, given), status=202)
+
+    async def stop(request: Request) -> Response:
+        return await run_in_thread(learner.stop)
+
+    async def resume(request: Request) -> Response:
+        return await run_in_thread(learner.resume, status=202)
+
+    root = "/studio/api/learn"
+    return {
+        ("GET", root): state,
+        ("GET", f"{root}/records"): records,
+        ("POST", f"{root}/check"): check_file,
+        ("POST", f"{root}/start"): start,
+        ("POST", f"{root}/stop"): stop,
+        ("POST", f"{root}/resume"): resume,
+    }
+
+
+def _check_file(given: LearnFile) -> dict[str, Any]:
+    given.check_size()
+    with tempfile.TemporaryDirectory(prefix="larvatus-learn-") as folder:
+        path = Path(folder) / given.checked_name()
+        path.write_text(given.text, encoding="utf-8", newline="")
+        with naming_files_only(path.parent):
+            return recognise(path, task=given.task, errors=given.errors).without_folder(path.parent)
+
+
+def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:
+    """Store the file, check it again, and start to train on it. Of two requests at once, the second is refused."""
+    with learner.beginning:
+        return _begin(learner, models, given)
+
+
+def _begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:
+    learner.refuse_while_busy()
+    given.check_size()
+    directory = models.directory(given.model)
+    file = given.checked_name()
+    name = learner.free_name(PurePosixPath(file).stem)
+    path = learner.keep_file(name, file, given.text)
+    try:
+        with naming_files_only(path.parent):
+            recognised = recognise(path, task=given.task, errors=given.errors)
+        refuse_errors(recognised, path.parent)
+    except Exception:
+        path.unlink()
+        path.parent.rmdir()
+        raise
+    job = LearnJob(
+        task=recognised.task,
+        model=str(directory),
+        train=str(path),
+        out=str(learner.folders.models / name),
+        choices=given.choices,
+        errors=given.errors,
+        device=learner.device,
+    )
+    return learner.start(job, name=name)
+
+
+def refuse_errors(recognised: Recognised, folder: Path) -> None:
+    if not recognised.may_learn:
+        first = recognised.without_folder(folder)["errors"][0]
+        raise DataError(f"{first['message']}: {'; '.join(first['examples'])}".rstrip(": "))

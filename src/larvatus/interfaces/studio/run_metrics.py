@@ -39,8 +39,8 @@ WORDS = ("kind", "said", "path")
 """Fields of a record that are not numbers and are kept."""
 
 
-class NoSuchRun(RequestError):
-    status = 404
+class NoSuchRun(RequestError, status=404):
+    """No run has this name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +99,12 @@ def run_named(folder: Path, name: str) -> Path:
 
 
 def _is_run(folder: Path, run: Path) -> bool:
+    path_down = [run / METRICS, run, *run.parents]
     try:
-        return not any(path.is_symlink() for path in _between(folder, run)) and (run / METRICS).is_file()
+        linked = any(path.is_symlink() for path in path_down[: path_down.index(folder)])
+        return not linked and (run / METRICS).is_file()
     except (OSError, ValueError):  # a name that no file can have: too long, half a surrogate pair
         return False
-
-
-def _between(folder: Path, run: Path) -> list[Path]:
-    """Paths from the folder down to the records of a run."""
-    below = [run / METRICS, run, *run.parents]
-    return below[: below.index(folder)]
 
 
 def describe_run(name: str, run: Path) -> dict[str, Any] | None:

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.settings import Settings
-from larvatus.interfaces.serve.settings import Port, ServeSettings, check_names, is_loopback
+from larvatus.interfaces.serve.settings import ListenSettings, ServeSettings, is_loopback
 
 TAUGHT = "studio"
 """Folder below `runs` with the models that Learn trained."""
@@ -41,27 +40,16 @@ class Folders:
         return self.runs / EXAMPLES
 
 
-class StudioSettings(Settings):
-    """Address of the studio, and its folder of runs."""
+class StudioSettings(ListenSettings):
+    """Address of the studio, which only this machine can reach, and its folder of runs."""
 
-    host: str = "127.0.0.1"
-    """Address of this machine to listen on; other machines connect through ssh -L."""
-    port: Port = 8_311
-    """Port; 0 for any free one."""
-    host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
-    """Another name that requests may give as their Host; repeatable."""
     runs: Annotated[Path, Flag("--runs", metavar="FOLDER")] = Path("runs")
     """Folder of training runs; Learn saves its models there, too."""
-    senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
-    """Sense vectors of larvatus senses build, for Senses to name WordNet's senses."""
-    wordnet: Annotated[str | None, Flag("--wordnet", metavar="DIR")] = None
-    """Folder of WordNet's files, for --senses; by default Debian's."""
     no_browser: bool = False
     """Print the address without opening a browser."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_names(self.host_allowed)
         if not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and the studio trains and reads files for "
@@ -70,13 +58,7 @@ class StudioSettings(Settings):
 
     @property
     def serve(self) -> ServeSettings:
-        return ServeSettings(
-            host=self.host,
-            port=self.port,
-            host_allowed=self.host_allowed,
-            senses=self.senses,
-            wordnet=self.wordnet,
-        )
+        return ServeSettings(**{name: getattr(self, name) for name in ListenSettings.__struct_fields__})
 
     @property
     def folders(self) -> Folders:

@@ -63,7 +63,7 @@ def test_an_answer_is_marked_in_its_passage(studio: Guarded, served: Served) -> 
     assert run_curl(studio.copied("Copy as curl"))["results"][0]["text"] == "river deep"
     assert "river deep" in run_python(studio.copied("Copy as Python"), served.folder)
     page.get_by_label("Question").fill("")
-    page.get_by_text("Ask a question").wait_for()
+    page.get_by_text("Type a question").wait_for()
 
 
 def test_another_model_can_be_chosen_and_the_address_follows(studio: Guarded) -> None:

@@ -46,7 +46,7 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
     curve = page.get_by_role("img", name="Loss").locator(".scatterlayer .trace path.js-line").first
     curve.wait_for()
     before = curve.get_attribute("d")
-    page.get_by_role("heading", name="Learnt: weather").wait_for()
+    page.get_by_role("heading", name="Done: weather").wait_for()
     assert curve.get_attribute("d") != before  # it moved
     page.get_by_role("link", name="Try it in Label").click()
     page.get_by_role("heading", level=1, name="Label").wait_for()
@@ -68,7 +68,7 @@ def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studi
     assert (served.folder / "runs" / "rain" / "README.md").is_file()
     page.get_by_label("Epochs").fill("1000")
     assert run_curl(studio.copied("Copy as curl"))["phase"] == "training"
-    page.get_by_role("heading", name="Learning: rain").wait_for()
+    page.get_by_role("heading", name="Training: rain").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("heading", name="Stopped: rain").wait_for()
 

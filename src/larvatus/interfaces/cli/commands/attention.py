@@ -31,6 +31,7 @@ from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, 
 from larvatus.inference.interpret.importance import Head, Importance, read_heads
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
+from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped, report_skipped_counts
@@ -38,17 +39,12 @@ from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings
 
 
-class _ShowByDefault(typer.core.TyperGroup):
-    """`attention "a text"` is `attention show "a text"`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
+class _Group(DefaultGroup):
+    default = "show"
 
 
 app = typer.Typer(
-    cls=_ShowByDefault,
+    cls=_Group,
     no_args_is_help=True,
     help='Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
 )
@@ -220,7 +216,7 @@ def importance(
     chosen: Annotated[ImportanceSettings, Panel()],
     reading: OneLanguage,
     prune: Annotated[
-        str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
+        str | None, typer.Option(metavar="L:H,…", help="Heads to prune in a copy of the model, as layer:head.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
     overwrite: Overwrite = False,

@@ -38,7 +38,7 @@ from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, r
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import show_report, show_tables, wide_console
+from larvatus.interfaces.cli.tables import print_json, show_report, show_tables, wide_console
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]
@@ -100,55 +100,35 @@ def bias(
         out.print(f"\nwritten: {chosen.out}", markup=False, soft_wrap=True)
 
 
-class LeakSources(Settings):
-    """Texts and models of a leak audit."""
-
-    canaries: Annotated[Path | None, Flag(metavar="DIR")] = None
-    """The corpus that was built with --canaries, or its canaries.json."""
-    members: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
-    """Text that the model was trained on; repeatable."""
-    held_out: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
-    """Text of the same source that it was not trained on; repeatable."""
-    reference: Annotated[str | None, Flag(metavar="MODEL")] = None
-    """A model that was trained on neither, for the likelihood ratio."""
-    out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """The report as JSON."""
-
-
 @from_structs
 def leaks(
     model: ModelName,
     machine: Machine,
-    sources: Annotated[LeakSources, Panel()],
-    chosen: Annotated[LeakSettings, Panel("How leaks are looked for")],
+    inputs: Annotated[LeakInputs, Panel()],
+    chosen: Annotated[LeakSettings, Panel("How leaks are measured")],
     reading: Reading,
-    overwrite: Overwrite = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model that was trained on neither, for the likelihood ratio."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a model gives away: canaries, membership of documents, names and numbers, text it writes verbatim."""
-    if not (sources.canaries or sources.members or sources.held_out):
+    """Leaks of training text: canaries, membership of documents, names and numbers, verbatim generation."""
+    if not (inputs.canaries or inputs.members or inputs.held_out):
         raise UsageError("nothing to audit; give --canaries DIR, or --members PATH and --held-out PATH")
-    check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.members, *sources.held_out])
+    check_outputs(inputs.out, overwrite=inputs.overwrite, inputs=[model, *inputs.members, *inputs.held_out])
     loaded = machine.load(model)
+    other = None if reference is None else machine.load(reference)
     with ProgressReporter("texts") as bar:
-        inputs = LeakInputs(
-            canaries=sources.canaries,
-            members=sources.members or None,
-            held_out=sources.held_out or None,
-            reference=None if sources.reference is None else machine.load(sources.reference),
-            out=sources.out,
-            overwrite=overwrite,
-        )
-        report = run_leak_audit(
-            loaded, inputs, chosen, reading, progress=lambda what, done: bar.show(f"{done:,} {what}")
-        )
+        count = lambda what, done: bar.show(f"{done:,} {what}")  # noqa: E731
+        report = run_leak_audit(loaded, inputs, chosen, reading, reference=other, progress=count)
     if as_json:
-        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        print_json(report.to_dict())
         return
     show_tables(report.shown(), (*report.notes, LEAK_LIMITS))
-    if sources.out is not None:
-        hint(f"saved {sources.out}")
+    if inputs.out is not None:
+        hint(f"saved {inputs.out}")
 
 
 @from_structs
@@ -172,48 +152,32 @@ def split(
     hint(f"next: larvatus pretrain … --corpus {out / IN}, then larvatus audit leaks … --members {out / IN} ")
 
 
-class ToxicitySources(Settings):
-    """Prompts and models of a toxicity audit."""
-
-    prompts: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default. gpt and t5 need no [MASK]."""
-    beside: Annotated[str | None, Flag(metavar="MODEL")] = None
-    """Another model, such as one that was adapted from the first with filtered text."""
-    corpus: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
-    """With --beside: validation text, to measure what the other model has lost; repeatable."""
-    out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """The report as JSON, with the words of every prompt."""
-
-
 @from_structs
 def toxicity(
     model: ModelName,
     machine: Machine,
-    sources: Annotated[ToxicitySources, Panel()],
+    inputs: Annotated[ToxicityInputs, Panel()],
     chosen: Annotated[ToxicitySettings, Panel("How prompts are filled and judged", first=("words", "judge", "label"))],
     reading: Reading,
-    overwrite: Overwrite = False,
+    beside: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Another model, such as one adapted from the first with filtered text."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """What a model puts into blanks or writes after prompts, judged by a list of words or a classifier, by group."""
-    check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.corpus])
+    check_outputs(inputs.out, overwrite=inputs.overwrite, inputs=[model, *inputs.corpus])
     loaded = machine.load(model)
+    other = None if beside is None else machine.load(beside)
     with ProgressReporter("prompts") as count:
-        inputs = ToxicityInputs(
-            prompts=sources.prompts,
-            beside=None if sources.beside is None else machine.load(sources.beside),
-            corpus=sources.corpus or None,
-            out=sources.out,
-            overwrite=overwrite,
-        )
-        report = run_toxicity_audit(loaded, inputs, chosen, reading, progress=count)
+        report = run_toxicity_audit(loaded, inputs, chosen, reading, beside=other, progress=count)
     if as_json:
-        print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
+        print_json(report.to_dict())
         return
     show_tables(report.shown(), (TOXICITY_LIMITS,))
-    if sources.out is not None:
-        hint(f"saved {sources.out}")
+    if inputs.out is not None:
+        hint(f"saved {inputs.out}")
 
 
 app = typer.Typer(help="Audit a model for bias, leaks of its training text, and toxicity.", no_args_is_help=True)

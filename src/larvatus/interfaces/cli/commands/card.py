@@ -12,12 +12,13 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
-from msgspec import Struct
 
 from larvatus.core.errors import ArtefactError, UsageError, printable
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import Range, check_ranges
+from larvatus.core.ranges import Range
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Column, Table
 from larvatus.evaluation.cards.verify import GOOD, Verdict, Verification
 from larvatus.interfaces.api.cards import ModelCard, card, verify_card
@@ -27,18 +28,17 @@ from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.energy import INTENSITY, WATTS
 
 ENERGY = "Estimate of energy"
-WIDE = 160  # where there is no terminal whose width must be kept
 
 
-class CardRequest(Struct, frozen=True, kw_only=True):
-    """What becomes of the card."""
+class CardRequest(Settings):
+    """A model, and what is done with its card."""
 
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
     """A model directory that Larvatus wrote, or english, the packaged model."""
     add: Annotated[tuple[Path, ...], Flag(metavar="RESULT")] = ()
-    """JSON that a command wrote (evaluate --json, audit … --json): its figures are taken over; repeatable."""
+    """JSON that a command wrote (evaluate --json, audit … --json): its figures are added; repeatable."""
     verify: bool = False
-    """Work out every figure again that can be; write nothing. What differs is shown, and the exit code is 5."""
+    """Recompute every figure that can be recomputed; write nothing. Differences are shown, with exit code 5."""
     data: Annotated[tuple[Path, ...], Flag(metavar="PATH")] = ()
     """With --verify: where the data of figures are, in addition to DIR and the working directory; repeatable."""
     device: str = "cpu"
@@ -47,7 +47,7 @@ class CardRequest(Struct, frozen=True, kw_only=True):
     """JSON for programs."""
 
 
-class EnergySettings(Struct, frozen=True, kw_only=True):
+class EnergySettings(Settings, path="--"):
     """Facts about the hardware that replace the built-in table."""
 
     watts: Annotated[float, WATTS] | None = None
@@ -57,9 +57,6 @@ class EnergySettings(Struct, frozen=True, kw_only=True):
     overhead: Annotated[float, Range(1, 100)] | None = None
     """kWh of the data centre for a kWh of the devices (PUE); default: 1."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "--")
-
 
 @from_structs
 def model_card(request: Annotated[CardRequest, Panel()], known: Annotated[EnergySettings, Panel(ENERGY)]) -> None:
@@ -67,7 +64,7 @@ def model_card(request: Annotated[CardRequest, Panel()], known: Annotated[Energy
 
     Text of yours before and after the figures is kept. Nothing that a card names is run but Larvatus's own measuring.
     """
-    energy = {name: getattr(known, name) for name in known.__struct_fields__}
+    energy = msgspec.structs.asdict(known)
     if request.verify:
         if request.add or any(value is not None for value in energy.values()):
             raise UsageError("--verify writes nothing; leave out --add, --watts, --intensity and --overhead")

@@ -20,7 +20,7 @@ from larvatus.evaluation.compare.candidates import ablation_names, read_ablation
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import ComparisonResults, as_table, fine_tuned_table
-from larvatus.interfaces.api.comparing import ComparisonSettings, run_ablation, run_comparison
+from larvatus.interfaces.api.comparing import ComparisonSettings, ablation_candidates, recipe_candidates, run_comparison
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText
 from larvatus.interfaces.cli.progress import Quiet, is_quiet
@@ -32,8 +32,8 @@ WIDE = 240  # where there is no terminal whose width must be kept
 _HELP = {
     "steps": "Train each this many steps.",
     "tokens": "Train each on this many tokens of its own vocabulary.",
-    "epochs": "Have each read the text this many times: equal text, not equal tokens.",
-    "minutes": "Train each for this long: measured, then fixed as steps.",
+    "epochs": "Train each on this many epochs of the text: equal text, not equal tokens.",
+    "minutes": "Train each for this long: measured, then converted to steps.",
 }
 
 Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
@@ -43,9 +43,9 @@ Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "r
 
 @from_structs
 def compare(
-    recipes: Annotated[str, typer.Argument(help="Names or TOML files with commas between: bert,roberta,mine.toml.")],
+    recipes: Annotated[str, typer.Argument(help="Names or TOML files, separated by commas: bert,roberta,mine.toml.")],
     text: MixedText,
-    out: Annotated[Path, typer.Option(help="Where the runs, the table and the plot go.")],
+    out: Annotated[Path, typer.Option(help="Directory of the runs, the table and the plot.")],
     chosen: Compared,
     time: EqualBudget,
     machine: Machine,
@@ -57,7 +57,8 @@ def compare(
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
     reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_comparison(recipes, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
+    candidates = recipe_candidates(recipes, chosen)
+    results = run_comparison(candidates, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
 
 
@@ -92,9 +93,9 @@ def ablate(
     time: EqualBudget,
     machine: Machine,
     reading: MixedReading,
-    name: Annotated[str | None, typer.Argument(help="Which one; without it they are listed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs, the table and the plot go.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="What is varied; else what the paper varied.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the ablation; without it, all are listed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the runs, the table and the plot.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe to vary; default: that of the paper.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -108,7 +109,8 @@ def ablate(
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
     reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)
-    results = run_ablation(name, settings, corpus=given, out=out, recipe=recipe, then=chosen.then, reporter=reporter)
+    candidates = ablation_candidates(name, chosen, recipe=recipe, then=chosen.then)
+    results = run_comparison(candidates, settings, corpus=given, out=out, then=chosen.then, reporter=reporter)
     show(results, out, as_json=as_json)
     if not as_json:
         Console(highlight=False).print(f"published ({ablation.paper}): {ablation.finding}", soft_wrap=True)

@@ -26,10 +26,10 @@ NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="DIR", help="Model directory, or a model of the hub (org/name).")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the converted model goes.")],
-    to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; else the first of these that fits.")] = None,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the converted model.")],
+    to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; default: the first of these that fits.")] = None,
     dtype: Annotated[
-        Precision, typer.Option("--dtype", help="Precision of the weights; int8: whole numbers, with a scale a row.")
+        Precision, typer.Option("--dtype", help="Precision of the weights; int8: integers with a scale per row.")
     ] = "float32",
     revision: Annotated[str | None, typer.Option("--revision", help="Commit of a hub model, 40 digits.")] = None,
     online: Annotated[bool, typer.Option("--online", help="Fetch a hub model that is not in the cache.")] = False,
@@ -56,10 +56,10 @@ def _show(done: ConversionResult, console: Console) -> None:
             "  what that costs: larvatus evaluate OUT --corpus TEXT, and the same of DIR; only Larvatus reads it"
         )
     console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
-    console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")
+    console.print(f"  heads dropped: {', '.join(done.left_out) or 'none'}")
     elsewhere = [name for name in done.fits if name != Native.model_type]
     if done.layout == Native.model_type and elsewhere:
-        console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may leave out heads")
+        console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may drop heads")
     if done.unused:
         console.print(f"  tensors not read: {', '.join(done.unused)}")
 

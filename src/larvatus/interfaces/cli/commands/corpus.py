@@ -33,24 +33,22 @@ from larvatus.data.corpus.hygiene.shingles import CHANCE, WORDS
 from larvatus.data.corpus.mixture import MixtureConfig, hygiene_lines, language_rows
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
-from larvatus.interfaces import api
+from larvatus.interfaces.api.corpora import contamination as find_contamination
 from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
-from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite, named_text
+from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, progress_console
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 
 app = typer.Typer(help="Check text, and build, show and verify token shards.", no_args_is_help=True)
 
 Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
-Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
+Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus, local or remote (s3://…).")]
 
 
-LEFT_OUT = "What is left out"
-Filters = Annotated[HygieneSettings, Panel(LEFT_OUT)]
-"""Filters of a build."""
-Planted = Annotated[CanarySettings, Panel("What is planted")]
-LookedFor = Annotated[HygieneSettings, Panel("What is looked for", without=("personal", "sketch"))]
+Filters = Annotated[HygieneSettings, Panel("Filters")]
+Planted = Annotated[CanarySettings, Panel("Canaries")]
+LookedFor = Annotated[HygieneSettings, Panel("Checks", without=("personal", "sketch"))]
 
 
 @app.command()
@@ -58,19 +56,20 @@ LookedFor = Annotated[HygieneSettings, Panel("What is looked for", without=("per
 def build(
     named: CorpusPaths,
     tokenizer: Annotated[str, typer.Option(metavar="DIR", help="The vocabulary to encode with, or english.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the corpus.")],
     reading: MixedReading,
     bulk: Bulk,
     filters: Filters,
     planted: Planted,
-    workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, ranged(PROCESSES, help="Processes, up to 4 per core; default: one per core.")
+    ] = None,
     alpha: Shown = 0.3,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it resumes."""
-    text, language = named_text(named.paths, named.languages, option="PATHS")
-    how = msgspec.structs.replace(reading, language=language)
+    text, how = named.read_with(reading)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with ProgressReporter("documents") as bar:
@@ -82,7 +81,8 @@ def build(
         )
         summary = run_corpus_build(text, how, bulk, filters, planted, tokenizer=tokenizer, out=out, watch=watch)
     if as_json:
-        _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
+        plain = msgspec.to_builtins(summary, builtin_types=(), enc_hook=str)
+        print_json(plain | _mixture_dict(summary.languages, mixture.alpha))
         return
     if len(summary.languages) > 1:
         show_part(Console(highlight=False), _table("", summary.languages, summary.counts, mixture.alpha))
@@ -99,19 +99,20 @@ def check(
     bulk: Bulk,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="An HTML page, with examples.")] = None,
     overwrite: Overwrite = False,
-    workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, ranged(PROCESSES, help="Processes, up to 4 per core; default: one per core.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Count duplicates, overlaps with evaluation sets, other languages, personal data and outliers in text."""
-    text, language = named_text(named.paths, named.languages, option="PATHS")
-    how = msgspec.structs.replace(reading, language=language)
+    text, how = named.read_with(reading)
     with ProgressReporter("documents") as bar:
         told = run_corpus_check(
             text, how, bulk, looked_for, out=out, overwrite=overwrite, workers=workers, progress=_checked(bar)
         )
     if as_json:
-        print(json.dumps(told.to_dict(), ensure_ascii=False, indent=2))
+        print_json(told.to_dict())
     else:
         _show(told)
     if out is not None and not as_json:
@@ -124,11 +125,11 @@ def check(
 def contamination(
     corpus: Annotated[Path, typer.Argument(metavar="DIR", help="A corpus that was built with --sketch.")],
     evaluation: Annotated[list[str], typer.Argument(metavar="FILES", help="Evaluation sets: tables, JSON, lines.")],
-    words: Annotated[int, ranged(whole(WORDS, 1_000), help="Of a run that counts as shared.")] = 13,
+    words: Annotated[int, ranged(whole(WORDS, 1_000), help="Words of a run that counts as shared.")] = 13,
     as_json: Json = False,
 ) -> None:
     """Report what a built corpus shares with evaluation sets. It reads the sketch; the text is not needed."""
-    sets = api.contamination(corpus, evaluation, words=words)
+    sets = find_contamination(corpus, evaluation, words=words)
     if as_json:
         print(json.dumps([{**msgspec.to_builtins(each), "share": each.share} for each in sets], indent=2))
         return
@@ -190,7 +191,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     m = corpus.manifest
     samples = first_sentences(corpus, 5)
     if as_json:
-        _print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
+        print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
         return
     console = Console(highlight=False)
     show_part(console, _table(str(path), m.languages, m.counts, mixture.alpha))
@@ -215,7 +216,7 @@ def verify(path: Where, as_json: Json = False) -> None:
         corpus.block([chunk])
     counts = corpus.manifest.counts
     if as_json:
-        _print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
+        print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
     else:
         print(f"{path}: {len(corpus.manifest.shards)} shards are whole · {_counted(counts)}")
 
@@ -274,11 +275,3 @@ def _sentence(summary: CorpusSummary) -> str:
     if summary.resumed and not summary.unchanged:
         done += f" ({summary.resumed} of them before the interruption)"
     return f"{summary.path}: {done} · {_counted(summary.counts)}{skipped}"
-
-
-def _summary_dict(summary: CorpusSummary) -> dict[str, Any]:
-    return {**msgspec.to_builtins(summary, builtin_types=(), enc_hook=str)}
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,4 +1,4 @@
-"""`larvatus data check FILE…`: what is wrong with labelled data, before a model is trained on it."""
+"""`larvatus data check FILE…`: find errors in labelled data before a model is trained on it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import COUNT, COUNT_OR_NONE
+from larvatus.core.ranges import Count, CountOrNone
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
@@ -27,7 +27,7 @@ from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, parse_file_options
 
 app = typer.Typer(help="Check labelled data before fine-tuning.", no_args_is_help=True)
-LOOKED_FOR = "What is looked for"
+LOOKED_FOR = "Checks"
 MOST_LABELS = 20
 """Rows of the table of labels; the rest are counted."""
 
@@ -43,22 +43,22 @@ Columns = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES, without=("l
 ColumnsAndLabels = Annotated[Mapping[str, Any], AnyOf(_KINDS, Panel(EXAMPLES))]
 
 
-class DataCheckRequest(Struct, frozen=True, kw_only=True):
+class DataCheckRequest(Settings):
     """Files to check, and how they are reported."""
 
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
     """CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Dev data, to find leaks; repeatable."""
+    """Validation data, to find leaks; repeatable."""
     task: Annotated[TaskName | None, Flag("--for")] = None
     """Read as finetune of this task reads; default: classify, tag or choose, as it looks."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None
     """Model whose tokens are counted; without it, words are."""
-    longest: Annotated[int, COUNT, Flag(panel=LOOKED_FOR)] = LONGEST
+    longest: Annotated[Count, Flag(panel=LOOKED_FOR)] = LONGEST
     """Report texts of more tokens or words than this."""
-    examples: Annotated[int, COUNT_OR_NONE, Flag(panel=LOOKED_FOR)] = SHOWN
+    examples: Annotated[CountOrNone, Flag(panel=LOOKED_FOR)] = SHOWN
     """Places shown of each finding."""
     glue: Annotated[str | None, Flag("--task", metavar="NAME", panel=EXAMPLES)] = None
     """A task of GLUE; FILES is its directory."""
@@ -132,7 +132,7 @@ def _show(report: Report, parts: Sequence[Examples]) -> None:
             if finding.examples and finding.count > len(finding.examples):
                 console.print(f"    … and {finding.count - len(finding.examples):,} more")
     if not report.findings:
-        console.print("\nnothing wrong was found")
+        console.print("\nno errors or warnings")
 
 
 def _show_balance(console: Console, report: Report) -> None:
@@ -151,4 +151,4 @@ def _show_balance(console: Console, report: Report) -> None:
     ]
     show_part(console, Table(("label", *report.balance), rows, left=1 + len(report.balance)))
     if len(names) > MOST_LABELS:
-        console.print(f"… and {len(names) - MOST_LABELS:,} labels more")
+        console.print(f"… and {len(names) - MOST_LABELS:,} more labels")

@@ -41,7 +41,7 @@ from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.text_record import EMBEDDED
 
 MARK = "demo.txt"
-"""Stands in what a demo made: nothing else is replaced by the next."""
+"""Marks the folder of a demo: the next demo replaces nothing else."""
 TAGGER_S = 100.0
 """Seconds for the tagger of the packaged model."""
 PATIENCE = 1.25
@@ -53,10 +53,10 @@ BLANKS = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the run goes; a demo of before is replaced.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo is replaced.")] = Path("runs/demo"),
     size: Annotated[str, typer.Option(help="tiny, mini, …")] = "tiny",
-    minutes: Annotated[float, ranged(MINUTES, help="How long to pretrain; less is done on a busy machine.")] = 3.0,
-    seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
+    minutes: Annotated[float, ranged(MINUTES, help="Minutes of pretraining; a busy machine does less in them.")] = 3.0,
+    seed: Annotated[int, ranged(SEED, help="Seed of all randomness.")] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.
@@ -69,12 +69,12 @@ def demo(
     _make_room(out)
     packaged = packaged_model()
     if packaged is None:
-        console.print("the packaged English model is not installed: this demo shows the part that needs none")
+        console.print("the packaged English model is not installed: this demo runs the part that does not need it")
     else:
         english = load(packaged)
         tour(english, console.print)
         punctuate(str(packaged), console.print, seconds=TAGGER_S * min(1.0, minutes / 3), seed=seed)
-        console.print("\nand now from nothing: a vocabulary and a small BERT from Python's own documentation")
+        console.print("\nand now from scratch: a vocabulary and a small BERT from Python's own documentation")
     results = _pretrain(out, size, minutes, seed=seed, reporter=reporter)
     model = load(out)
     console.print("\nfilled blanks:")
@@ -106,7 +106,7 @@ def _make_room(out: Path) -> None:
 
 
 def _pretrain(out: Path, size: str, minutes: float, *, seed: int, reporter: Reporter) -> dict[int, HeldOutScores]:
-    """The minutes are those of the clock from here on, vocabulary and shards included, and a quarter more."""
+    """Pretrain within the minutes, vocabulary and shards included, and a quarter more."""
     recipe = read_recipe("bert", size=size)
     deadline = time.monotonic() + 60 * minutes * PATIENCE
     budget, runtime = Budget(minutes=minutes), Runtime.here()
@@ -151,7 +151,7 @@ _WORD = regex.compile(r"(\p{L}[\p{L}'-]*)([,.;:?!]?)(?=\s|$)")
 MARKS = {",": "COMMA", ";": "COMMA", ":": "COMMA", ".": "STOP", "?": "STOP", "!": "STOP"}
 SIGNS = {"COMMA": ",", "STOP": "."}
 TRAINING_COST, SHARE, FEWEST, MOST = 4.0, 0.7, 64, 4_000
-"""A token that is learnt costs so many that are read; examples of the time that training may take, and their number."""
+"""Cost of training on a token, in tokens of inference; share of the time for training; least and most examples."""
 SETTINGS: dict[str, Any] = {"epochs": 1, "evaluations": 1, "batch": 8, "rate": 3e-4}
 HELD_OUT_TOKENS = 8_192
 
@@ -176,13 +176,13 @@ def tour(model: Model, say: Say) -> None:
 
 
 def examples(part: Literal["train", "valid"]) -> Iterator[Marked]:
-    """Stretches of Python's documentation."""
+    """Passages of Python's documentation."""
     for document in embedded_documents(part):
         yield from filter(None, map(marked, document.text.split("\n\n")))
 
 
 def marked(paragraph: str) -> Marked | None:
-    """Its first words in small letters, and the mark after each; nothing of a paragraph with few words."""
+    """The first words of a paragraph in lower case, and the mark after each; None for one with few words."""
     pairs = _WORD.findall(paragraph)[:STRETCH]
     if len(pairs) < FEWEST_WORDS:
         return None
@@ -190,22 +190,22 @@ def marked(paragraph: str) -> Marked | None:
 
 
 def punctuate(model: str, say: Say, *, seconds: float, seed: int) -> None:
-    """Fine-tune a tagger that puts commas and full stops back, on as many examples as the time allows."""
+    """Fine-tune a tagger that restores commas and full stops, on as many examples as the time allows."""
     began = time.monotonic()
     train, dev = _some(examples("train"), MOST, seed), _some(examples("valid"), HELD_OUT, seed)
     count = _affordable(load(model), train, seconds - (time.monotonic() - began))
-    say(f"fine-tuning it to put commas and full stops back: {count:,} stretches of Python's documentation …")
+    say(f"fine-tuning it to put commas and full stops back: {count:,} passages of Python's documentation …")
     tagger = finetune("tag", model, train=train[:count], dev=dev, seed=seed, quiet=True, **SETTINGS)
     words, *answers = cast(list[Tagged], tagger.predict([EXAMPLE.split(), *(words for words, _ in dev)]))
     gold = [tags for _, tags in dev]
     score, chance = _f1([answer.tags for answer in answers], gold), _marks(gold)
-    say(f"  marks put right (F1) on {len(dev)} held-out stretches: {score:.2f}; at random it would be {chance:.2f}")
+    say(f"  F1 of punctuation marks on {len(dev)} held-out passages: {score:.2f}; at random {chance:.2f}")
     say(f"  {' '.join(word.text + SIGNS.get(word.tag, '') for word in words.words)}")
     say(f"  in {time.monotonic() - began:.0f} seconds")
 
 
 def held_out(model: Model) -> tuple[float, float]:
-    """Masked tokens that the model gets right, and that the unigram guess does, on the text the demo holds out."""
+    """Masked-token accuracy of the model, and of the unigram guess, on the held-out text of the demo."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "valid.txt"
         path.write_text("\n\n".join(document.text for document in embedded_documents("valid")))
@@ -214,13 +214,13 @@ def held_out(model: Model) -> tuple[float, float]:
 
 
 def _some(given: Iterator[Marked], most: int, seed: int) -> list[Marked]:
-    """At random, the same of every seed."""
+    """A random sample, the same for the same seed."""
     listed = list(islice(given, 100_000))
     return [listed[index] for index in np.random.default_rng(seed).permutation(len(listed))[:most]]
 
 
 def _affordable(model: Model, train: Sequence[Marked], seconds: float) -> int:
-    """Examples that can be learnt in the time, by how long it takes to read a few: a busy machine learns from fewer."""
+    """Number of examples that fit into the time, estimated by embedding a few: a busy machine trains on fewer."""
     few = [words for words, _ in train[:32]]
     model.embed(few[:2])  # warms up
     began = time.monotonic()
@@ -230,7 +230,7 @@ def _affordable(model: Model, train: Sequence[Marked], seconds: float) -> int:
 
 
 def _marks(tags: Sequence[Sequence[str]]) -> float:
-    """Share of words with the mark they have: the F1 of marks that are drawn as often as they occur."""
+    """F1 of marks that are sampled as often as they occur."""
     flat = [tag for row in tags for tag in row]
     marked = [tag for tag in flat if tag != "O"]
     return sum((marked.count(tag) / len(flat)) * (marked.count(tag) / len(marked)) for tag in SIGNS)

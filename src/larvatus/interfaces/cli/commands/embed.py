@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +16,7 @@ from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Json, Machine, ModelName, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
+from larvatus.interfaces.cli.tables import print_json
 
 OF_VECTORS = "Which vectors"
 
@@ -38,10 +37,14 @@ def embed(
     check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
     loaded = machine.load(model)
     with ProgressReporter(chosen.unit) as bar, resumable(lambda: _way_on(out)):
-        progress = partial(_show_progress, bar)
+
+        def progress(done: BulkProgress) -> None:
+            bar.continue_from(done.tokens)  # neither the interrupted run nor the first block is in the rate
+            bar.show(f"{_counted(done)} · {bar.rate(done.tokens):,.0f} tokens/s")
+
         summary = run_embedding(loaded, paths, chosen, reading, bulk, out=out, progress=progress)
     if as_json:
-        print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
+        print_json(msgspec.to_builtins(summary))
     else:
         print(_sentence(summary, chosen.unit))
 
@@ -52,19 +55,14 @@ def _way_on(out: Path) -> str:
     return f"the same command {'with --resume continues from what was written' if kept else 'starts it again'}"
 
 
-def _show_progress(bar: ProgressReporter, stand: BulkProgress) -> None:
-    bar.continue_from(stand.tokens)  # neither the interrupted run nor the first block is in the rate
-    bar.show(f"{_counted(stand)} · {bar.rate(stand.tokens):,.0f} tokens/s")
-
-
-def _counted(stand: BulkProgress) -> str:
-    return f"{stand.documents:,} documents · {stand.units:,} vectors · {stand.tokens:,} tokens"
+def _counted(done: BulkProgress) -> str:
+    return f"{done.documents:,} documents · {done.units:,} vectors · {done.tokens:,} tokens"
 
 
 def _sentence(summary: BulkSummary, unit: str) -> str:
-    stand = summary.counts
-    more = f" in {stand.windows:,} windows" if stand.windows > stand.pieces else ""
-    more += f" · {stand.missing:,} {unit}s have none (the vocabulary deletes them)" if stand.missing else ""
-    more += f" · {summary.resumed:,} stood before the interruption" if summary.resumed else ""
+    done = summary.counts
+    more = f" in {done.windows:,} windows" if done.windows > done.pieces else ""
+    more += f" · {done.missing:,} {unit}s have none (the vocabulary deletes them)" if done.missing else ""
+    more += f" · {summary.resumed:,} written before the interruption" if summary.resumed else ""
     more += "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
-    return f"{summary.path}: {_counted(stand)} read to the end{more} · {summary.size} numbers a {unit}"
+    return f"{summary.path}: {_counted(done)} read to the end{more} · {summary.size} numbers a {unit}"

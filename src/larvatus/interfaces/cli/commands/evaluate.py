@@ -1,72 +1,76 @@
-"""`larvatus evaluate`: masked-token loss and accuracy on validation text, overall or by language; or, for a
-fine-tuned model, scores of its task, optionally compared with another model.
+"""`larvatus evaluate`: masked-token loss and accuracy on validation text, overall or by language; scores of a
+fine-tuned model on its task, optionally compared with another model; or a suite of measurements.
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
 larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
 larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
-larvatus evaluate runs/mine --suite english --data data/ --out runs/suite
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --beside minilm
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --resume --only blimp,ewt
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
+from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.labelled.glue import PUBLISHED, glue_task
+from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.data.text.streams import labelled_encoding
+from larvatus.evaluation.compare.transfer import TransferResult
+from larvatus.evaluation.suite.results import as_table
+from larvatus.evaluation.suite.settings import SuiteSettings
+from larvatus.evaluation.suite.suites import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
+    COLUMNS,
     HeldOutSettings,
     TaskScores,
     named_after,
     read_for,
     score_examples,
     score_glue,
+    score_languages,
     score_text,
 )
+from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.transferring import score_languages
 from larvatus.interfaces.cli.commands.data import Columns
-from larvatus.interfaces.cli.commands.evaluate_suite import PANEL as SUITE
-from larvatus.interfaces.cli.commands.evaluate_suite import SuiteRequest, measure_suite
-from larvatus.interfaces.cli.commands.evaluate_tables import (
-    show_comparison,
-    show_evaluation,
-    show_glue,
-    show_text,
-    show_transfer,
-)
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import READING, Machine, MixedText
-from larvatus.interfaces.cli.progress import report_skipped_counts
-from larvatus.interfaces.cli.tables import wide_console
+from larvatus.interfaces.cli.options import READING, Machine, MixedText, check_plot
+from larvatus.interfaces.cli.progress import is_quiet, report_skipped_counts
+from larvatus.interfaces.cli.tables import print_json, show_part, show_report, wide_console
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation
 from larvatus.tasks.evaluation.tables import draw_confusion
 from larvatus.tasks.registry import is_finetuned, task_of
 from larvatus.tasks.scoring import head_of
+from larvatus.training.engine.reporter import Reporter, rich_table
 
-TASK = "A fine-tuned model"
-LANGUAGES = "Other languages"
+TASK, LANGUAGES, SUITE = "A fine-tuned model", "Other languages", "A suite"
+SUITE_WIDTH = 320
+"""Characters of a line of the table of a suite, where the output is not a terminal."""
 
 
-class EvaluateRequest(Struct, frozen=True, kw_only=True):
+class EvaluateRequest(Settings):
     """Models, labelled examples and output files of an evaluation."""
 
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
@@ -86,7 +90,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
     """Answers to questions by id, for official scorers."""
     errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
-    """Rows of --data that cannot be used, without text or label: refuse names them all, skip leaves them out."""
+    """Rows of --data that cannot be used, without text or label: refuse with a list of all, or skip them."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
@@ -94,11 +98,11 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     source: Annotated[str | None, Flag(metavar="xx", panel=LANGUAGES)] = None
     """With --transfer: language of the fine-tuning examples; default: from the names of the training files."""
     metric: Annotated[str | None, Flag(metavar="NAME", panel=LANGUAGES)] = None
-    """With --transfer: what the table is of; default: the task's first, of entities their F1."""
+    """With --transfer: metric of the table; default: the first of the task, F1 for entities."""
 
     @property
     def of_task(self) -> bool:
-        """Whether a task is to be evaluated at all."""
+        """Whether options of a task are given."""
         return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
 
     @property
@@ -106,6 +110,26 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         """Whether options of tasks or languages other than --data are given."""
         of_task = self.tasks or self.glue or self.against or self.plot or self.predictions
         return bool(of_task or self.transfer or self.source or self.metric)
+
+
+class SuiteRequest(SuiteSettings):
+    """A suite of measurements, and where its results go."""
+
+    suite: SuiteName | None = None
+    """Measure a model on all parts of a suite, whose files are in --data DIR."""
+    beside: Annotated[str | None, Flag(metavar="DIR")] = None
+    """A second model, in a column next to the first."""
+    out: Annotated[Path | None, Flag(metavar="PATH")] = None
+    """Directory of the results, part by part; without --suite, a file of the scores: .jsonl, .csv, .tsv or .parquet."""
+    resume: bool = False
+    """Take what --out holds, and measure what is missing."""
+
+    def refuse_alone(self) -> None:
+        """Refuse options of a suite without --suite."""
+        for name in self.__struct_fields__:
+            if name != "out" and getattr(self, name) != getattr(SuiteRequest(), name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
 
 
 class ValidationTextSettings(HeldOutSettings):
@@ -135,8 +159,7 @@ def evaluate(
     if of_suite.suite is not None:
         if request.beyond_data or text.corpus or text.languages or shown.by or columns:
             raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
-        output = {"overwrite": request.overwrite, "as_json": request.as_json}
-        measure_suite(request.models, request.data, machine, of_suite, **output)
+        _measure_suite(request, machine, of_suite)
         return
     of_suite.refuse_alone()
     read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
@@ -173,7 +196,7 @@ def evaluate(
     _write_scores(of_suite.out, [(row, [row]) for row in rows])
     if request.as_json:
         plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
-        print(json.dumps(plain, ensure_ascii=False, indent=2))
+        print_json(plain)
     else:
         show_text(str(model), rows, generator=bundle.network.generator is not None)
 
@@ -206,7 +229,7 @@ class ExampleEvaluation:
         return scores
 
     def check_model(self, bundle: Bundle) -> None:
-        """What cannot go with a model is refused before anything is scored."""
+        """Refuse outputs that a model cannot give, before anything is scored."""
         task, head, request = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.request
         if request.predictions is not None and not task.answers_by_id:
             raise UsageError(
@@ -235,13 +258,38 @@ class ExampleEvaluation:
             raise UsageError("--predictions are answers to questions; give them with --data FILE")
         if len(request.models) > 1 and (request.data or request.against or request.plot):
             raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
-        if request.plot is not None:
-            if request.plot.suffix != ".png":
-                raise UsageError(f"--plot {request.plot} must end in .png")
-            require_matplotlib()
+        check_plot(request.plot)
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]
         check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)
+
+
+def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: SuiteRequest) -> None:
+    """Measure, then print the table or the JSON."""
+    if len(request.models) != 1:
+        raise UsageError("a suite measures one model; name one directory, and a second by --beside DIR")
+    if len(request.data) != 1:
+        raise UsageError("a suite reads its files from one folder: --data DIR (see docs/suite.md)")
+    if machine.on_cpu:
+        raise UsageError(f"a suite fine-tunes, which {machine.on_cpu} cannot; leave out --quantise and --runtime")
+    results = run_suite_evaluation(
+        request.models[0],
+        SuiteSettings(**{name: getattr(chosen, name) for name in SuiteSettings.__struct_fields__}),
+        SuiteRunSettings(resume=chosen.resume, overwrite=request.overwrite, device=machine.device),
+        data=request.data[0],
+        suite=str(chosen.suite),
+        beside=chosen.beside,
+        out=chosen.out,
+        reporter=Reporter.on_stream(quiet=is_quiet(), stderr=request.as_json),
+    )
+    if request.as_json:
+        print(json.dumps(results.to_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    wide = wide_console(SUITE_WIDTH, markup=False, emoji=False)
+    wide.print()
+    wide.print(rich_table(as_table(results)))
+    if chosen.out is not None:
+        wide.print(f"results: {chosen.out / JSON} · {chosen.out / MARKDOWN}", soft_wrap=True)
 
 
 def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
@@ -289,11 +337,12 @@ def _on_task(work: ExampleEvaluation) -> None:
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
     out = wide_console()
     for each in scores:
-        show_evaluation(out, each.evaluation)
+        show_report(out, each.evaluation.parts())
         if each.mix is not None:
             out.print(str(each.mix))
         if each.comparison is not None:
-            show_comparison(out, each.comparison)
+            out.print()
+            show_report(out, each.comparison.parts())
         out.print()
     if glue:
         show_glue(out, [(each.name, each.task, each.evaluation) for each in scores if each.task is not None])
@@ -309,3 +358,42 @@ def _draw(plot: Path | None, evaluation: Evaluation) -> Path | None:
     title = f"{Path(evaluation.model).name} · {Path(evaluation.data.source).name} · {name} {best:.3f}"
     draw_confusion(*evaluation.confusions, plot, title=title)
     return plot
+
+
+def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
+    """Print our scores next to the published ones, in percent."""
+    systems = {"here (dev)": [_percent(each.metrics[task.metrics[0]].value) for _, task, each in scores]}
+    for system, published in PUBLISHED.items():
+        systems[system] = [_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores]
+    columns = ["", *(f"{name}\n{task.metrics[0]}" for name, task, _ in scores)]
+    table = Table(columns, [[system, *row] for system, row in systems.items()])
+    out.print()
+    show_part(out, table)
+    out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
+
+
+def show_transfer(table: TransferResult, *, as_json: bool) -> None:
+    """One model over languages."""
+    if as_json:
+        print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    out = wide_console()
+    out.print(escape(f"{table.model}: {table.metric} by language"))
+    show_report(out, table.shown())
+
+
+TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility": "fert."}
+
+
+def show_text(model: str, rows: Sequence[Mapping[str, Any]], *, generator: bool) -> None:
+    """Scores of held-out text, a row for each language."""
+    columns = [TITLES.get(name, name.replace("_", " ")) for name in COLUMNS]
+    cells = [[form.format(row[name]) for name, form in COLUMNS.items()] for row in rows]
+    out = Console(highlight=False)
+    show_part(out, Table(columns, cells, title=model))
+    if generator:
+        out.print("masked tokens were predicted by the generator, as in fill and score", soft_wrap=True)
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.1f}"

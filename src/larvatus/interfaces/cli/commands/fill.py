@@ -7,75 +7,50 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.errors import DataError
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.bulk.row_files import row_file
 from larvatus.data.text.readers import expand_patterns, read_single_texts
 from larvatus.inference.cloze.blanks import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
-from larvatus.interfaces.cli.options import Machine, ModelName
+from larvatus.interfaces.cli.options import Machine, ModelName, TextFileOptions
 from larvatus.interfaces.cli.tables import show_part
 
 AROUND = 60  # characters before and after a blank
-
-
-class FillFiles(Settings):
-    """Texts in files, and where results go."""
-
-    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Texts with blanks, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; repeatable."""
-    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
-    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
-    out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Write results here: .jsonl, .csv, .tsv or .parquet."""
-    overwrite: bool = False
-    """Replace files that exist; never those that are read."""
-
-    def check(self, texts: Sequence[str], model: str) -> None:
-        """Refuse what cannot work before a model is loaded."""
-        if not (texts or self.file):
-            raise UsageError("nothing to fill; give texts with [MASK] at each blank, - for standard input, or --file")
-        if texts.count("-") > 1:
-            raise UsageError("standard input is read once; give - once")
-        if self.text is not None and not self.file:
-            raise UsageError("--text names a column of --file; leave it out")
-        check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
-        check_row_file(self.out)
 
 
 @from_structs
 def fill(
     model: ModelName,
     machine: Machine,
-    chosen: Annotated[FillFiles, Panel()],
+    chosen: Annotated[TextFileOptions, Panel()],
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
     ] = None,
-    top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
+    top: Annotated[int, ranged(TOP, "--top", help="Number of candidates.")] = 5,
     joint: Annotated[
-        bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
+        bool, typer.Option("--joint/--marginals", help="Fill several blanks jointly, or each by itself.")
     ] = True,
-    beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
+    beam: Annotated[int, ranged(BEAM, "--beam", help="Beam size when several blanks are filled jointly.")] = 10,
     words_only: Annotated[
         bool,
-        typer.Option("--words-only/--subwords", help="Offer whole words, or all tokens; probabilities are the same."),
+        typer.Option(
+            "--words-only/--subwords", help="Whole words only, or all tokens; probabilities are not renormalised."
+        ),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per text.")] = False,
 ) -> None:
     """Fill the blanks of texts with the most probable words."""
-    chosen.check(texts or [], model)
+    nothing = "nothing to fill; give texts with [MASK] at each blank, - for standard input, or --file"
+    chosen.check(texts or [], model, nothing=nothing)
     loaded = machine.load(model)
     lines = chain.from_iterable(_lines() if text == "-" else [text] for text in texts or ())
     rows = (text for name in expand_patterns(chosen.file) for _, text in read_single_texts(name, chosen.text))

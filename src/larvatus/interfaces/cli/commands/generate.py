@@ -6,46 +6,29 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
-from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.core.errors import DataError
+from larvatus.data.bulk.row_files import row_file
 from larvatus.data.text.readers import read_single_texts
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import Encoding, Json, Machine, NamedModel
+from larvatus.interfaces.cli.options import Encoding, Json, Machine, NamedModel, TextFileOptions
 from larvatus.models.generation.generate import generate as generate_texts
-from larvatus.models.generation.results import Continuation, Generated
+from larvatus.models.generation.results import Continuation
 from larvatus.models.generation.settings import GenerateSettings
 
 LINES_AT_ONCE = 256
-
-
-class PromptFiles(Settings):
-    """Prompts that are not written on the command line."""
-
-    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Prompts, one a line, or a table, a prompt a row; maybe compressed; repeatable."""
-    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
-    """Column of --file that holds the prompt, where it is a table; default: guessed and reported."""
-    out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Write results here: .jsonl, .csv, .tsv or .parquet."""
-    overwrite: bool = False
-    """Replace files that exist; never those that are read."""
 
 
 @from_structs
 def generate(
     model: NamedModel,
     machine: Machine,
-    files: Annotated[PromptFiles, Panel()],
+    files: Annotated[TextFileOptions, Panel()],
     chosen: Annotated[GenerateSettings, Panel()],
     prompts: Annotated[
         list[str] | None,
@@ -55,12 +38,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Continue texts token by token: greedy, sampled, or by beam search (gpt, t5)."""
-    if files.text is not None and not files.file:
-        raise UsageError("--text names a column of --file; leave it out")
-    if not (prompts or files.file):
-        raise UsageError("nothing to continue; give prompts, - for standard input, or --file")
-    check_outputs(files.out, overwrite=files.overwrite, inputs=[model, *files.file])
-    check_row_file(files.out)
+    files.check(prompts or [], model, nothing="nothing to continue; give prompts, - for standard input, or --file")
     loaded = machine.load(model)
     count, name = 0, str(loaded.bundle.path)
     console = Console(soft_wrap=True, highlight=False)
@@ -75,14 +53,13 @@ def generate(
                 elif as_json:
                     print(json.dumps(generated.to_dict(), ensure_ascii=False))
                 else:
-                    _show(generated, console)
+                    for continuation in generated:
+                        console.print(_line(continuation))
             count += len(texts)
 
 
-def _blocks(prompts: Sequence[str], files: PromptFiles) -> Iterator[tuple[list[str], list[str]]]:
+def _blocks(prompts: Sequence[str], files: TextFileOptions) -> Iterator[tuple[list[str], list[str]]]:
     """Prompts as given, then lines or rows that are not blank, some at a time, each with what messages call it."""
-    if prompts.count("-") > 1:
-        raise UsageError("standard input is read once; give - once")
     given = [text for text in prompts if text != "-"]
     if given:
         several = len(given) > 1
@@ -96,11 +73,6 @@ def _blocks(prompts: Sequence[str], files: PromptFiles) -> Iterator[tuple[list[s
         while block:
             yield [label for label, _ in block], [line for _, line in block]
             block = list(islice(lines, LINES_AT_ONCE))
-
-
-def _show(generated: Generated, console: Console) -> None:
-    for continuation in generated:
-        console.print(_line(continuation))
 
 
 def _line(continuation: Continuation) -> Text:

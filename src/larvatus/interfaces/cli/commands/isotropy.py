@@ -14,8 +14,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from larvatus.core.errors import UsageError, printable
-from larvatus.core.outputs import check_outputs, require_matplotlib
+from larvatus.core.errors import printable
+from larvatus.core.outputs import check_outputs
 from larvatus.core.tables import Column, Table
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
@@ -24,7 +24,16 @@ from larvatus.inference.model import load
 from larvatus.inference.vectors.standardise_fit import FitOptions
 from larvatus.interfaces.api.interpretation import run_isotropy, run_standardiser_fit, standardiser_file
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
+from larvatus.interfaces.cli.options import (
+    Device,
+    Json,
+    ModelName,
+    NamedModel,
+    Overwrite,
+    Reading,
+    Standardise,
+    check_plot,
+)
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
 from larvatus.interfaces.cli.tables import show_part
 
@@ -69,9 +78,10 @@ def fit(
     corpus: Corpus,
     chosen: Fitted,
     reading: Reading,
-    name: Annotated[str, typer.Option(help="What it will be called: --standardise NAME.")] = "default",
+    name: Annotated[str, typer.Option(help="Name for --standardise NAME.")] = "default",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .safetensors elsewhere, if the model cannot be written.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A .safetensors file elsewhere, if the model directory cannot be written."),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -106,17 +116,14 @@ def show(
     chosen: Measured,
     reading: Reading,
     standardise: Standardise = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: isotropy.png.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture to draw, such as isotropy.png.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after --standardise."""
-    if plot is not None and plot.suffix != ".png":
-        raise UsageError(f"--plot {plot} must end in .png")
-    if plot is not None:
-        require_matplotlib()
+    check_plot(plot)
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     skipped = Skipped()

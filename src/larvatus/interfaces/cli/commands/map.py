@@ -52,11 +52,11 @@ class MapSettings(Settings):
     clusters: Count = 8
     """Clusters, at most; 1: none."""
     color: Literal["auto", "cluster", "language", "word", "source", "sense"] = "auto"
-    """What the page and the picture show first."""
+    """Initial colouring of page and picture."""
     color_field: str | None = None
     """Field of JSONL and Parquet to colour by; without it, --color sense reads the field sense."""
     cased: bool = False
-    """Bank is another word than bank."""
+    """Distinguish Bank from bank."""
     seed: SmallSeed = 0
     """Seed of the sample, UMAP and clusters."""
 
@@ -87,7 +87,7 @@ def word_map(
 ) -> None:
     """Draw instances of words in a corpus as points: a page to explore, a picture, a table.
 
-    Near points are used alike.
+    Near points are similar uses.
     """
     _check(chosen, as_json=as_json)
     given, how = text.read_with(reading)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
@@ -25,6 +24,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.parts import LineJob
@@ -67,7 +67,7 @@ from larvatus.tasks.results import Prediction, best
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-class PredictRequest(Struct, frozen=True, kw_only=True):
+class PredictRequest(Settings):
     """Model, texts and output of `larvatus predict`."""
 
     model: Annotated[str, Flag(argument=True, metavar="DIR")]
@@ -100,7 +100,7 @@ class PredictRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """Column of the files."""
+        """Files to read; - is standard input."""
         return [*(text for text in self.texts if text == "-"), *self.file]
 
     def check(self) -> None:
@@ -274,7 +274,7 @@ def _writer(
         with row_file(out) as write, ProgressReporter("texts") as bar:
             yield (lambda answer: write(*as_rows(answer, top))), bar
     elif as_json:
-        # a line at once: who reads the pipe need not wait for more
+        # flush each line: the reader of the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
         console = Console(soft_wrap=True, highlight=False)

@@ -1,5 +1,6 @@
-"""`larvatus pretrain`: one command from raw text to a model.
+"""`larvatus pretrain` and `larvatus recipes`: from raw text to a model, by the recipe of a published system.
 
+larvatus recipes show bert --size tiny --set model.layers=6 > mine.toml
 larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
 larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
 larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
@@ -7,26 +8,32 @@ larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-wor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.syntax import Syntax
 
 from larvatus.core.errors import printable
+from larvatus.core.tables import Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.api.pretraining import run_pretraining
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import MACHINE, MixedReading, MixedText
+from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText, Set, Size
 from larvatus.interfaces.cli.progress import Quiet, hint, is_quiet
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import BudgetSettings, MachineSettings, PretrainSettings
+from larvatus.models.recipes import read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
 from larvatus.training.engine.launch import launch
 from larvatus.training.pretraining.evaluation import HeldOutScores
 
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
+        help="A recipe's name (larvatus recipes), or your own TOML file; default with --from: that model's.",
         show_default=False,
     ),
 ]
@@ -35,7 +42,7 @@ RecipeName = Annotated[
 @from_structs
 def pretrain(
     text: MixedText,
-    out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    out: Annotated[Path, typer.Option(help="Directory of the run, which becomes the model directory.")],
     chosen: Annotated[PretrainSettings, Panel("The run", first=("size", "start", "resume"))],
     time: Annotated[BudgetSettings, Panel("How long", first=("minutes",), without=("tokens",))],
     machine: Annotated[MachineSettings, Panel(MACHINE)],
@@ -65,3 +72,45 @@ def _say(out: Path, results: Mapping[int, HeldOutScores]) -> None:
         hint(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
     else:
         hint(f"next: larvatus embed TEXTS --unit word --model {printable(str(out))} --out vectors.parquet")
+
+
+app = typer.Typer(help="List the published systems, or show one as TOML.")
+
+
+@app.callback(invoke_without_command=True)
+def list_recipes(context: typer.Context, as_json: Json = False) -> None:
+    """List the recipes."""
+    if context.invoked_subcommand is not None:
+        return
+    recipes = [read_recipe(name) for name in recipe_names()]
+    if as_json:
+        print(json.dumps([recipe_table(recipe) for recipe in recipes]))
+        return
+    rows = []
+    for recipe in recipes:
+        plain = recipe_table(recipe)
+        objectives = " + ".join(objective["type"] for objective in plain["objectives"])
+        corruption = plain["corruption"]["type"] if plain["corruption"] else "none"
+        rows.append((recipe.name, recipe.about, plain["packing"]["type"], corruption, objectives))
+    show_part(Console(), Table(("recipe", "what it is", "packing", "corruption", "objectives"), rows, left=5))
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe's name, or a TOML file.")],
+    size: Size = None,
+    settings: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole recipe, defaults included, as JSON.")] = False,
+) -> None:
+    """Show one recipe as TOML that pretrain takes: the file as written, or with --size or --set what it comes to."""
+    recipe = read_recipe(name, size=size, settings=settings or [])
+    if as_json:
+        print(json.dumps(recipe_table(recipe), indent=2))
+        return
+    whole = bool(size or settings) or name.endswith(".toml")
+    console = Console()
+    text = (recipe_toml(recipe) if whole else recipe_text(name)).rstrip()
+    if console.is_terminal:
+        console.print(Syntax(text, "toml", background_color="default"))
+    else:
+        print(text)

@@ -50,7 +50,7 @@ class PromptSettings(Settings):
     verbaliser: Annotated[
         Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}
-    """The word of a label; repeatable, for each label, and for several words of one."""
+    """A word for a label; repeatable, several words per label are possible."""
     calibrate: bool = False
     """With TEXT: divide by the probabilities of neutral texts (contextual calibration)."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
@@ -60,15 +60,15 @@ class PromptSettings(Settings):
     unlabelled: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """PET: texts to label, one a line or a table; default: those of --train that are not sampled; repeatable."""
     out: Path | None = None
-    """In place of --data: save the classifier that PET trains."""
+    """Instead of --data: save the classifier that PET trains."""
     resume: bool = False
-    """Go on with the run in --out, if one was begun."""
+    """Resume the run in --out, if there is one."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
     @property
     def model_name(self) -> str:
-        """The one that was named, or the packaged one."""
+        """The named model, or the packaged one."""
         return model_or_packaged(self.model)
 
     @property

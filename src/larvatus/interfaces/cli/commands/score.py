@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, islice, starmap
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,6 @@ from rich.text import Text
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.parts import BlockLines, LineJob
@@ -34,34 +32,26 @@ from larvatus.inference.cloze.scores import Score, ScoreTotals
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName
+from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 
 LINES_AT_ONCE = 256
 
 
-class ScoreSettings(Settings):
+class ScoreSettings(TextFileOptions):
     """Texts or pairs, scoring method and output of `larvatus score`."""
 
-    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Text, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; maybe compressed; repeatable."""
-    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
-    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
     pairs: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."""
     method: Method = "original"
     """Mask each token by itself, or with the rest of its word (Kauf & Ivanova 2023)."""
     normalise: Normalise = "none"
     """With --pairs: divide each sentence's score by its tokens or words."""
-    out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Scores of --pairs or of --file: .jsonl, .csv, .tsv or .parquet."""
-    overwrite: bool = False
-    """Replace files that exist; never those that are read."""
     resume: bool = False
-    """Go on with a run to --out that was interrupted."""
+    """Resume an interrupted run to --out."""
 
 
 @from_structs
@@ -210,7 +200,7 @@ def _pairs(loaded: Model, chosen: ScoreSettings, *, as_json: bool) -> None:
     seconds = time.monotonic() - begun
     if as_json:
         told = {"method": method, "normalise": normalise, "pairs": count, "seconds": seconds, **asdict(result)}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        print_json(told)
     else:
         _show_pairs(result)
         rate = (count - (bar.before or 0)) / max(seconds, 1e-9)

@@ -33,7 +33,7 @@ from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.tables import print_json, show_part
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.models.bundle.model_names import HELP as PACKAGED
@@ -114,7 +114,7 @@ def build(
         "unknown_most": dict(reading.unknown.most_common(5)),
     }
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
     some = ", ".join(f"{key} ({count:,})" for key, count in reading.unknown.most_common(3))
     print(f"{out}: {len(inventory):,} senses from {origin.instances:,} words of {origin.sentences:,} sentences")
@@ -143,9 +143,9 @@ def tag(
         Path | None, typer.Option("--out", metavar="FILE", help="Write results: .jsonl, .csv, .tsv or .parquet.")
     ] = None,
     overwrite: Overwrite = False,
-    pos: Annotated[bool, typer.Option("--pos", help="Words carry their part of speech: the/DET bank/NOUN.")] = False,
+    pos: Annotated[bool, typer.Option("--pos", help="Words have their part of speech: the/DET bank/NOUN.")] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per document.")] = False,
 ) -> None:
     """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
     if not texts and not file:
@@ -211,7 +211,7 @@ def evaluate(
     ] = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
     wordnet: Wordnet = None,
-    gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys of the one file named.")] = None,
+    gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys, if one file is named.")] = None,
     keys: Annotated[
         str | None,
         typer.Option("--keys", metavar="FILE", help="Score these answers of any system; no model is needed."),
@@ -232,7 +232,7 @@ def evaluate(
     tagger = _tagger(model_or_packaged(model), senses, wordnet, ladder.options, device)
     results = [evaluate_set(name, tagger, gold) for name in sets]
     if as_json:
-        _print_json([result.to_dict() for result in results])
+        print_json([result.to_dict() for result in results])
     else:
         _show_results(results, Console(soft_wrap=True, highlight=False))
 
@@ -242,15 +242,15 @@ def show(
     word: Annotated[str, typer.Argument(help="A word or phrase, inflected or not.")],
     wordnet: Wordnet = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
-    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Nearest senses to show of each.")] = 3,
+    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Number of nearest senses to show.")] = 3,
     standardise: Standardise = False,
     as_json: Json = False,
 ) -> None:
-    """The senses of a word: gloss, how often each was tagged, and which senses lie nearest."""
+    """The senses of a word: gloss, how often each was tagged, and its nearest senses."""
     inventory = SenseInventory.load(senses) if senses else None
     entries = describe_senses(word, WordNet.open(wordnet), inventory, nearest=nearest, standardise=standardise)
     if as_json:
-        _print_json([entry.to_dict() for entry in entries])
+        print_json([entry.to_dict() for entry in entries])
     else:
         _show_entries(entries, Console(soft_wrap=True, highlight=False))
 
@@ -285,7 +285,7 @@ def _documents(
 def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
     score = sense_f1(read_keys(gold or gold_of(name)), read_keys(keys))
     if as_json:
-        _print_json({"precision": score.precision, "recall": score.recall, "f1": score.f1, "answered": score.answered})
+        print_json({"precision": score.precision, "recall": score.recall, "f1": score.f1, "answered": score.answered})
     else:
         print(
             f"P {score.precision:.1%}  R {score.recall:.1%}  F1 {score.f1:.1%}  ({score.answered:,} of {score.total:,})"
@@ -331,7 +331,3 @@ def _show_entries(entries: Sequence[SenseEntry], console: Console) -> None:
         console.print(Text(f"    {others}: {entry.definition}"))
         if entry.nearest:
             console.print(Text("    near " + ", ".join(f"{key} {cosine:.2f}" for key, cosine in entry.nearest)))
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

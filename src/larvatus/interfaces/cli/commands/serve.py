@@ -19,20 +19,21 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Machine
-from larvatus.interfaces.serve.listening import listening_socket, run_app
-from larvatus.interfaces.serve.memory import keep_little_memory
+from larvatus.interfaces.serve.listening import keep_little_memory, listen, listening_socket, run_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.settings import StudioSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED
 from larvatus.models.bundle.model_names import model_or_packaged, packaged_model
 
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
+]
+
 
 @from_structs
 def serve(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
-    ] = None,
+    models: Models = None,
     *,
     settings: Annotated[ServeSettings, Panel()],
     machine: Machine,
@@ -42,10 +43,7 @@ def serve(
     if settings.json_lines:
         _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
         return
-    from larvatus.interfaces.serve.listening import listen, listening_socket  # FastAPI and uvicorn are an extra
-
-    socket = listening_socket(settings.host, settings.port)
-    with socket:
+    with listening_socket(settings.host, settings.port) as socket:
         loaded = [machine.load(name) for name in models or [model_or_packaged()]]
         host, port = socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -71,10 +69,7 @@ def _answer_lines(models: Sequence[Model], settings: ServeSettings) -> None:
 
 @from_structs
 def studio(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
-    ] = None,
+    models: Models = None,
     *,
     settings: Annotated[StudioSettings, Panel()],
     machine: Machine,

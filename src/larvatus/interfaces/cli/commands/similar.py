@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -33,22 +33,15 @@ from larvatus.inference.search.search import SearchOptions, open_source, search
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
+from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import show_part
-
-DEFAULT = "words"
+from larvatus.interfaces.cli.tables import print_json, show_part
 
 
-class _Group(typer.core.TyperGroup):
-    """What names no other command is the text of the first one: `larvatus similar TEXT TEXT`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = [DEFAULT, *args]
-        parsed: list[str] = super().parse_args(ctx, args)
-        return parsed
+class _Group(DefaultGroup):
+    default = "words"
 
 
 app = typer.Typer(
@@ -62,7 +55,7 @@ class QuerySettings(Settings):
     """Which word instance, and where others are looked for."""
 
     word: str | None = None
-    """The word, if it is not marked; with --in: the one to find."""
+    """The word, if it is not marked; with --in: the word to find."""
     span: Annotated[tuple[str, ...], Flag(metavar="START:END")] = ()
     """Characters of the word, one for each text."""
     where: Annotated[tuple[str, ...], Flag("--in", metavar="CORPUS")] = ()
@@ -80,7 +73,7 @@ class QuerySettings(Settings):
 Vectors = Annotated[VectorSettings, Panel()]
 
 
-@app.command(DEFAULT)
+@app.command("words")
 @from_structs
 def words(
     texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help='"the *bank* of the river": one word marked.')],
@@ -147,7 +140,7 @@ def _show_nearest(
     if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
         return
     if as_json:
-        print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
+        print_json(nearest.to_dict())
     else:
         print(f"{marked}: nearest of {nearest.searched:,} instances")
         print(nearest)
@@ -162,8 +155,8 @@ def index(
     vectors: Vectors,
     reading: Reading,
     word: Annotated[list[str] | None, typer.Option(help="A word to index; repeatable. all: every word.")] = None,
-    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one a line.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one per line.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted build.")] = False,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -175,7 +168,7 @@ def index(
         built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
     report_skipped(skipped)
     if as_json:
-        print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
+        print_json({"path": str(out), **msgspec.to_builtins(built)})
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
         hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
@@ -185,7 +178,7 @@ class JudgementSettings(Settings):
     """Vectors that are compared with human judgements."""
 
     layers: tuple[str, ...] = ()
-    """As in embed; repeatable. Every layer by default."""
+    """Layers, as in embed; repeatable. Every layer by default."""
     pool: Pool | None = None
     """Subwords: mean, sum, max, first or last."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None

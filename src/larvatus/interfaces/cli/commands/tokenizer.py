@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -20,7 +19,7 @@ from larvatus.core.tables import Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.api.corpora import Read, run_tokenizer_training
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import READING, Bulk, CorpusPaths, Json, named_text
+from larvatus.interfaces.cli.options import READING, Bulk, CorpusPaths, Json
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.interfaces.settings import TextSettings, VocabularySettings
@@ -41,10 +40,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Learn a vocabulary: the same one for the same text, every time."""
-    if chosen.kind == "byte-bpe" and chosen.lowercase:
-        raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
-    given, language = named_text(named.paths, named.languages, option="PATHS")
-    how = msgspec.structs.replace(reading, language=language)
+    given, how = named.read_with(reading)
     read = Read()
     with ProgressReporter("documents", start="learning the vocabulary"):
         tokenizer = run_tokenizer_training(given, chosen, how, bulk, out=out, read=read)
@@ -71,7 +67,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
 @app.command()
 def show(
     directory: Annotated[str, typer.Argument(help="A directory with a tokenizer.json, that file, or english.")],
-    text: Annotated[str | None, typer.Argument(help="A text to cut into pieces.")] = None,
+    text: Annotated[str | None, typer.Argument(help="A text to tokenize.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a vocabulary, or how it cuts a text: pieces, words, characters."""

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from larvatus.interfaces.serve.errors import Closing
-from larvatus.interfaces.serve.logs import error_location, logger
+from larvatus.interfaces.serve.errors import Closing, error_location, logger
 from larvatus.interfaces.serve.responses import send_error
 from larvatus.interfaces.serve.server import Server
 

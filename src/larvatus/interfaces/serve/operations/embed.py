@@ -18,10 +18,16 @@ from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import CannotDo
-from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, standardiser
-from larvatus.interfaces.serve.served_model import ServedModel
+from larvatus.interfaces.serve.operations.operation import (
+    Body,
+    Item,
+    Operation,
+    RequestCost,
+    ServedModel,
+    standardiser,
+    windowed,
+)
 
 
 class EmbedBody(Body):

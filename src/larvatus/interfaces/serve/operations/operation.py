@@ -1,4 +1,4 @@
-"""The base class of operations: a request body, what it needs from a model, and how it runs the items of a request.
+"""The base class of operations: a request body, the model it runs on, its cost, and how it runs its items.
 
     class Fill(Operation[FillBody]):
         name, title, Body = "fill", "Fill the blanks of texts.", FillBody
@@ -7,6 +7,10 @@
 
 The body without its texts is the options of the request. Requests to one model with equal options can share a call of
 `run` (`together`), so that the overhead of a call is paid once for all of them.
+
+`estimate` gives the cost of an item before it is queued, from the number of tokens of its texts: masked copies, beams
+and overlapping windows count each time they are read, layers and vectors as the numbers in the response. A text has at
+most one token per byte: a request that is cheap by its bytes is not tokenised for this.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -23,11 +29,102 @@ from msgspec import Struct
 from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
+from larvatus.inference.model.quantised import int8_weights
+from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
-from larvatus.interfaces.serve.cost import RequestCost, windowed
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
-from larvatus.interfaces.serve.served_model import ServedModel
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.models.bundle.model_names import packaged_model
+from larvatus.models.heads.head import HeadConfig
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model as the server offers it: its name, its operations, and what was loaded with it."""
+
+    name: str
+    model: Model
+    can: tuple[str, ...]
+    """Names of the operations that the model supports."""
+    standardisers: Mapping[str, Standardiser]
+    """Standardisers saved with the model, by name."""
+    senses: SenseTagger | None = None
+    """WordNet senses, if the server was started with sense vectors of this model."""
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Named labels of the head; None if it has none."""
+        for config in self.model.bundle.objectives:
+            if isinstance(config, HeadConfig) and config.names_labels:
+                return list(config.labels)
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """The entry of /v1/models."""
+        model, path = self.model, Path(self.model.bundle.path)
+        described: dict[str, Any] = {
+            "name": self.name,
+            "path_name": path.name,
+            "can": list(self.can),
+            "layers": model.encoder.depth,
+            "heads": getattr(model.bundle.model, "heads", None),
+            "width": model.encoder.width,
+            "reach": model.encoder.reach,
+            "parameters": sum(p.numel() for p in model.network.parameters()) + int8_weights(model.network),
+            "standardisers": sorted(self.standardisers),
+            "mask": model.tokenizer.special.mask if "fill" in self.can else None,
+            "packaged": is_packaged(path),
+            "card": (path / "README.md").is_file(),
+        }
+        return described if self.labels is None else {**described, "labels": self.labels}
+
+
+def is_packaged(path: Path) -> bool:
+    """Whether a directory is the English model that comes with Larvatus."""
+    packaged = packaged_model()
+    return packaged is not None and path.resolve() == packaged.resolve()
+
+
+SPECIAL = 3
+"""Most special tokens of a window."""
+
+
+@dataclass(frozen=True)
+class RequestCost:
+    tokens: int
+    """Tokens computed, masked copies and beams included."""
+    numbers: int = 0
+    """Numbers in the response."""
+
+    def __add__(self, other: RequestCost) -> RequestCost:
+        return RequestCost(self.tokens + other.tokens, self.numbers + other.numbers)
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    tokens: int
+    numbers: int
+    timeout: float = 0.0
+    """Seconds of a request, if `tokens` is what can be computed in that time; else 0."""
+
+    def allow(self, cost: RequestCost) -> bool:
+        return cost.tokens <= self.tokens and cost.numbers <= self.numbers
+
+
+def windowed(tokens: int, *, reach: int, overlap: int | None = None, shared: int = 0) -> int:
+    """Tokens computed for a text that is read in overlapping windows, each with `shared` other tokens.
+
+    >>> windowed(100, reach=512), windowed(1_000, reach=503, overlap=0), windowed(1_000, reach=503, overlap=400)
+    (100, 1000, 3000)
+    """
+    capacity = max(1, reach - SPECIAL)
+    if tokens + shared <= capacity:
+        return tokens + shared
+    size = max(1, capacity - shared)
+    step = max(1, size - (size // 4 if overlap is None else overlap))
+    windows = 1 + -(-max(0, tokens - size) // step)
+    return windows * min(capacity, size + shared)
+
 
 Item = Any
 """A text, words, a pair, or whatever the operation takes."""

@@ -16,9 +16,7 @@ from msgspec import Meta, Struct
 from larvatus.core.settings import Settings, SettingsMeta
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.cost import RequestCost, windowed
-from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
-from larvatus.interfaces.serve.served_model import ServedModel
+from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, RequestCost, ServedModel, windowed
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from larvatus.interfaces.serve.operations.attention import AttentionOperation
+from larvatus.interfaces.serve.operations.cloze import FillOperation, ScoreOperation
 from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, EmbedOperation
-from larvatus.interfaces.serve.operations.fill import FillOperation
+from larvatus.interfaces.serve.operations.instances import SensesOperation, SimilarOperation
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS
-from larvatus.interfaces.serve.operations.score import ScoreOperation
-from larvatus.interfaces.serve.operations.senses import SensesOperation
-from larvatus.interfaces.serve.operations.similar import SimilarOperation
 
 AnyOperation = Operation[Any]
 _ALL: tuple[AnyOperation, ...] = (

@@ -1,12 +1,13 @@
-// The chosen theme before the first paint; a classic script, because modules run after it.
+// The theme before the first paint: the chosen one, or the system's. A classic script, because modules run after it.
 (() => {
   let kept = null;
   try {
     kept = localStorage.getItem("larvatus-theme");
   } catch {
-    // A browser that keeps nothing follows the system.
+    // A browser that stores nothing follows the system.
   }
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  document.documentElement.dataset.theme = kept === "light" || kept === "dark" ? kept : system;
 })();
 
 // The token of the address goes with what writes (lib/token.js); out of the address, a copied link does not hold it.

@@ -1,4 +1,4 @@
-// The shell: navigation, the model of the view, the view itself, and what is said when the server is gone.
+// The shell: navigation, the model of the view, the view itself, and the message when the server is gone.
 
 import { api, checkConnection, isAbort, onConnection, setKey, watchConnection } from "./lib/api.js";
 import { fill, h } from "./lib/dom.js";
@@ -30,7 +30,7 @@ function makeNav() {
   );
 }
 
-/** Says where we are; the links stay the same elements, so that focus stays on them. */
+/** Marks the current view; the links stay the same elements, so that focus stays on them. */
 function markNav(id, params) {
   for (const link of nav.querySelectorAll("a")) {
     link.setAttribute("href", href(link.dataset.view, params.model ? { model: params.model } : {}));
@@ -82,7 +82,7 @@ function mount(view, params) {
   const body = h("div", { class: "view-body" });
   const choose = (name) => {
     router.setParams({ model: name }, { again: true });
-    refocus = true; // the picker that had focus is made anew
+    refocus = true; // the picker that had focus is built again
   };
   const picker = view.needs && model && modelPicker({ models, needs: view.needs, value: model.name, onchange: choose });
   const title = h("div", { class: "view-title" }, h("h1", null, view.title), view.about && h("p", { class: "about" }, view.about));
@@ -94,7 +94,7 @@ function mount(view, params) {
   refocus = false;
 }
 
-/** Says that another model is shown than the address asks for. */
+/** A notice that another model is shown than the address names. */
 function asked(view, model, params) {
   if (!view.needs || !model || !params.model || params.model === model.name) return null;
   const known = models.some((each) => each.name === params.model);
@@ -119,13 +119,13 @@ function keyForm(error) {
     models = null;
     show(router.current.id, router.current.params);
   };
-  return h("form", { class: "card", onsubmit: send }, notice("warn", error.message), field("Key of the server", input, "Kept in this tab alone."), h("div", null, h("button", { class: "button button-main" }, "Go on")));
+  return h("form", { class: "card", onsubmit: send }, notice("warn", error.message), field("Key of the server", input, "Kept in this tab only."), h("div", null, h("button", { class: "button button-main" }, "Continue")));
 }
 
 onConnection((state) => {
   if (state === "gone") {
     const retry = h("button", { type: "button", class: "button button-small", onclick: checkConnection }, "Try now");
-    fill(banner, h("div", { class: "gone" }, h("span", null, h("strong", null, "The server is gone."), " What you typed stays here; the page goes on as soon as it is back."), retry));
+    fill(banner, h("div", { class: "gone" }, h("span", null, h("strong", null, "The server is gone."), " What you typed is kept; the page continues as soon as the server is back."), retry));
     return;
   }
   fill(banner, h("span", { class: "visually-hidden" }, "The server is back."));
@@ -133,7 +133,7 @@ onConnection((state) => {
   show(router.current.id, router.current.params);
 });
 
-// Learn has put a model beside the others: the next view asks which there are.
+// Learn has added a model: the next view loads the list again.
 window.addEventListener("models-changed", () => (models = null));
 
 document.getElementById("side-foot").append(themeButton());

@@ -18,7 +18,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether an error only says that a newer request took this one's place. */
+/** Whether an error only means that a newer request replaced this one. */
 export const isAbort = (error) => error?.name === "AbortError";
 
 const listeners = new Set();
@@ -42,7 +42,7 @@ function watch() {
   watching = setTimeout(checkConnection, WATCH_MS);
 }
 
-/** Asks whether the server is there; goes on asking while it is not. */
+/** Checks whether the server is there, and repeats the check while it is not. */
 export async function checkConnection() {
   clearTimeout(watching);
   try {
@@ -55,12 +55,12 @@ export async function checkConnection() {
   }
 }
 
-/** Asks now and then whether the server is there, so that the page says so before anybody clicks. */
+/** Checks now and then whether the server is there, so that the page reports it before anybody clicks. */
 export function watchConnection() {
   setInterval(() => document.visibilityState === "visible" && state === "there" && checkConnection(), BEAT_MS);
 }
 
-/** The key that requests carry, where the server wants one; of this tab alone. */
+/** The key that requests carry, where the server wants one; for this tab only. */
 export function setKey(key) {
   if (key) sessionStorage.setItem(KEY, key);
   else sessionStorage.removeItem(KEY);
@@ -85,7 +85,7 @@ async function once(path, options) {
     if (isAbort(error)) throw error;
     announce("gone");
     watch();
-    throw new ApiError("The server does not answer. The page goes on trying.", { type: "gone" });
+    throw new ApiError("The server does not answer. The page keeps trying.", { type: "gone" });
   }
 }
 
@@ -108,7 +108,7 @@ async function refusal(answer) {
   try {
     error = (await answer.json())?.error ?? {};
   } catch {
-    // A proxy's page is no JSON: the status alone is said.
+    // The page of a proxy is not JSON: only the status is shown.
   }
   if (answer.status === 502 || answer.status === 503) {
     announce("gone");

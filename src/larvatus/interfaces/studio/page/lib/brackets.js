@@ -12,7 +12,7 @@ export function colourOf(labels) {
   return (label) => known.get(label) ?? 1;
 }
 
-// Each span that covers a piece is a line over it, drawn as a background: it goes on where the text goes on to a new line.
+// Each span that covers a piece is a line over it, drawn as a background: it continues where the text continues on a new line.
 function painted(piece, height) {
   const layers = [];
   for (const span of piece.spans) {
@@ -36,7 +36,7 @@ function roomOf(span, all) {
   return next.length ? Math.min(...next) - span.start : Infinity;
 }
 
-/** The text with its spans [{start, end, label}]; what brackets say is in the table beside it, for those who do not see them. */
+/** The text with its spans [{start, end, label}]; the table next to it has the same content, for people who do not see the brackets. */
 export function bracketed(text, spans, labels = []) {
   const colour = colourOf([...labels, ...spans.map((span) => span.label)]);
   const drawn = spans.slice(0, MOST);

@@ -67,7 +67,7 @@ export function makeRouter(show, { onTooLong = () => {} } = {}) {
       history.replaceState(null, "", href(first));
       follow();
     },
-    /** Changes parameters of the view that is shown; null removes one. `again` shows the view anew with them. */
+    /** Changes parameters of the view that is shown; null removes one. `again` shows the view again with them. */
     setParams(changes, { again = false } = {}) {
       for (const [name, value] of Object.entries(changes)) {
         if (value === null || value === undefined || value === "") delete current.params[name];

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, or as was chosen here (boot.js applies the choice before the first paint).
+// Light or dark: the system's theme, or the one that was chosen here (boot.js applies it before the first paint).
 
 import { h, s } from "./dom.js";
 
@@ -7,7 +7,14 @@ const system = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set();
 
 /** "light" or "dark": what is shown now. */
-export const theme = () => document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light");
+export const theme = () => document.documentElement.dataset.theme;
+
+let chosen = false; // whether the theme was chosen here, so that it no longer follows the system
+try {
+  chosen = ["light", "dark"].includes(localStorage.getItem(KEPT));
+} catch {
+  // Nothing is stored: the system's theme.
+}
 
 /** Calls listener(theme) after every change. */
 export function onTheme(listener) {
@@ -15,19 +22,22 @@ export function onTheme(listener) {
   return () => listeners.delete(listener);
 }
 
-const tell = () => listeners.forEach((listener) => listener(theme()));
+function show(next) {
+  document.documentElement.dataset.theme = next;
+  listeners.forEach((listener) => listener(next));
+}
 
 export function setTheme(next) {
-  document.documentElement.dataset.theme = next;
+  chosen = true;
   try {
     localStorage.setItem(KEPT, next);
   } catch {
-    // Not kept where nothing may be kept.
+    // Not stored where nothing may be stored.
   }
-  tell();
+  show(next);
 }
 
-system.addEventListener("change", tell);
+system.addEventListener("change", () => chosen || show(system.matches ? "dark" : "light"));
 
 /** The value of a CSS variable now: colour("--accent"). */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

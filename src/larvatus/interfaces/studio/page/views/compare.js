@@ -35,7 +35,7 @@ function mount(root, { api, params, setParams, model }) {
         h("div", { class: "card" }, h("h2", null, after ? "As the model gives them" : "Cosines"), cosineTable(items, before, "Cosines as the model gives them")),
         after && h("div", { class: "card" }, h("h2", null, `Standardised by “${state.by}”`), cosineTable(items, after, "Cosines after standardisation")),
       ];
-      const without = !after && notice("note", "Each dimension brought to mean 0 and spread 1 tells words apart better. This model has no standardiser; fit one with ", h("code", null, "larvatus isotropy fit --model DIR --corpus TEXT --name z"), ", and start the studio again.");
+      const without = !after && notice("note", "Dimensions with mean 0 and deviation 1 distinguish words better. This model has no standardiser; fit one with ", h("code", null, "larvatus isotropy fit --model DIR --corpus TEXT --name z"), ", and start the studio again.");
       fill(place, h("div", { class: "columns columns-wide" }, tables), without, h("div", { class: "card" }, h("h2", null, "Pairs, nearest first"), nearestPairs(items, before, after)), copies(items));
     };
     redraw();
@@ -52,7 +52,7 @@ function mount(root, { api, params, setParams, model }) {
     const items = editor.items();
     if (items.length < 2) {
       redraw = () => {};
-      return rest(place, empty("Mark a word in two sentences", "Cosines are between words in their contexts: write a sentence a line, and click the word that is meant in each."));
+      return rest(place, empty("Mark a word in two sentences", "Cosines are between words in their contexts: write one sentence per line, and click a word in each."));
     }
     await within(place, async () => {
       const requests = [body(items, ""), ...(state.by ? [body(items, state.by)] : [])];
@@ -75,17 +75,13 @@ function mount(root, { api, params, setParams, model }) {
   const forget = onTheme(() => redraw());
   keep();
   ask();
-  return () => {
-    forget();
-    askLater.cancel();
-    run.stop();
-  };
+  return () => [forget, askLater.cancel, run.stop].forEach((stop) => stop());
 }
 
 export const view = {
   id: "compare",
   title: "Compare words",
-  about: "How alike words are in their contexts: the same word may be two.",
+  about: "How similar words are in their contexts: one word may have two senses.",
   needs: "similar",
   mount,
 };

@@ -1,4 +1,4 @@
-// Fill: a text, words that are clicked become blanks, and the model says what it expects there.
+// Fill: words of a text that are clicked become blanks, and the model predicts them.
 
 import { newest, onlyItem } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.js";
@@ -94,7 +94,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   async function ask() {
     run.stop();
-    if (!list.length) return rest(results, empty("Type a text", "Then click a word: the model says which words it expects in its place.", examples()));
+    if (!list.length) return rest(results, empty("Type a text", "Then click a word: the model shows which words it expects in its place.", examples()));
     if (!blanks().length) return rest(results, empty("Nothing is blank yet", "Click a word of the text above, or type [MASK] where a word is missing."));
     await within(results, async () => {
       const answers = await run((signal) => Promise.all(chosenModels().map((each) => answerOf(each, signal))));
@@ -129,10 +129,7 @@ function mount(root, { api, params, setParams, models, model }) {
   fill(root, h("div", { class: "card" }, field("Text", box), strip.element, note, controls), results);
   if (state.second && !models.some((each) => each.name === state.second)) fill(note, notice("warn", `${state.second} is not on this server.`));
   changed();
-  return () => {
-    askLater.cancel();
-    run.stop();
-  };
+  return () => [askLater.cancel, run.stop].forEach((stop) => stop());
 }
 
 export const view = {

@@ -13,7 +13,7 @@ import { typeClass, typeOf } from "./head_types.js";
 const EXAMPLE = "The keys to the old cabinet are on the table.";
 const SHARES = ["self", "previous", "next", "cls", "separator", "punctuation"];
 
-/** The heads of an answer: [[{layer, head, matrix, row}]], layers that were asked for from top to bottom. */
+/** The heads of a response: [[{layer, head, matrix, row}]], requested layers from top to bottom. */
 export function arranged(answer) {
   const rows = new Map((answer.types ?? []).map((row) => [`${row.layer}-${row.head}`, row]));
   return answer.layers.map((layer, l) => answer.heads.map((head, n) => ({ layer, head, matrix: answer.weights[l][n], row: rows.get(`${layer}-${head}`) ?? null })));
@@ -100,23 +100,19 @@ function mount(root, { api, params, setParams, model }) {
 
   const askLater = debounce(ask, 450);
   const box = textBox(state.text, (text) => ((state.text = text), (state.token = -1), keep(), expect(place), askLater()), { placeholder: "Type a text…" });
-  const layers = [["", "all"], ...Array.from({ length: model.layers ?? 0 }, (_, n) => [String(n + 1), `${n + 1} alone`])];
+  const layers = [["", "all"], ...Array.from({ length: model.layers ?? 0 }, (_, n) => [String(n + 1), `only ${n + 1}`])];
   const chosen = select(layers, state.only, (only) => ((state.only = only), keep(), askLater.now()));
   fill(root, h("div", { class: "card" }, field("Text", box, "A sentence or two: the picture of a head grows with the square of its tokens."), h("div", { class: "row" }, field("Layers", chosen))), place);
   const forget = onTheme(() => item && (grid.repaint(), drawHead()));
   keep();
   ask();
-  return () => {
-    forget();
-    askLater.cancel();
-    run.stop();
-  };
+  return () => [forget, askLater.cancel, run.stop].forEach((stop) => stop());
 }
 
 export const view = {
   id: "inside",
   title: "Inside",
-  about: "What each attention head of each layer looks at, in a text of yours.",
+  about: "What each attention head of each layer looks at in your text.",
   needs: "attention",
   mount,
 };

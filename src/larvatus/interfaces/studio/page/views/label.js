@@ -1,4 +1,4 @@
-// Label: what a fine-tuned model says of a text. Which kind of answer that is, the model decides.
+// Label: predictions of a fine-tuned model for a text, in the form of its task.
 
 import { newest, onlyItem } from "../lib/api.js";
 import { copyButtons, curlFor, literal, pythonFor } from "../lib/copy.js";
@@ -17,7 +17,7 @@ const QUESTION = "When was the bridge built?";
 
 const tasksOf = (model) => Object.keys(TASKS).filter((task) => model.can.includes(task));
 
-/** What is asked of the server: its path and body. */
+/** Path and body of the request. */
 export function request(task, state, model) {
   if (task === "answer") return ["/v1/answer", { questions: [{ question: state.question, passage: state.text }], model: model.name }];
   const item = task === "classify" && state.pair.trim() ? [state.text, state.pair] : state.text;
@@ -34,13 +34,13 @@ function mount(root, { api, params, setParams, model }) {
   const tasks = tasksOf(model);
   const task = tasks.includes(params.task) ? params.task : tasks[0];
   const state = { text: params.text ?? EXAMPLES[task], pair: params.pair ?? "", question: params.question ?? QUESTION };
-  const results = h("section", { class: "stack", "aria-label": "What the model says", "aria-live": "polite" });
+  const results = h("section", { class: "stack", "aria-label": "Predictions", "aria-live": "polite" });
   const run = newest();
 
   async function ask() {
     run.stop();
-    if (!state.text.trim()) return fill(results, empty("Type a text", task === "answer" ? "A passage, and a question that it answers." : "The model says what it makes of it."));
-    if (task === "answer" && !state.question.trim()) return fill(results, empty("Ask a question", "The model looks for the answer in the passage."));
+    if (!state.text.trim()) return fill(results, empty("Type a text", task === "answer" ? "A passage, and a question that it answers." : "The prediction of the model appears here."));
+    if (task === "answer" && !state.question.trim()) return fill(results, empty("Type a question", "The model looks for the answer in the passage."));
     await within(results, async () => {
       const [path, body] = request(task, state, model);
       const item = onlyItem(await run((signal) => api.post(path, body, { signal })));
@@ -60,16 +60,13 @@ function mount(root, { api, params, setParams, model }) {
   const choice = tasks.length > 1 && segmented("Kind of answer", tasks.map((each) => [each, TASKS[each]]), task, (each) => setParams({ task: each }, { again: true }));
   fill(root, h("div", { class: "card" }, choice, question && field("Question", question), field(task === "answer" ? "Passage" : "Text", box), pair && field("Second text", pair)), results);
   askLater.now();
-  return () => {
-    askLater.cancel();
-    run.stop();
-  };
+  return () => [askLater.cancel, run.stop].forEach((stop) => stop());
 }
 
 export const view = {
   id: "label",
   title: "Label",
-  about: "Classes, tags, nested spans or answers: whatever the model was taught.",
+  about: "Classes, tags, nested spans or answers: whatever the model was fine-tuned for.",
   needs: ["classify", "tag", "spans", "answer"],
   mount,
 };

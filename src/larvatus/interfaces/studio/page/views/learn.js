@@ -1,4 +1,4 @@
-// Learn: a small file of labelled examples, a model that learns it here, its curve while it does, and the result to try.
+// Learn: fine-tune a model on a small file of labelled examples, watch its curve, and try the result.
 
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal } from "../lib/copy.js";
@@ -13,9 +13,9 @@ import { seenCard } from "./learn_seen.js";
 
 const API = "/studio/api/learn";
 const LOOK_MS = 700;
-const TRAINED = [["all", "all of the model"], ["lora", "small matrices beside it (LoRA)"], ["last2", "its last two layers"], ["head", "the head alone, quickest"]];
+const TRAINED = [["all", "all of the model"], ["lora", "small added matrices (LoRA)"], ["last2", "its last two layers"], ["head", "only the head, the fastest"]];
 
-/** What was chosen, as the server takes it; nothing of what is left to the house. */
+/** The options that were set, as the server takes them. */
 function choicesOf(state) {
   const number = (text) => (text.trim() === "" ? undefined : Number(text));
   return { epochs: number(state.epochs), rate: number(state.rate), trained: state.trained === "all" ? undefined : state.trained };
@@ -78,14 +78,14 @@ function mount(root, { api, params, setParams, models, model }) {
     const epochs = h("input", { type: "number", min: 1, max: 1000, step: 1, value: state.epochs, placeholder: "by size", oninput: set("epochs") });
     const rate = h("input", { type: "number", min: 0, step: "any", value: state.rate, placeholder: "by task", oninput: set("rate") });
     const trained = select(TRAINED, state.trained, (name) => ((state.trained = name), setParams({ trained: name === "all" ? "" : name })));
-    const pick = modelPicker({ models, needs: null, value: state.model.name, label: "Model that learns", onchange: (name) => ((state.model = models.find((each) => each.name === name)), setParams({ model: name })) });
+    const pick = modelPicker({ models, needs: null, value: state.model.name, label: "Model to fine-tune", onchange: (name) => ((state.model = models.find((each) => each.name === name)), setParams({ model: name })) });
     const begin = h("button", { type: "submit", class: "button button-main" }, "Learn");
     return h(
       "form",
-      { class: "card", "aria-label": "How it is learnt", onsubmit: (event) => (event.preventDefault(), start(begin)) },
-      h("h2", null, "How it is learnt"),
-      h("div", { class: "row" }, pick, field("What learns", trained), field("Epochs", epochs), field("Learning rate", rate)),
-      h("p", { class: "faint" }, "A tenth of the examples is held out, to choose the best weights by. What is left empty is chosen as larvatus finetune does."),
+      { class: "card", "aria-label": "Training options", onsubmit: (event) => (event.preventDefault(), start(begin)) },
+      h("h2", null, "Training options"),
+      h("div", { class: "row" }, pick, field("Trainable", trained), field("Epochs", epochs), field("Learning rate", rate)),
+      h("p", { class: "faint" }, "A tenth of the examples is held out to select the best checkpoint. Empty options have the defaults of larvatus finetune."),
       h("div", { class: "row row-middle" }, begin, copies(state, state.model)),
     );
   }
@@ -128,21 +128,17 @@ function mount(root, { api, params, setParams, models, model }) {
     if (now.phase !== "idle") await progress.read(now, signal);
   }
 
-  const locked = !studioToken() && notice("warn", "This page was opened without the token of its address, so it can look but not teach. Open the whole address that larvatus studio printed.");
-  if (!model) fill(root, notice("bad", "The server has no model that could learn."));
+  const locked = !studioToken() && notice("warn", "This page was opened without the token of its address, so it can show but not train. Open the whole address that larvatus studio printed.");
+  if (!model) fill(root, notice("bad", "The server has no model to fine-tune."));
   else fill(root, locked, choose, seen, said, under);
   const stop = every(LOOK_MS, watch);
-  return () => {
-    stop();
-    run.stop();
-    progress.remove();
-  };
+  return () => [stop, run.stop, () => progress.remove()].forEach((end) => end());
 }
 
 export const view = {
   id: "learn",
   title: "Learn",
-  about: "Teach a model from a small file of examples, here and now.",
+  about: "Fine-tune a model on a small file of examples.",
   needs: null,
   mount,
 };

@@ -64,7 +64,7 @@ export function fileChooser({ limits, given }) {
         zone.classList.remove("over");
         const [file] = event.dataTransfer.files;
         if (file) take(file);
-        else fill(said, notice("bad", "That is no file; drop a file of labelled examples."));
+        else fill(said, notice("bad", "That is not a file; drop a file of labelled examples."));
       },
     },
     h("p", null, h("strong", null, "Drop a file of labelled examples"), " or choose one."),

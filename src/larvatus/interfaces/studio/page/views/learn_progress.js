@@ -6,7 +6,7 @@ import { recordReader } from "../lib/records.js";
 import { href } from "../lib/router.js";
 import { runCharts } from "./run_charts.js";
 
-const PHASES = { training: "Learning", stopping: "Stopping…", stopped: "Stopped", loading: "Loading…", ready: "Learnt", failed: "It failed" };
+const PHASES = { training: "Training", stopping: "Stopping…", stopped: "Stopped", loading: "Loading…", ready: "Done", failed: "Failed" };
 const EVERY = { by: "step", smooth: "0", log: false };
 
 function facts(state) {
@@ -22,7 +22,7 @@ function facts(state) {
 /** `show(state)` draws a state of /studio/api/learn, `read(signal)` what is new of the curve. */
 export function progressCard({ api, act }) {
   const title = h("h2", null);
-  const bar = h("progress", { class: "learn-bar", "aria-label": "Steps made" });
+  const bar = h("progress", { class: "learn-bar", "aria-label": "Steps done" });
   const line = h("p", { class: "soft number" });
   const buttons = h("div", { class: "row row-middle" });
   const outcome = h("div", { class: "stack", "aria-live": "polite" });
@@ -37,16 +37,16 @@ export function progressCard({ api, act }) {
 
   function settled(state) {
     if (state.phase === "ready") {
-      return [notice("good", `${state.model} is served now, beside the others.`), h("div", { class: "row row-middle" }, h("a", { class: "button button-main", href: href("label", { model: state.model }) }, "Try it in Label"), h("a", { class: "button", href: href("card", { model: state.model }) }, "See its card"))];
+      return [notice("good", `${state.model} is served now, next to the others.`), h("div", { class: "row row-middle" }, h("a", { class: "button button-main", href: href("label", { model: state.model }) }, "Try it in Label"), h("a", { class: "button", href: href("card", { model: state.model }) }, "See its card"))];
     }
     if (state.phase === "failed") return notice("bad", state.error);
-    if (state.phase === "stopped") return notice("warn", state.resumable ? "Stopped; how far it came is saved." : "Stopped before anything was saved.");
+    if (state.phase === "stopped") return notice("warn", state.resumable ? "Stopped; its checkpoint is saved." : "Stopped before anything was saved.");
     return null;
   }
 
   function action(state) {
     if (state.phase === "training") return h("button", { type: "button", class: "button", onclick: () => act("stop") }, "Stop");
-    if (state.phase === "stopped" && state.resumable) return h("button", { type: "button", class: "button", onclick: () => act("resume") }, "Go on");
+    if (state.phase === "stopped" && state.resumable) return h("button", { type: "button", class: "button", onclick: () => act("resume") }, "Resume");
     return null;
   }
 

@@ -24,7 +24,7 @@ function balance(seen) {
 
 function examples(seen) {
   const rows = seen.examples.map((example) => h("tr", null, h("td", { class: "material", dir: "auto" }, example.reads), h("td", { dir: "auto" }, example.answer)));
-  const heads = ["reads", "is to answer"].map((head) => h("th", { scope: "col" }, head));
+  const heads = ["input", "label"].map((head) => h("th", { scope: "col" }, head));
   return h("div", { class: "stack" }, h("h3", null, "First examples"), h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "First examples" }, h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), h("tbody", null, rows))));
 }
 
@@ -34,7 +34,7 @@ export function seenCard(seen, { onTask }) {
   return h(
     "section",
     { class: "card", "aria-label": "What was recognised" },
-    h("div", { class: "card-head" }, h("h2", null, "What was recognised"), field("Task", task, seen.guessed ? "as the file looks" : null)),
+    h("div", { class: "card-head" }, h("h2", null, "What was recognised"), field("Task", task, seen.guessed ? "guessed from the file" : null)),
     h("p", { class: "read" }, seen.read),
     findings("bad", seen.errors),
     findings("warn", seen.warnings),

@@ -1,4 +1,4 @@
-// Senses: sentences with a marked word, which fall into groups by how the word is used; the nearest of each; WordNet's senses.
+// Senses: sentences with a marked word, clustered by how the word is used; nearest uses; WordNet's senses.
 
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.js";
@@ -26,7 +26,7 @@ function groupingCode(state) {
   const layers = keywords({ layers: layersOf(state.layers) });
   return [
     "import numpy as np",
-    "from larvatus.interfaces.serve.operations.senses import clusters",
+    "from larvatus.interfaces.serve.operations.instances import clusters",
     "",
     `vectors = np.concatenate(model.embed(texts, unit="span", ${layers}))`,
     `print(clusters(vectors.astype(np.float64)${state.clusters ? `, ${state.clusters}` : ""}))`,
@@ -103,16 +103,16 @@ function mount(root, { api, params, setParams, model }) {
     );
   }
 
-  /** Says why there is one group, where no number of groups was asked for. */
+  /** Why there is one group, if no number of groups was chosen. */
   function single() {
-    return !state.clusters && Math.max(...map.clusters) === 0 && notice("note", "All uses are in one group: no division of them would be clear. Choose a number of groups to divide them all the same.");
+    return !state.clusters && Math.max(...map.clusters) === 0 && notice("note", "All uses are in one group, because no split is clear. Choose a number of groups to split them anyway.");
   }
 
   function drawAll() {
     fill(
       place,
       single(),
-      h("div", { class: "columns columns-wide" }, h("div", { class: "card" }, h("h2", null, "In the plane"), plane.element, h("p", { class: "faint" }, "Near means used alike. Dots that would cover each other are moved apart.")), detail),
+      h("div", { class: "columns columns-wide" }, h("div", { class: "card" }, h("h2", null, "In the plane"), plane.element, h("p", { class: "faint" }, "Near dots are similar uses. Dots that would overlap are moved apart.")), detail),
       lists,
       copyButtons({
         python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, ...groupingCode(state)),
@@ -125,7 +125,7 @@ function mount(root, { api, params, setParams, model }) {
   async function ask() {
     run.stop();
     items = editor.items();
-    if (items.length < 3) return rest(place, empty("Mark a word in three sentences or more", "Write sentences that use a word in several senses, one a line, and click the word in each: uses that are alike come to lie together."));
+    if (items.length < 3) return rest(place, empty("Mark a word in three sentences or more", "Write sentences that use a word in several senses, one per line, and click the word in each: similar uses are grouped together."));
     await within(place, async () => {
       const asked = body();
       const { clusters, ...same } = asked;
@@ -148,16 +148,13 @@ function mount(root, { api, params, setParams, model }) {
   fill(root, editor.element, place);
   keep();
   ask();
-  return () => {
-    askLater.cancel();
-    run.stop();
-  };
+  return () => [askLater.cancel, run.stop].forEach((stop) => stop());
 }
 
 export const view = {
   id: "senses",
   title: "Senses",
-  about: "Sentences that use a word: uses that are alike fall together.",
+  about: "Sentences that use a word, grouped by similar use.",
   needs: "senses",
   mount,
 };

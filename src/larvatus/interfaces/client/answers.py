@@ -1,4 +1,4 @@
-"""What an answer of each address must look like: anything else is an error that names the server.
+"""Responses of a server: the shape of each, and the error for any other.
 
 results_of({"results": [{"label": "wet"}]}, 1, address)
 """
@@ -12,7 +12,51 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.core.arrays import Floats
-from larvatus.interfaces.client.errors import wrong_answer
+from larvatus.core.errors import LarvatusError, printable
+
+LONGEST_LINE = 500
+"""Characters of a server's message in an error."""
+
+
+class ServerError(LarvatusError):
+    """A request that the server refused, with its message; or a response that no Larvatus server sends.
+
+    >>> ServerError("no model is called x", status=404, kind="not_found").status
+    404
+    """
+
+    def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status; 0 if the server did not respond, or one item of a response failed."""
+        self.kind = kind
+        """The `type` of the server's error."""
+
+
+def wrong_answer(address: str, why: str, *, status: int = 0) -> ServerError:
+    """The error for a response of another shape than that of a Larvatus server."""
+    return ServerError(
+        f"{address} sent a response that is not a Larvatus server's ({_line(why)}); is the address right?",
+        status=status,
+    )
+
+
+def refusal(said: Any, status: int, *, otherwise: str) -> ServerError:
+    """The error that a response, or an item of one, describes.
+
+    >>> refusal({"error": {"type": "full", "message": "the queue is full"}}, 429, otherwise="").kind
+    'full'
+    """
+    error = said.get("error") if isinstance(said, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return ServerError(otherwise, status=status)
+    kind = error.get("type")
+    return ServerError(_line(error["message"]), status=status, kind=_line(kind) if isinstance(kind, str) else "")
+
+
+def _line(text: str) -> str:
+    return printable(text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…")
+
 
 Item = dict[str, Any]
 
@@ -43,7 +87,7 @@ class AttentionAnswer(Struct, frozen=True):
 
 class VectorUnit(Struct, frozen=True):
     vector: list[Any] | None
-    """Vector of one layer, or of all; None where the vocabulary deletes the unit."""
+    """Vector of one layer, or of all layers; None if the vocabulary deletes the unit."""
 
 
 class EmbedResult(Struct, frozen=True):
@@ -52,11 +96,11 @@ class EmbedResult(Struct, frozen=True):
 
 AShape = TypeVar("AShape", bound=Struct)
 WHOLE: dict[str, type[Struct]] = {"similar": SimilarAnswer, "senses": SensesAnswer, "attention": AttentionAnswer}
-"""Shapes of answers by address, where an answer is one whole."""
+"""Shapes of responses that are not a list of results, by route."""
 
 
 def converted(given: Any, shape: type[AShape], address: str) -> AShape:
-    """A decoded answer in its shape."""
+    """A decoded response, converted to its shape."""
     try:
         return msgspec.convert(given, shape)
     except (msgspec.ValidationError, RecursionError) as fault:
@@ -72,18 +116,18 @@ def results_of(given: Any, count: int, address: str) -> list[Item]:
 
 
 def vectors_of(item: Item, address: str) -> Floats:
-    """[units, D] of a result, or [layers + 1, units, D] of all layers; NaN where a unit has none."""
+    """Vectors of a result, [units, D], or [layers + 1, units, D] for all layers; NaN for a unit without one."""
     vectors = [unit.vector for unit in converted(item, EmbedResult, address).units]
     try:
         with np.errstate(over="ignore"):  # such a number is refused below
             known = [np.asarray(vector, np.float32) for vector in vectors if vector is not None]
     except (ValueError, TypeError, OverflowError):
-        raise wrong_answer(address, "a vector that is no list of numbers") from None
+        raise wrong_answer(address, "a vector that is not a list of numbers") from None
     shapes = {array.shape for array in known} or {(0,)}
     if len(shapes) > 1 or not {len(shape) for shape in shapes} <= {1, 2}:
         raise wrong_answer(address, "vectors of several sizes")
     if not all(np.isfinite(array).all() for array in known):
-        raise wrong_answer(address, "a vector with what is no number")
+        raise wrong_answer(address, "a vector with values that are not finite")
     (shape,) = shapes
     rows = iter(known)
     blank = np.full(shape, np.nan, np.float32)

@@ -1,1 +1,0 @@
-"""The addresses of a server: each file adds some to an application."""
