@@ -9,15 +9,25 @@
 Everything follows from the confusion matrix, or for several labels at once from counts of each label, so that
 evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`.
 
-Two classes by one number: the threshold that gets most of a training part right, and accuracy.
+Two classes by one number: the threshold with the highest accuracy on a training part, and that accuracy.
 
->>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
-0.5
+    >>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
+    0.5
+
+Word sense disambiguation, as in the scorer of the unified evaluation framework (Raganato et al. 2017; SemEval-2015 task
+13). An answer is right if it is one of the gold keys; a system that gives several for a word earns the share of them
+that is right. Precision is over the words that were answered, recall over all; answers to words without a gold key do
+not count.
+
+    >>> score = sense_f1({"t1": ["art%1:09:00::"], "t2": ["a%1:03:00::", "a%1:03:01::"]}, {"t2": ["a%1:03:01::"]})
+    >>> (score.precision, score.recall, round(score.f1, 3))
+    (1.0, 0.5, 0.667)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -180,3 +190,36 @@ def accuracy(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     if a.shape != b.shape or not a.size:
         raise DataError(f"accuracy wants as many predictions as labels, at least one, not {a.shape} and {b.shape}")
     return float((a == b).mean())
+
+
+@dataclass(frozen=True)
+class SenseScore:
+    right: float
+    """Words answered rightly; a fraction where several answers were given."""
+    answered: int
+    total: int
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.answered if self.answered else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.total if self.total else 0.0
+
+    @property
+    def f1(self) -> float:
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+def sense_f1(gold: Mapping[str, Collection[str]], answers: Mapping[str, Collection[str]]) -> SenseScore:
+    """The score of a system's keys for each word, by its id, against those that people gave."""
+    right, answered = 0.0, 0
+    for name, given in answers.items():
+        if name not in gold or not given:
+            continue
+        keys = set(given)
+        answered += 1
+        right += len(keys & set(gold[name])) / len(keys)
+    return SenseScore(right, answered, len(gold))

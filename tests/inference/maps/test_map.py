@@ -22,7 +22,7 @@ from larvatus.inference.maps import project as projecting
 from larvatus.inference.maps import word_map as mapping
 from larvatus.inference.maps.clusters import by_size, cluster, context_words, log_odds, typical_words
 from larvatus.inference.maps.instances import FindOptions, allot, find_instances
-from larvatus.inference.maps.page import map_page
+from larvatus.inference.maps.picture import map_page
 from larvatus.inference.maps.project import principal_components, project
 from larvatus.inference.maps.word_map import MapOptions, instance_vectors, map_instances
 from larvatus.inference.web_page import as_data

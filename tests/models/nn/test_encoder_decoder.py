@@ -12,7 +12,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.relative_bias import bucket
+from larvatus.models.nn.positions import bucket
 
 V = 50
 READ = [[7, 8, 9, 11, 13, 2, 5, 1], [9, 4, 1], [3, 8, 7, 6, 5, 4, 3, 1], [12, 30, 31, 1]]

@@ -33,7 +33,7 @@ from larvatus.evaluation.compare.pair_files import GROUPS, MinimalPair
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import Score
-from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
+from larvatus.metrics.accuracy import PairAccuracies, pair_accuracies
 from larvatus.models.network import Network
 
 BLOCK = 256

@@ -24,7 +24,7 @@ from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import DataError
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.blanks import window
+from larvatus.inference.cloze.fill import window
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device

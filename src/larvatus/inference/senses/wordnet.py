@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -190,9 +190,6 @@ class WordNet:
 
     def __len__(self) -> int:
         return len(self._by_key)
-
-    def all_senses(self) -> Iterator[Sense]:
-        return iter(self._by_key.values())
 
     def has(self, lemma: str, pos: POS) -> bool:
         return (lemma, pos) in self._by_lemma

@@ -19,7 +19,7 @@ from larvatus.evaluation.compare.pair_files import MinimalPair, minimal_pair, re
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import read_settings
-from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.metrics.accuracy import PairAccuracies
 from larvatus.models.loaded import model_fingerprint, settings_hash
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.models.nn.attention.relative_attention import RelativeAttention, RelativeContext
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.uncompiled import uncompiled
 
 
 class XLNetBlock(nn.Module):

@@ -20,9 +20,9 @@ from larvatus.core.pretraining_targets import DenoisedText
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 
 _LEVELS = 1 << 24  # float32 holds every multiple of 2^-24 below 1
 

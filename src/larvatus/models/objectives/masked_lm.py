@@ -21,9 +21,9 @@ from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.models.objectives.loss import Loss
 

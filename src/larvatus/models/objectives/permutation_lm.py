@@ -22,8 +22,8 @@ from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.corruption.permutation import PermutedTokens
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.nn.xlnet import XLNetConfig
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss

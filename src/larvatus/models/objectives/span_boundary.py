@@ -25,8 +25,8 @@ from larvatus.core.pretraining_targets import SpanTargets
 from larvatus.core.ranges import Size, Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 

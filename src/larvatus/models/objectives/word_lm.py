@@ -33,9 +33,9 @@ from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.vocabularies.characters import WORDS, NextWords, PreviousWords
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.elmo import CHARACTERS_PER_WORD, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.models.objectives.loss import Loss
 

@@ -24,7 +24,7 @@ from larvatus.metrics.classification import accuracy_of, average, confusion, f1_
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.classify.classify import LabelledTexts, Merge, merge_windows
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences

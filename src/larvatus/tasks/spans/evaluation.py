@@ -27,8 +27,7 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.spanned import BINARY, binary
 from larvatus.metrics.classification import F1, divide
-from larvatus.metrics.entities import Entities, EntityErrors
-from larvatus.metrics.spans import depths, span_f1
+from larvatus.metrics.entities import Entities, EntityErrors, depths, span_f1
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.spans import Decoding
 from larvatus.tasks.evaluation.evaluated import Evaluation, PairedMetrics, class_rows, plain_metrics, read_statistics

@@ -14,8 +14,7 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.pooling import WordPool
-from larvatus.models.heads.relations import RelationsConfig
-from larvatus.models.heads.spans import Decoding
+from larvatus.models.heads.spans import Decoding, RelationsConfig
 from larvatus.models.nn.span_scorer import Representation
 from larvatus.tasks.encoding.words import check_word_pool
 

@@ -19,8 +19,7 @@ from larvatus.core.batch import edges, runs
 from larvatus.core.errors import did_you_mean
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import Spans, SpansConfig
-from larvatus.models.nn.relation_scorer import distances, gaps
-from larvatus.models.nn.span_scorer import BUDGET
+from larvatus.models.nn.span_scorer import BUDGET, distances, gaps
 from larvatus.tasks.encoding.sequences import run_indices
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.spans.decoding import SpanCandidates, SpanTuple, find_candidates, log_odds

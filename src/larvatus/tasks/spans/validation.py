@@ -19,7 +19,7 @@ import numpy as np
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.metrics.spans import RelationScore, Span, SpanScore, relation_f1, span_f1
+from larvatus.metrics.entities import RelationScore, Span, SpanScore, relation_f1, span_f1
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.spans import NULL
 from larvatus.models.network import Network

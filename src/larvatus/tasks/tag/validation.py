@@ -21,7 +21,7 @@ from larvatus.core.targets import WordTags
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, head_of, score_sequences
 from larvatus.tasks.tag.tag import TaggedWords, decode, tagger_of, words_read

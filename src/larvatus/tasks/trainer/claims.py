@@ -13,9 +13,16 @@ from typing import Any
 import torch
 
 from larvatus.models.bundle.card import STATISTICS
-from larvatus.models.bundle.claims import STATISTIC, Claim, Data, make_claim
-from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
-from larvatus.models.bundle.sizes import size_claims
+from larvatus.models.bundle.claims import (
+    STATISTIC,
+    Claim,
+    Data,
+    PowerDraw,
+    device_power,
+    energy_claims,
+    make_claim,
+    size_claims,
+)
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
 TUNING_FACTS = (

@@ -27,7 +27,7 @@ from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.tables import between, percent, signed_between, spread_note
 from larvatus.evaluation.audit.units import DOCUMENTS, resampled
-from larvatus.inference.cloze.blanks import window
+from larvatus.inference.cloze.fill import window
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.bootstrap import bootstrap

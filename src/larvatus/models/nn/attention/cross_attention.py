@@ -33,7 +33,7 @@ from larvatus.models.nn.attention.layout import (
     to_block,
     to_rows,
 )
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ def _reordered_tokens(lengths: Ints, order: Ints) -> Ints:
 
 @uncompiled
 def attend(
-    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL, *, dropout: float = 0.0
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL, *, dropout: float = 0.0
 ) -> Tensor:
     """Each query attends to the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes vary."""
     out = []
@@ -147,12 +147,12 @@ def attend(
             continue
         q_BHLK = to_block(q, group.count, group.asks, group.queries).transpose(1, 2)
         k_BHSK, v_BHSK = to_block(kv, group.count, group.asked, group.keys).permute(2, 0, 3, 1, 4)
-        seen = sight.seen(group.asks, q.device)  # [L, L]
+        seen = mask.seen(group.asks, q.device)  # [L, L]
         if group.keys is not None:  # [B, 1, L or 1, S]
             real_B11S = group.keys.real[:, None, None]
             seen = real_B11S if seen is None else real_B11S & seen
         y_BHLK = self_attention(
-            q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=sight.bias_of(group.asks), scale=1.0
+            q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=mask.bias_of(group.asks), scale=1.0
         )
         out.append(to_rows(y_BHLK.transpose(1, 2), group.queries))
     return torch.cat(out) if out else torch.zeros_like(q_NHK)
@@ -166,7 +166,7 @@ def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups) -> Iterator[t
 
 
 def cross_attention_weights(
-    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL
 ) -> list[Tensor]:
     """Only the attention weights, [H, queries, keys] of each sequence in the order of the groups, for interpretation.
 
@@ -178,8 +178,8 @@ def cross_attention_weights(
         assert group.keys is None
         q_BHLK, k_BHLK = (x.unflatten(0, (group.count, -1)).transpose(1, 2) for x in (q, kv[:, 0]))
         q_BHLK = q_BHLK * q.shape[-1] ** 0.5  # the next line divides by it
-        seen_LL = sight.seen(group.asks, q.device) if group.asks == group.asked else None
-        weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=sight.bias_of(group.asks)))
+        seen_LL = mask.seen(group.asks, q.device) if group.asks == group.asked else None
+        weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=mask.bias_of(group.asks)))
     return weights
 
 
@@ -215,10 +215,10 @@ class CrossAttention(nn.Module):
         kv_M2HK: Tensor = self.kv(x_MD).unflatten(-1, (2, self.heads, self.size))
         return kv_M2HK
 
-    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL) -> Tensor:
+    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, sight, dropout=dropout)
-        if sight.heads is not None:
-            y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
+        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, mask, dropout=dropout)
+        if mask.heads is not None:
+            y_NHK = y_NHK * mask.heads[:, None].to(y_NHK.dtype)
         y_ND: Tensor = self.out(y_NHK.flatten(-2))
         return y_ND

@@ -29,8 +29,8 @@ from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.grouped import attention_weights, self_attention
 from larvatus.models.nn.attention.layout import to_rows
 from larvatus.models.nn.attention.streams import StreamGroup, StreamLayout
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.linear import LoRALinear, full_weight
-from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.models.nn.attention.layout import Padding, length_class, padding_if_needed, to_block
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 
 @dataclass(frozen=True)
