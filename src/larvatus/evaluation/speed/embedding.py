@@ -14,12 +14,14 @@ import torch
 
 from larvatus.evaluation.speed.model import BenchmarkModel
 from larvatus.inference.model import load
+from larvatus.inference.vectors.options import Precision
 from larvatus.training.engine.settings import Runtime
 
 
 def larvatus_embedding(subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
     model = load(subject.directory, device=runtime.device)
-    return lambda: model.embed(list(sentences), unit="sentence", precision=runtime.precision)
+    precision: Precision = "bf16" if runtime.precision == "bf16" else "fp32"
+    return lambda: model.embed(list(sentences), unit="sentence", precision=precision)
 
 
 def sentence_transformers_embedding(

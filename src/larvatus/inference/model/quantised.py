@@ -17,10 +17,10 @@ from larvatus.models.network import Network
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.cross_attention import CrossAttention
 from larvatus.models.nn.attention.relative_attention import RelativeAttention
-from larvatus.models.nn.block import Block
-from larvatus.models.nn.embeddings import Embeddings
+from larvatus.models.nn.block_stack import Block
 from larvatus.models.nn.feedforward import FeedForward
-from larvatus.models.nn.int8 import ROWS, Int8Linear, check_int8
+from larvatus.models.nn.linear import ROWS, Int8Linear, check_int8
+from larvatus.models.nn.transformer import Embeddings
 from larvatus.models.objectives import MaskedLM
 
 Quantise = Literal["int8"]
