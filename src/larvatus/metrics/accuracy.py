@@ -56,20 +56,22 @@ def accuracy(*, right: int, total: int) -> Accuracy:
 
 
 def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
-    """The interval of all shares p under which `right` of `total` lies within z standard errors of p."""
+    """The interval of all shares p under which `right` of `total` is within z standard errors of p."""
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
     share = right / total
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # rounding apart, no change
+    return max(0.0, min(share, middle - half)), min(
+        1.0, max(share, middle + half)
+    )  # against rounding errors
 
 
-_HALVINGS = 60  # of an interval of length 1: below what a double tells apart
+_HALVINGS = 60  # of an interval of length 1: below the precision of a double
 
 
 def clopper_pearson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of the share of which `right` of `total` was seen."""
+    """The interval of the share, if `right` of `total` were observed."""
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
     tail = (1 - level) / 2
@@ -101,7 +103,7 @@ def binomial_cdf(count: int, total: int) -> Callable[[float], float]:
 
 
 def _crossing(rising: Callable[[float], float], goal: float) -> float:
-    """Where a function of a share that rises reaches the goal."""
+    """The share at which a rising function reaches the goal."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -131,7 +133,7 @@ def preferred(good: Sequence[float], bad: Sequence[float]) -> Bools:
 
 
 def by_group(right: Bools, groups: Sequence[str | None]) -> dict[str, Accuracy]:
-    """Accuracy of each group, in the order in which they first come; pairs without a group are in none."""
+    """Accuracy of each group, in the order of first occurrence; pairs without a group are in none."""
     counts: dict[str, list[int]] = {}
     for is_right, group in zip(right.tolist(), groups, strict=True):
         if group is not None:

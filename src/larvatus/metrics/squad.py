@@ -3,11 +3,11 @@
     >>> question_scores(["the Denver Broncos", "Denver"], "Broncos of Denver.")
     (0.0, 0.8)
 
-Answers are compared in lower case, without ASCII punctuation, the articles a, an and the, and spare white space. F1 is
-that of their words as bags; of several right answers the nearest counts. The versions differ in two things: where
-nothing is left of a text, version 1.1 gives F1 0, even to two such texts, and version 2 gives 1 if both are so; and a
-question without a prediction scores 0 in version 1.1, while version 2 wants them all. Scores are shares of 1; the
-scripts print them in percent.
+Answers are compared in lower case, without ASCII punctuation, the articles a, an and the, and extra white space. F1 is
+that of their words as bags; of several right answers the closest counts. The versions differ in two things: if
+nothing is left of a text, version 1.1 gives F1 0, even to two such texts, and version 2 gives 1 if both are empty; and
+a question without a prediction scores 0 in version 1.1, while version 2 requires all predictions. Scores are shares of
+1; the scripts print them in percent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise_answer(text: str) -> str:
-    """As answers are compared.
+    """An answer in the form in which answers are compared.
 
     >>> normalise_answer("The  cat's an\\tOwl.")
     'cats owl'
@@ -53,7 +53,7 @@ def answer_f1(gold: str, prediction: str, *, version: Version = "1.1") -> float:
 
 @dataclass(frozen=True)
 class BestThreshold:
-    """The score that the best threshold would give: above it, a question is taken as not answered."""
+    """The score that the best threshold would give: above it, a question counts as not answered."""
 
     score: float
     threshold: float

@@ -105,16 +105,16 @@ def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
     return Blanks(tuple(pieces), np.array(ids, np.int64), np.array(words, np.int64), tuple(places))
 
 
-def window(total: int, places: Sequence[int], room: int) -> tuple[int, int]:
-    """A window of at most `room` of `total` tokens around the places, centred on them; they must fit into it.
+def window(total: int, places: Sequence[int], longest: int) -> tuple[int, int]:
+    """A window of at most `longest` of `total` tokens around the places, centred on them; they must fit into it.
 
     >>> window(100, [50], 11), window(100, [2], 11), window(100, [97, 99], 11), window(5, [2], 11)
     ((45, 56), (0, 11), (89, 100), (0, 5))
     """
     first, last = min(places), max(places) + 1
-    start = first - (room - (last - first)) // 2
-    start = max(0, min(start, total - room))
-    return start, min(total, start + room)
+    start = first - (longest - (last - first)) // 2
+    start = max(0, min(start, total - longest))
+    return start, min(total, start + longest)
 
 
 TOKENS_AT_ONCE = 16_384
@@ -144,10 +144,10 @@ def fill_blanks(
             raise UsageError(f"{name} must be a whole number from 1 to {size}, not {short_repr(number)}")
     blanks = read_blanks(text, tokenizer)
     reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
-    windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
+    windows = _windows(blanks, longest=reader.predictor.longest_text(tokenizer), joint=joint)
     log_BV = reader.marginals(blanks, windows)
     if candidates == "words":
-        reader.leave_out_abbreviations(blanks, log_BV, most=max(beam, top), joint=joint)
+        reader.leave_out_abbreviations(blanks, log_BV, count=max(beam, top), joint=joint)
     marginals_BV = log_BV.masked_fill(~reader.allowed_BV, -math.inf)
     each = tuple(
         tuple(
@@ -165,18 +165,18 @@ def fill_blanks(
     return Fills(text=text, best=tuple(best), marginals=each, read=len(covered), total=len(blanks.ids))
 
 
-def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]:
+def _windows(blanks: Blanks, *, longest: int, joint: bool) -> list[tuple[int, int]]:
     """For each blank the window of tokens to read it in; one window for all if they fit."""
     total, places = len(blanks.ids), blanks.places
     apart = places[-1] + 1 - places[0]
-    if apart <= room:
-        return [window(total, places, room)] * len(places)
+    if apart <= longest:
+        return [window(total, places, longest)] * len(places)
     if joint:
         raise UsageError(
-            f"the blanks are {apart:,} tokens apart and the model's window has {room:,}: too far to fill jointly; "
+            f"the blanks are {apart:,} tokens apart and the model's window has {longest:,}: too far to fill jointly; "
             "use the marginals of each blank (joint=False, --marginals), or fill parts of the text"
         )
-    return [window(total, [place], room) for place in places]
+    return [window(total, [place], longest) for place in places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,17 +203,17 @@ class _Reader:
     def candidates(self, blank: int) -> int:
         return int(self.allowed_BV[blank].sum())
 
-    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, most: int, joint: bool) -> None:
+    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, count: int, joint: bool) -> None:
         """Exclude tokens that are likely only because of the period after the blank (`St`)."""
         other = without_periods(blanks.pieces, self.tokenizer.special.mask)
         if other is None or self.tokenizer.id(OTHER_END) is None:
             return
         known = abbreviations(self.tokenizer)
-        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(most, self.tokenizer.size)).indices
+        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(count, self.tokenizer.size)).indices
         if not len(known) or not torch.isin(best_BC, torch.from_numpy(known).to(best_BC.device)).any():
             return
         changed = read_blanks(other, self.tokenizer)
-        windows = _windows(changed, room=self.predictor.room(self.tokenizer), joint=joint)
+        windows = _windows(changed, longest=self.predictor.longest_text(self.tokenizer), joint=joint)
         other_BV = self.marginals(changed, windows)
         for number, after in enumerate(blanks.pieces[1:]):
             if ends_sentence(after):

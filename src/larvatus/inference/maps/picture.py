@@ -115,7 +115,7 @@ def _parts(instance: CorpusInstance) -> list[str]:
 # Okabe and Ito's palette, distinguishable for the colour-blind, and markers for black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6BC9", "#7F7F7F", "#A6761D", "#1B9E77")
 MARKERS = ("o", "s", "^", "D", "P")
-MOST_GROUPS = 12
+MAX_GROUPS = 12
 """Groups in the legend; all others are drawn in grey."""
 
 
@@ -131,7 +131,7 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
     groups = [name for name, _ in sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))]
     for number, name in enumerate(groups):
         rows = [index for index, value in enumerate(values) if value == name]
-        many = number >= MOST_GROUPS
+        many = number >= MAX_GROUPS
         axes.scatter(
             result.points[rows, 0],
             result.points[rows, 1],
@@ -251,9 +251,9 @@ def _sums(points_N2: Doubles, width: float, height: float) -> Doubles:
 
 def _inside(sums: Doubles, low: Doubles, high: Doubles) -> Doubles:
     """Points in each box, to whole cells."""
-    most = np.array([sums.shape[1] - 1, sums.shape[0] - 1])
-    first = np.clip(np.floor(low / CELL).astype(np.int64), 0, most)
-    last = np.clip(np.ceil(high / CELL).astype(np.int64), 0, most)
+    corner = np.array([sums.shape[1] - 1, sums.shape[0] - 1])
+    first = np.clip(np.floor(low / CELL).astype(np.int64), 0, corner)
+    last = np.clip(np.ceil(high / CELL).astype(np.int64), 0, corner)
     a, b = first[:, 1], last[:, 1]
     left, right = first[:, 0], last[:, 0]
     return np.asarray(sums[b, right] - sums[a, right] - sums[b, left] + sums[a, left])

@@ -21,13 +21,13 @@ from larvatus.inference.cloze.results import Fills
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.models.masked_prediction import require_predictor
+from larvatus.models.network import int8_weights
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor

@@ -99,9 +99,9 @@ def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[S
     instances: list[SenseInstance] = []
     place = 0
     while place < len(spans):
-        most = _most(text[slice(*spans[place])], wordnet)
+        longest = _longest_phrase(text[slice(*spans[place])], wordnet)
         step = 1
-        for last in range(min(place + most, len(spans)) - 1, place - 1, -1):
+        for last in range(min(place + longest, len(spans)) - 1, place - 1, -1):
             start, end = spans[place][0], spans[last][1]
             lemmas = _lemmas(text[start:end], wordnet, pos, single=last == place)
             if lemmas:
@@ -119,7 +119,7 @@ def _lemmas(text: str, wordnet: WordNet, pos: Sequence[POS] | None, *, single: b
     return tuple((lemma, kind) for lemma, kind in wordnet.lemmas(word) if pos is None or kind in pos)
 
 
-def _most(word: str, wordnet: WordNet) -> int:
+def _longest_phrase(word: str, wordnet: WordNet) -> int:
     """Number of words of the longest phrase that begins with a word or one of its lemmas."""
     lower, heads = word.lower(), wordnet.phrase_heads
     return max(heads.get(form, 1) for form in {lower, *(lemma for lemma, _ in wordnet.lemmas(lower))})

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.inference.model import Model
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.heads.head import HeadConfig
+from larvatus.models.network import int8_weights
 
 
 @dataclass(frozen=True, eq=False)

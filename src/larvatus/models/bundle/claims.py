@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, str] = {
     "corpus": "Size of the corpus",
 }
 """Commands that measure figures, with their sections of the card, in order."""
-MOST = 10_000
+MAX_CLAIMS = 10_000
 """Most claims of one model."""
 LONGEST = 500
 """Most characters of a name or a word in a claim."""
@@ -162,8 +162,8 @@ def make_claim(metric: str, value: int | float | str, *, command: str, **known: 
 
 def read_claims(values: Sequence[Any], where: object, error: type[LarvatusError] = ArtefactError) -> tuple[Claim, ...]:
     """Claims read from a file and checked; the error names the wrong claim."""
-    if len(values) > MOST:
-        raise error(f"{where} has {len(values):,} claims; a card holds {MOST:,} at most")
+    if len(values) > MAX_CLAIMS:
+        raise error(f"{where} has {len(values):,} claims; a card holds {MAX_CLAIMS:,} at most")
     claims = []
     for number, value in enumerate(values, 1):
         try:

@@ -63,10 +63,10 @@ from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
-MOST_SHARED = 1_000
+MAX_SHARED = 1_000
 """Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""
 LONGEST_CARD = 1_000_000  # bytes of a card that are copied
-MOST_TRIES = 5
+MAX_TRIES = 5
 """Attempts to read a directory in which another model is being saved."""
 GENERATOR = "generator"
 GENERATOR_CARD = """# generator
@@ -92,11 +92,11 @@ class Bundle:
     lineage: dict[str, Any]
     claims: Sequence[Mapping[str, Any]] = ()
     """The figures of its card, as stored in `larvatus.json` (`claims.py` reads them)."""
-    spare: Mapping[str, Tensor] = field(default_factory=dict)
+    unused_tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
     family: str = ""
     """The layout that it was read in (a `model_type`); empty for a model that was built here."""
-    natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    head_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Default settings of fine-tuned heads in that family, by head (`TaskHeads.default_settings`)."""
     pooling: str = ""
     """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
@@ -104,7 +104,7 @@ class Bundle:
     @property
     def unused(self) -> tuple[str, ...]:
         """Names of the unused tensors."""
-        return tuple(sorted(self.spare))
+        return tuple(sorted(self.unused_tensors))
 
     @property
     def architecture(self) -> Architecture:
@@ -273,7 +273,7 @@ def load_bundle(
     Nothing is downloaded unless `online` is set.
     """
     directory = _existing(find_model(name, revision=revision, online=online))
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         state = _state(directory)
         try:
             bundle = _load(directory, allow_nan=allow_nan)
@@ -333,9 +333,9 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         recipe=manifest.recipe if manifest else None,
         lineage=manifest.lineage if manifest else {},
         claims=manifest.claims if manifest else (),
-        spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
+        unused_tensors={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
-        natural={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
+        head_defaults={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
     )
 
@@ -376,7 +376,7 @@ def _shell(architecture: Architecture) -> Network:
 
 
 def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
-    if architecture.model.layers > (MOST_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
+    if architecture.model.layers > (MAX_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
         raise ArtefactError(f"{source} states {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
     if tokenizer.size > architecture.vocabulary:
         raise ArtefactError(

@@ -140,34 +140,16 @@ class BlockStack(AttentionEncoder):
     def word_vectors(self) -> Tensor:
         return cast(nn.Embedding, self.embeddings.words).weight
 
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
-        """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
-        return self._forward(batch, layers=layers, limit=limit)
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        return cast(Tensor, self._forward(batch, kept_LH=kept_LH))
-
-    def _forward(
-        self,
-        batch: TokenBatch[Tensor],
-        *,
-        layers: Sequence[int] | None = None,
-        limit: int | None = None,
-        kept_LH: Tensor | None = None,
-    ) -> Tensor | list[Tensor]:
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
         layout, arranged, masks = self._arrange(batch, limit)
         if kept_LH is not None:
             masks = [dataclasses.replace(mask, heads=kept_H) for mask, kept_H in zip(masks, kept_LH, strict=True)]
-        top = self.depth
-        wanted = [top] if layers is None else layers
-        states = self.run_blocks(self.embeddings(arranged), wanted, [(layout, mask) for mask in masks])
-        if top in states:
-            states[top] = self.final_norm(states[top])
-        if layers is None:
-            return self._given(layout.restore(states[top]))
-        return [self._given(layout.restore(states[layer])) for layer in layers]
+        states = self.run_blocks(self.embeddings(arranged), layers, [(layout, mask) for mask in masks])
+        if self.depth in states:
+            states[self.depth] = self.final_norm(states[self.depth])
+        return {layer: self._given(layout.restore(x_ND)) for layer, x_ND in states.items()}
 
     def _given(self, x_ND: Tensor) -> Tensor:
         """Cast to the type of the weights, also if blocks computed in less."""

@@ -1,12 +1,12 @@
 """A left-to-right stack of blocks that continues prompts: the prompts are read once, then one token per step.
 
-    state = CausalGenerationState(stack, prompts, room=20, head=head)
+    state = CausalGenerationState(stack, prompts, max_new=20, head=head)
     state.logits()                           # [B, V] of the next token of each
     state.extend(ids_B)                      # B tokens go through the blocks, whatever the length of the prompts
 
 Keys and values of all tokens are cached, so that a step computes only the new token:
 
-    cache = KeyValueCache.of(lengths, layers=12, room=20)
+    cache = KeyValueCache.of(lengths, layers=12, max_new=20)
     cache.keep(0, qkv_N3HK[:, 1:])             # of the prompts, in the order of `GroupedLayout`: once for each layer
     cache.attend(0, qkv_B3HK)                  # of one new token each, which attends to all before it and itself
     cache.advance()                            # after the last layer
@@ -43,10 +43,10 @@ class _Block:
 
     length: int
     count: int
-    room: int
+    capacity: int
     """Tokens that it can hold."""
     layers: list[Tensor] = field(default_factory=list)
-    """For each layer [2, G, H, room, K], filled up to `length`."""
+    """For each layer [2, G, H, max_new, K], filled up to `length`."""
 
     def take(self, rows_G: Tensor) -> _Block:
         layers = []
@@ -54,7 +54,7 @@ class _Block:
             taken = kv.new_empty(2, len(rows_G), *kv.shape[2:])
             taken[:, :, :, : self.length] = kv[:, rows_G, :, : self.length]
             layers.append(taken)
-        return _Block(self.length, len(rows_G), self.room, layers)
+        return _Block(self.length, len(rows_G), self.capacity, layers)
 
 
 @dataclass(eq=False)
@@ -64,11 +64,11 @@ class KeyValueCache:
     device: torch.device
 
     @classmethod
-    def of(cls, lengths: Ints, *, room: int, device: torch.device) -> KeyValueCache:
-        """An empty cache for prompts of these lengths, to which at most `room` tokens are added."""
+    def of(cls, lengths: Ints, *, max_new: int, device: torch.device) -> KeyValueCache:
+        """An empty cache for prompts of these lengths, to which at most `max_new` tokens are added."""
         sizes, counts = np.unique(lengths, return_counts=True)
         blocks = [
-            _Block(length=size, count=count, room=size + room)
+            _Block(length=size, count=count, capacity=size + max_new)
             for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
         ]
         return cls(blocks, np.argsort(lengths, kind="stable"), device)
@@ -83,7 +83,7 @@ class KeyValueCache:
         parts = torch.split(kv_N2HK, [block.count * block.length for block in self.blocks])
         for block, part in zip(self.blocks, parts, strict=True):
             kv_2GHLK = part.unflatten(0, (block.count, block.length)).permute(2, 0, 3, 1, 4)
-            held = kv_2GHLK.new_empty(*kv_2GHLK.shape[:3], block.room, kv_2GHLK.shape[-1])
+            held = kv_2GHLK.new_empty(*kv_2GHLK.shape[:3], block.capacity, kv_2GHLK.shape[-1])
             held[:, :, :, : block.length] = kv_2GHLK
             block.layers.append(held)
 
@@ -132,14 +132,14 @@ class CausalGenerationState:
     """Implements the `GenerationState` protocol of `generation/`."""
 
     def __init__(
-        self, stack: BlockStack, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+        self, stack: BlockStack, prompts: TokenBatch[Tensor], *, max_new: int, head: Callable[[Tensor], Tensor]
     ) -> None:
         lengths = prompts.lengths.cpu().numpy()
         if not len(lengths) or lengths.min() < 1:
             raise UsageError("a prompt without a token cannot be continued; give it at least a start token")
         self.stack = stack
         self.head = head
-        self.cache = KeyValueCache.of(lengths, room=room, device=prompts.ids.device)
+        self.cache = KeyValueCache.of(lengths, max_new=max_new, device=prompts.ids.device)
         self.logits_BV = self._read(prompts)
 
     def logits(self) -> Tensor:

@@ -103,15 +103,15 @@ class CausalTransformer(BlockStack):
     closes_prompts = False
     """The text continues where the prompt ends."""
 
-    def room_after(self, length: int) -> int:
+    def max_new_tokens(self, length: int) -> int:
         return self.reach - length
 
-    def continuing(
-        self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+    def generation_state(
+        self, prompts: TokenBatch[Tensor], *, max_new: int, head: Callable[[Tensor], Tensor]
     ) -> CausalGenerationState:
-        return CausalGenerationState(self, prompts, room=room, head=head)
+        return CausalGenerationState(self, prompts, max_new=max_new, head=head)
 
-    def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
+    def continuation_states(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
         return continuation_states(self, prompts, continuations)
 
 

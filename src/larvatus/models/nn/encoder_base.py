@@ -227,6 +227,22 @@ class AttentionEncoder(Encoder):
         """The block of a layer, counted from 0."""
         return self.blocks[layer % len(self.blocks)]
 
+    def forward(
+        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
+    ) -> Tensor | list[Tensor]:
+        """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
+        states = self.read(batch, [self.depth] if layers is None else layers, limit, None)
+        return states[self.depth] if layers is None else [states[layer] for layer in layers]
+
+    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
+        return self.read(batch, [self.depth], None, kept_LH)[self.depth]
+
+    @abstractmethod
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        """The states of these layers in the order of the batch; `kept` are the factors of heads in `with_heads`."""
+
     def run_blocks(self, x_ND: Tensor, layers: Sequence[int], inputs: Sequence[tuple[Any, ...]]) -> dict[int, Tensor]:
         """The states of these layers, from the embeddings; `inputs` are those of each block after the states."""
         states = {0: x_ND} if 0 in layers else {}

@@ -90,36 +90,20 @@ class EncoderDecoder(AttentionEncoder):
 
     # The encoder
 
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
-        """The encoder's output. A layer below the last is given before the final norm."""
-        return self._forward(batch, layers=layers, limit=limit)
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        return cast(Tensor, self._forward(batch, kept_LH=kept_LH))
-
-    def _forward(
-        self,
-        batch: TokenBatch[Tensor],
-        *,
-        layers: Sequence[int] | None = None,
-        limit: int | None = None,
-        kept_LH: Tensor | None = None,
-    ) -> Tensor | list[Tensor]:
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        """The encoder's states."""
         layout: GroupedLayout = GroupedLayout.of(batch.lengths)
         device = batch.ids.device
         itself, top = self_groups(layout, padded=device.type == "cuda", device=device), self.depth
         mask = AttentionMask(bias=self.relative.table(self.longest(batch.lengths, limit)))
         masks = [mask] * top if kept_LH is None else [dataclasses.replace(mask, heads=kept_H) for kept_H in kept_LH]
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
-        wanted = [top] if layers is None else layers
-        states = self.run_blocks(x_MD, wanted, [(itself, mask) for mask in masks])
+        states = self.run_blocks(x_MD, layers, [(itself, mask) for mask in masks])
         if top in states:
             states[top] = self.dropout(self.final_norm(states[top]))
-        if layers is None:
-            return layout.restore(states[top])
-        return [layout.restore(states[layer]) for layer in layers]
+        return {layer: layout.restore(x_MD) for layer, x_MD in states.items()}
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Weights of the encoder's layers. Computed apart from `forward`: no fused kernel gives the weights."""
@@ -161,14 +145,14 @@ class EncoderDecoder(AttentionEncoder):
             ]
         ]
 
-    def continuing(
-        self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+    def generation_state(
+        self, prompts: TokenBatch[Tensor], *, max_new: int, head: Callable[[Tensor], Tensor]
     ) -> DecoderGenerationState:
         """Encode the prompts and start the decoder at its start token (`models/generation/generator.py`)."""
         memory = EncoderOutput(cast(Tensor, self(prompts)), prompts.lengths)
-        return DecoderGenerationState(self.decoder, self.words, memory, room=room, head=head)
+        return DecoderGenerationState(self.decoder, self.words, memory, max_new=max_new, head=head)
 
-    def predicting(
+    def continuation_states(
         self,
         prompts: TokenBatch[Tensor],
         continuations: TokenBatch[Tensor],
@@ -180,7 +164,7 @@ class EncoderDecoder(AttentionEncoder):
         inputs_N = shift_right(continuations.ids, continuations.lengths, self.config.start)
         return self.decode(inputs_N, continuations.lengths, memory)
 
-    def room_after(self, length: int) -> int:
+    def max_new_tokens(self, length: int) -> int:
         """Tokens that the decoder may generate, whatever was read; none if the prompt is too long to be read."""
         reach = self.config.max_positions
         return reach if length <= reach else reach - length
@@ -223,22 +207,22 @@ Head = Callable[[Tensor], Tensor]
 class DecoderGenerationState:
     """B sequences that are being generated. The start token is read first, so `logits` are those of the first token.
 
-    state = DecoderGenerationState(decoder, words, memory, room=20, head=head)
+    state = DecoderGenerationState(decoder, words, memory, max_new=20, head=head)
     state.logits()                         # [B, V] of the first token of each
     state.extend(ids_B)                    # the decoder reads one more token
     """
 
     def __init__(
-        self, decoder: DecoderStack, words: nn.Embedding, memory: EncoderOutput, *, room: int, head: Head
+        self, decoder: DecoderStack, words: nn.Embedding, memory: EncoderOutput, *, max_new: int, head: Head
     ) -> None:
-        """At most `room` tokens will be generated; `head` turns states into scores of all words."""
+        """At most `max_new` tokens will be generated; `head` turns states into scores of all words."""
         self._decoder, self._words, self._head = decoder, words, head
         self._blocks = [cast(EncoderDecoderBlock, block) for block in decoder.blocks]
         self._read = _CrossCache(self._blocks, memory)
         count, config, like = len(memory.lengths_B), decoder.config, memory.states_MD
-        shape = (2, count, config.heads, room + 1, config.size_of_heads)
+        shape = (2, count, config.heads, max_new + 1, config.size_of_heads)
         self._kept = [like.new_zeros(shape) for _ in self._blocks]  # keys and values of the generated tokens
-        self._bias_HRR = decoder.relative.table(room + 1)
+        self._bias_HRR = decoder.relative.table(max_new + 1)
         self._length = 0
         self._states_BD = like.new_zeros(count, config.hidden)
         self.extend(torch.full((count,), config.start, device=like.device))

@@ -117,17 +117,7 @@ class XLNet(AttentionEncoder):
         self.config = config
         self.embeddings = XLNetEmbeddings(vocabulary, config.hidden, config.dropout)
         self.query = Query(config.hidden)
-        self.blocks = nn.ModuleList(
-            XLNetBlock(
-                hidden=config.hidden,
-                heads=config.heads,
-                inner=config.inner,
-                activation=config.activation,
-                norm_epsilon=config.norm_epsilon,
-                dropout=config.dropout,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = nn.ModuleList(XLNetBlock(config) for _ in range(config.layers))
 
     @property
     def word_vectors(self) -> Tensor:
@@ -135,16 +125,15 @@ class XLNet(AttentionEncoder):
 
     # ── the content stream
 
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        """The content stream's states."""
         around = self._around(batch, limit=limit)
-        wanted = [self.depth] if layers is None else layers
-        states = self._content(batch, around, wanted)
-        if self.depth in wanted:
+        states = self._content(batch, around, layers, kept_LH=kept_LH)
+        if self.depth in states:
             states[self.depth] = self._last_dropout(states[self.depth])
-        restored = {layer: around.streams.tokens.restore(states[layer]) for layer in wanted}
-        return restored[self.depth] if layers is None else [restored[layer] for layer in layers]
+        return {layer: around.streams.tokens.restore(x_ND) for layer, x_ND in states.items()}
 
     def with_memory(
         self, batch: TokenBatch[Tensor], memory: SegmentMemory | None = None, *, limit: int | None = None
@@ -278,11 +267,6 @@ class XLNet(AttentionEncoder):
             block = cast(XLNetBlock, module)
             yield by_sequence(block.attention.weights(x_ND, around), batch.lengths)
             x_ND = block(x_ND, None, around)
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        around = self._around(batch)
-        top_ND = self._content(batch, around, [self.depth], kept_LH=kept_LH)[self.depth]
-        return around.streams.tokens.restore(self._last_dropout(top_ND))
 
     def share_embeddings(self, other: Encoder) -> None:
         if not isinstance(other, XLNet) or other.width != self.width:

@@ -98,7 +98,7 @@ def unmasked_scores(
     """log p of each token of each text [T], with no token masked; `budget` is the number of tokens of a batch."""
     if not reads_unmasked(predictor):
         raise ArtefactError("the model never sees the token that it predicts, so it has no all-unmasked likelihood")
-    template, room = tokenizer.template.single, predictor.room(tokenizer)
+    template, room = tokenizer.template.single, predictor.longest_text(tokenizer)
     answers = [np.zeros(len(text), np.float64) for text in texts]
     pieces = []  # text, its window, the tokens that are taken from it
     for number, text in enumerate(texts):

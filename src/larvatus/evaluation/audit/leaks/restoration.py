@@ -209,7 +209,7 @@ def _counts(
     """[kinds, texts, 2] restored and asked."""
     name = str(model.bundle.path)
     predictor = require_predictor(model.network, model.tokenizer, what="restore names", name=name)
-    room = predictor.room(model.tokenizer)
+    room = predictor.longest_text(model.tokenizer)
     kinds = get_args(Kind)
     counts = np.zeros((len(kinds), len(texts), 2))
     for first in range(0, len(texts), _AT_ONCE):

@@ -143,7 +143,7 @@ def _over_corpus(
 ) -> tuple[list[HeadStatistics], dict[str, int]]:
     skipped = Skipped()
     documents = read_documents(list(corpus), options=reading, skipped=skipped)
-    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
+    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, limit=limit), limit))
     report_skipped(skipped)
     with ProgressReporter("passages") as progress:
         done = 0

@@ -41,7 +41,7 @@ ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
 """Scores starts and ends of answers from the vectors of the last layer unchanged."""
 QA_OUTPUTS = TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0)
 """Question answering, as most families have it."""
-MOST_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
+MAX_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
 
 
 def tagger(dropout_field: str | None = None, *, dropout: float | None = None) -> TaskHead:
@@ -174,7 +174,7 @@ def _labels(theirs: TaskSettings, source: Path) -> list[str]:
     """Names of the classes in order; LABEL_0 … if they have none."""
     if theirs.id2label is None:
         count = 2 if theirs.num_labels is None else theirs.num_labels  # 2 is their default, not written by old versions
-        if not 1 <= count <= MOST_LABELS:
+        if not 1 <= count <= MAX_LABELS:
             raise ArtefactError(f"{source}: num_labels = {count:,} is not a number of classes")
         return [f"LABEL_{number}" for number in range(count)]
     names = theirs.id2label

@@ -66,12 +66,12 @@ class Attention(nn.Module):
         (LoRA's).
         """
         dropout = self.dropout if self.training else 0.0
-        q_BD, kv_ND = self._asked(x_ND, at_B)
+        q_BD, kv_ND = self._queries_and_keys(x_ND, at_B)
         kv_N2HK = kv_ND.unflatten(-1, (2, self.heads, -1))
         y_BD: Tensor = self.out(attend_from(q_BD.unflatten(-1, (self.heads, -1)), kv_N2HK, layout, dropout=dropout))
         return y_BD
 
-    def _asked(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _queries_and_keys(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
         """Queries of some tokens [B, D], keys and values of all [N, 2D]."""
         hidden = x_ND.shape[-1]
         if isinstance(self.qkv, Int8Linear):  # its rows are packed together
