@@ -191,7 +191,7 @@ def test_equal_vectors_are_one_place_and_one_cluster() -> None:
 def test_clusters_are_found_and_numbered_by_size() -> None:
     vectors, kind = blobs()
     assert cluster(vectors).tolist() == kind.tolist()
-    assert cluster(vectors, most=1).tolist() == [0] * len(kind)
+    assert cluster(vectors, limit=1).tolist() == [0] * len(kind)
     assert cluster(np.random.default_rng(0).normal(size=(200, 60)).astype(np.float32)).max() == 0  # there are none
 
 

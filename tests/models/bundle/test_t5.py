@@ -63,7 +63,7 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
     )  # fmt: skip
     under_way = encoder.generation_state(
         on_device(encode_batch(tokenizer, READ), "cpu"),
-        room=12,
+        max_new=12,
         head=lambda z: network.heads["denoising"].logits(z, encoder.word_vectors),
     )
     done = torch.zeros(len(READ), dtype=torch.bool)
