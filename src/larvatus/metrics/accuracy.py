@@ -62,9 +62,7 @@ def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
     share = right / total
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return max(0.0, min(share, middle - half)), min(
-        1.0, max(share, middle + half)
-    )  # against rounding errors
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # against rounding errors
 
 
 _HALVINGS = 60  # of an interval of length 1: below the precision of a double

@@ -117,7 +117,10 @@ class XLNet(AttentionEncoder):
         self.config = config
         self.embeddings = XLNetEmbeddings(vocabulary, config.hidden, config.dropout)
         self.query = Query(config.hidden)
-        self.blocks = nn.ModuleList(XLNetBlock(config) for _ in range(config.layers))
+        rates = {"norm_epsilon": config.norm_epsilon, "dropout": config.dropout}
+        self.blocks = nn.ModuleList(
+            XLNetBlock(config, activation=config.activation, **rates) for _ in range(config.layers)
+        )
 
     @property
     def word_vectors(self) -> Tensor:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,20 +28,20 @@ from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.models.nn.attention.relative_attention import RelativeAttention, RelativeContext
 from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.feedforward import FeedForward
-
-if TYPE_CHECKING:
-    from larvatus.models.nn.xlnet import XLNetConfig
+from larvatus.models.nn.encoder_base import AttentionSettings
+from larvatus.models.nn.feedforward import Activation, FeedForward
 
 
 class XLNetBlock(nn.Module):
-    def __init__(self, config: XLNetConfig) -> None:
+    def __init__(
+        self, config: AttentionSettings, *, activation: Activation, norm_epsilon: float, dropout: float
+    ) -> None:
         super().__init__()
-        self.attention = RelativeAttention(hidden=config.hidden, heads=config.heads, dropout=config.dropout)
-        self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm_epsilon)
-        self.feedforward = FeedForward(hidden=config.hidden, inner=config.inner, activation=config.activation)
-        self.feedforward_norm = nn.LayerNorm(config.hidden, eps=config.norm_epsilon)
-        self.dropout = Dropout(config.dropout)
+        self.attention = RelativeAttention(hidden=config.hidden, heads=config.heads, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(config.hidden, eps=norm_epsilon)
+        self.feedforward = FeedForward(hidden=config.hidden, inner=config.inner, activation=activation)
+        self.feedforward_norm = nn.LayerNorm(config.hidden, eps=norm_epsilon)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
         """Only the content stream."""
