@@ -36,7 +36,7 @@ lint: .venv/dev
 # the keyword types of the public functions, from their settings structs
 keywords: .venv/dev
 	$(BIN)/python -m tests.interfaces.keyword_types
-	$(BIN)/ruff format -q src/larvatus/interfaces/api/keywords.py
+	$(BIN)/ruff format -q src/larvatus/interfaces/api/keywords.py src/larvatus/inference/model/keywords.py
 
 # a site in site/; a broken link or reference is an error (not with --quiet, which hides it)
 docs: .venv/docs

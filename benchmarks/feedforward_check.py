@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from larvatus.evaluation.speed.timing import time_in_turns
-from larvatus.models.nn.fused_feedforward import feed_fused, gate_fused, supports_fused_feedforward
+from larvatus.models.nn.feedforward import feed_fused, gate_fused, supports_fused_feedforward
 
 
 def plain(x_ND: Tensor, up: nn.Linear, down: nn.Linear) -> Tensor:

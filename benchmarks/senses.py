@@ -26,7 +26,7 @@ from larvatus.inference.senses.tagged import ReadingCounts, read_unified
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.metrics.classification import sense_f1
 from larvatus.models.loaded import model_fingerprint
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")

@@ -23,8 +23,7 @@ from larvatus.data.labelled.records import Dataset, TaggedExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan, write_tags
-from larvatus.metrics.entities import entity_f1
-from larvatus.metrics.spans import span_f1
+from larvatus.metrics.entities import entity_f1, span_f1
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import TaggingConfig
 from larvatus.tasks.spans.decoding import decode_spans

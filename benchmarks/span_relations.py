@@ -24,9 +24,9 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.streams import numbered_lines
-from larvatus.metrics.spans import relation_f1
+from larvatus.metrics.entities import relation_f1
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.nn.span_scorer import distances, gaps
 from larvatus.tasks.spans.evaluation import SpanValidation
 from larvatus.tasks.spans.spans import spans_head
 from larvatus.tasks.spans.task import SpansOptions, encode_spans

@@ -18,7 +18,7 @@ from larvatus.interfaces.cli.main import app
 from larvatus.models.bundle import onnx_file
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.nn import device
-from larvatus.models.nn.int8 import Int8Linear
+from larvatus.models.nn.linear import Int8Linear
 from larvatus.training.engine.settings import Runtime
 
 TEXTS = ["the river bank was wide", "please turn your homework in .", "a run", "the deep river of the bank and ?"]

@@ -14,8 +14,7 @@ import larvatus as lv
 from larvatus.core.errors import LarvatusError
 from larvatus.core.tabular import ResultList, Tabular
 from larvatus.inference.model import Model
-from larvatus.metrics.accuracy import accuracy
-from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.metrics.accuracy import PairAccuracies, accuracy
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.tasks.choose.encode import Chosen
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage, Entity, Spanned, Tagged, TaggedWord

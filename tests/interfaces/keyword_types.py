@@ -1,9 +1,9 @@
-"""Generate `larvatus.interfaces.api.keywords`: the keyword types of the public functions, from their settings structs.
+"""Generate the keyword types of the public functions and of the methods of a model, from their settings structs.
 
-    python -m tests.interfaces.keyword_types            # writes the module; a test compares it with what this gives
+    python -m tests.interfaces.keyword_types            # writes both modules; a test compares them with what this gives
 
 A public function reads its keywords with `read_settings(settings, A, B, function="…")`; its type `…Keywords` has the
-fields of A and B, less those that are parameters of the function.
+fields of A and B, less those that are parameters of the function. The methods of a model are listed in `METHODS`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 from larvatus.core.flags import ASSIGNMENTS, PATH, field_docs
+from larvatus.inference import model
+from larvatus.inference.maps.instances import FindOptions
+from larvatus.inference.maps.word_map import MapOptions
+from larvatus.inference.search.search import SearchOptions
+from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
 from larvatus.interfaces.settings import TextSettings
+from larvatus.models.generation.settings import GenerateSettings
+from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import TASKS
 from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, Callbacks, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 
 FOLDER = Path(api.__file__).parent
 TARGET = FOLDER / "keywords.py"
+METHODS_TARGET = Path(model.__file__).parent / "keywords.py"
 HEADER = '''"""Keyword types of the public functions. Generated from the settings structs: do not edit.
 
 `make keywords` writes this file; tests/interfaces/test_keywords.py compares it with the structs.
@@ -64,6 +72,45 @@ EXTRA: Mapping[str, Mapping[str, Field]] = {
     },
 }
 """Keywords that are not fields of a struct."""
+METHODS_HEADER = '''"""Keyword types of the methods of a model. Generated from their options: do not edit.
+
+`make keywords` writes this file; tests/interfaces/test_keywords.py compares it with the structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+from larvatus.inference.vectors.plan import Spans
+from larvatus.inference.vectors.standardise import Standardiser
+'''
+STANDARDISE = ("str | Standardiser | None", "A standardiser, or its name in the model's directory.")
+METHODS: Mapping[str, tuple[tuple[type[msgspec.Struct], ...], frozenset[str], Mapping[str, Field]]] = {
+    "ModelEmbedKeywords": ((EmbedOptions,), frozenset({"unit", "layers", "pool"}), {"standardise": STANDARDISE}),
+    "ModelVectorsKeywords": (
+        (EmbedOptions,),
+        frozenset(),
+        {"standardise": STANDARDISE, "spans": ("Spans | Sequence[Spans] | None", "Characters of spans.")},
+    ),
+    "ModelNearestKeywords": (
+        (SearchOptions,),
+        frozenset({"passages"}),
+        {"standardise": STANDARDISE, "text": ("str | None", "Column of tables that holds the text.")},
+    ),
+    "ModelMapKeywords": ((FindOptions, MapOptions), frozenset(), {"standardise": STANDARDISE}),
+    "ModelGenerateKeywords": (
+        (GenerateSettings,),
+        frozenset(),
+        {"stop": ("str | Sequence[str]", "Texts that end it.")},
+    ),
+    "ModelPredictKeywords": (
+        (PredictOptions,),
+        frozenset({"tokens"}),
+        {"batch_tokens": ("int", "Tokens of a batch; 0 for what suits the device.")},
+    ),
+}
+"""Structs of a method's keywords, the fields of them that are no keywords of it, and keywords that are no fields."""
 
 
 def generate() -> str:
@@ -85,6 +132,15 @@ def generate() -> str:
         names = [*(_struct_name(kind) for kind in bases), *(["ColumnKeywords"] if columns else [])]
         parts.append(_class(name, (*(names or ["TypedDict"]), "total=False"), fields))
     parts.append(_class("FinetuneKeywords", ("ColumnKeywords", "total=False"), finetune_fields()))
+    return "\n".join(parts)
+
+
+def generate_methods() -> str:
+    """The source of the module for the methods of a model."""
+    parts = [METHODS_HEADER]
+    for name, (kinds, without, more) in METHODS.items():
+        fields = {key: field for kind in kinds for key, field in struct_fields(kind).items() if key not in without}
+        parts.append(_class(name, ("TypedDict", "total=False"), {**fields, **more}))
     return "\n".join(parts)
 
 
@@ -214,3 +270,4 @@ def _class(name: str, bases: Sequence[str], fields: Mapping[str, Field]) -> str:
 
 if __name__ == "__main__":
     TARGET.write_text(generate(), encoding="utf-8")
+    METHODS_TARGET.write_text(generate_methods(), encoding="utf-8")

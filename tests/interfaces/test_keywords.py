@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import larvatus
-from tests.interfaces.keyword_types import TARGET, generate
+from tests.interfaces.keyword_types import METHODS_TARGET, TARGET, generate, generate_methods
 
 SOURCE = Path(larvatus.__file__).parent
 RIGHT = """
@@ -28,6 +28,16 @@ RIGHT = """
     lv.prompt(model, words={"a": "good"}, data="test.tsv", k=0).rows
     with lv.serve_models(model, port=8000, key_file=Path("key")) as address:
         lv.Client(address)
+    loaded = lv.load("run")
+    loaded.embed("the river", unit="word", normalise=True, standardise="z", precision="bf16").shape
+    loaded.vectors(["the river"], unit="span", spans=[[(0, 3)]], layers=[0.5, 0.5])[0].units
+    loaded.nearest("the *bank*", "texts", top=3, any_word=True, text="body").hits
+    loaded.map("river", "texts", limit=10, method="pca", clusters=1, layers="last4").points
+    loaded.generate("the river", max_tokens=3, stop="end", top_p=0.9).prompt
+    loaded("the river", merge="max", batch_tokens=100)
+    loaded.predict(["the river", "the town"], length=128, top=2)[0]
+    loaded.fill("the [MASK]", top=3)[0].token
+    loaded.prompt("the river", {"wet": "wide", "dry": "deep"}, pattern="null", calibrate=True).label
 """
 WRONG = {
     'lv.pretrain("bert", corpus="t", out="o", stepz=3)': 'Unexpected keyword argument "stepz" for "pretrain"',
@@ -39,6 +49,14 @@ WRONG = {
     'lv.check_data("t", column="a")': 'Unexpected keyword argument "column" for "check_data"',
     'lv.audit_leaks("run", members="a", held_out="b", mask=3)': 'Unexpected keyword argument "mask" for "audit_leaks"',
     'lv.evaluate("run", data="t", sample=3)': 'Unexpected keyword argument "sample" for overloaded function "evaluate"',
+    'lv.load("run").embed("the river", normalize=True)': 'Unexpected keyword argument "normalize" for "embed"',
+    'lv.load("run").embed("the river", precision="fp64")': 'Argument "precision" to "embed" of "EncoderModel" has',
+    'lv.load("run").vectors("the river", unit="words")': 'No overload variant of "vectors" of "EncoderModel" matches',
+    'lv.load("run").nearest("a *b*", "texts", tops=3)': 'Unexpected keyword argument "tops" for overloaded function',
+    'lv.load("run").map("river", "texts", method="tsne")': 'Argument "method" to "map" of "EncoderModel" has',
+    'lv.load("run").generate("the river", max_tokens="3")': 'No overload variant of "generate" of "Model" matches',
+    'lv.load("run")("the river", merge="sum")': 'No overload variant of "__call__" of "Model" matches',
+    'lv.load("run").predict("the river", tokens=3)': 'Unexpected keyword argument "tokens" for overloaded function',
     'lv.bench("bert", recipe="bert")': '"bench" gets multiple values for keyword argument "recipe"',
 }
 
@@ -47,7 +65,8 @@ def test_the_keyword_types_are_those_of_the_settings_structs():
     def shape(source: str) -> str:
         return ast.unparse(ast.parse(source))
 
-    assert shape(TARGET.read_text(encoding="utf-8")) == shape(generate()), "run: make keywords"
+    for target, source in ((TARGET, generate()), (METHODS_TARGET, generate_methods())):
+        assert shape(target.read_text(encoding="utf-8")) == shape(source), "run: make keywords"
 
 
 def test_no_public_function_takes_untyped_keywords():
@@ -57,6 +76,19 @@ def test_no_public_function_takes_untyped_keywords():
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef) and node.name in larvatus.__all__ and not node.name.startswith("_")
         if node.args.kwarg is not None and not _typed(node)
+    ]
+    assert loose == []
+
+
+def test_no_public_method_of_a_model_takes_untyped_keywords():
+    loose = [
+        f"{kind.name}.{node.name}"
+        for name in ("encoder.py", "model.py")
+        for kind in ast.parse((SOURCE / "inference" / "model" / name).read_text(encoding="utf-8")).body
+        if isinstance(kind, ast.ClassDef)
+        for node in kind.body
+        if isinstance(node, ast.FunctionDef) and node.args.kwarg is not None
+        if re.match(r"_[^_]", node.name) is None and not _typed(node)
     ]
     assert loose == []
 
@@ -71,6 +103,8 @@ CONFIG = """[mypy]
 follow_imports = skip
 hide_error_context = True
 [mypy-larvatus,larvatus.interfaces.api.*,larvatus.interfaces.settings,larvatus.data.labelled.problems]
+follow_imports = silent
+[mypy-larvatus.inference.model,larvatus.inference.model.*,larvatus.inference.vectors.layers]
 follow_imports = silent
 """
 """Only the public signatures are read, which takes seconds; what they name of other modules is Any."""

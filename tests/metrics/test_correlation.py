@@ -86,7 +86,7 @@ def test_isoscore_is_1_of_equal_variances_and_0_of_a_line():
     assert_allclose(isoscore_star(np.diag([1.0, 0, 0, 0])), 0.0, atol=1e-12)
     assert_allclose(isoscore_star(np.diag([1.0, 0, 0, 0]), shrinkage=1.0), 1.0)
     assert math.isnan(isoscore_star(np.zeros((3, 3))))
-    with pytest.raises(DataError, match="shrinkage lies between"):
+    with pytest.raises(DataError, match="shrinkage must be between"):
         isoscore_star(np.eye(3), shrinkage=2.0)
     with pytest.raises(DataError, match="2 or more dimensions"):
         isoscore_star(np.eye(1))

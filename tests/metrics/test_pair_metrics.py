@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.metrics.accuracy import Z, accuracy, wilson
-from larvatus.metrics.minimal_pairs import pair_accuracies
+from larvatus.metrics.accuracy import Z, accuracy, pair_accuracies, wilson
 
 
 @given(total=st.integers(1, 5_000), part=st.floats(0, 1))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from larvatus.metrics.spans import relation_f1
+from larvatus.metrics.entities import relation_f1
 
 SPANS = [(0, 1, "PER"), (2, 3, "ORG"), (2, 4, "ORG"), (2, 3, "LOC")]
 PAIRS = [(a, b) for a in SPANS for b in SPANS if a != b]

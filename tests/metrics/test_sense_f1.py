@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.metrics.classification import sense_f1
 
 
 def test_a_case_counted_by_hand():

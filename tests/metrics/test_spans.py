@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.metrics.entities import entity_f1
-from larvatus.metrics.spans import depths, span_f1
+from larvatus.metrics.entities import depths, entity_f1, span_f1
 
 span = st.tuples(st.integers(0, 8), st.integers(1, 5), st.sampled_from("AB")).map(lambda s: (s[0], s[0] + s[1], s[2]))
 texts = st.lists(st.tuples(st.sets(span, max_size=7), st.sets(span, max_size=7)), min_size=1, max_size=4)

@@ -17,9 +17,8 @@ from larvatus.metrics.squad import (
     exact_match,
     normalise_answer,
     question_scores,
-    squad2_scores,
-    squad_scores,
 )
+from tests.squad_scores import squad2_scores, squad_scores
 
 MEASURED = [  # right answer, prediction, exact match, F1 of version 1.1, F1 of version 2
     ("Denver Broncos", "the Denver Broncos.", 1.0, 1.0, 1.0),

@@ -14,11 +14,11 @@ import transformers
 import larvatus as lv
 from larvatus.data.labelled.squad import read_questions
 from larvatus.interfaces.cli.main import run
-from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import encode_passages
 from larvatus.tasks.scoring import ScoringOptions, score_sequences
 from tests import made_up as made
 from tests.made_up import QUICK, Call
+from tests.squad_scores import squad2_scores, squad_scores
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")

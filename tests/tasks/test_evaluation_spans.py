@@ -15,7 +15,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.tag_schemes import EntitySpan
-from larvatus.metrics.spans import span_f1
+from larvatus.metrics.entities import span_f1
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.evaluation.comparison import compare_evaluations

@@ -11,7 +11,6 @@ import pytest
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
-from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
@@ -25,6 +24,7 @@ from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.trainable import TrainableConfig
+from tests.squad_scores import squad2_scores, squad_scores
 from tests.tasks.tuning import finetune_answers
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]

@@ -25,10 +25,10 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.predict import shown
 from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.models.heads import SpansConfig
-from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device, span_scorer
-from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.nn.span_scorer import distances, gaps
 from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions

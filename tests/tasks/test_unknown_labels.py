@@ -19,8 +19,8 @@ from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.metrics.bootstrap import Interval
 from larvatus.models.heads import ClassificationConfig, SpansConfig, TaggingConfig
-from larvatus.models.heads.relations import RelationsConfig
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.heads.spans import RelationsConfig
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
 from larvatus.tasks.classify.task import TextValidation

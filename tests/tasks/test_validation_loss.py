@@ -16,7 +16,7 @@ from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig, SpansConfig, TaggingConfig
-from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.evaluation import QuestionValidation
 from larvatus.tasks.answers.passages import EmptyWindows, encode_passages

@@ -40,7 +40,7 @@ IGNORE = -100
 
 @dataclass(frozen=True, kw_only=True)
 class PaddedSizes:
-    """The fixed sizes that a batch is brought to for a compiled step (`models/nn/static_shapes.py`)."""
+    """The fixed sizes that a batch is brought to for a compiled step (`models/nn/compiling.py`)."""
 
     tokens: int  # N
     sequences: int  # B

@@ -1,4 +1,4 @@
-"""Shares of right answers with their uncertainty.
+"""Accuracy with its uncertainty, and accuracy on minimal pairs.
 
     >>> round(accuracy(right=80, total=100).low, 4)
     0.7112
@@ -6,22 +6,35 @@
 The interval is Wilson's (1927) score interval: it stays within 0 and 1 and holds its coverage for few answers and for
 shares near the ends, where the usual p ± 1.96 √(p(1 − p)/n) does not.
 
-Exact binomial intervals (Clopper & Pearson 1934): all shares under which the count seen is not too rare.
+Exact binomial intervals (Clopper & Pearson 1934): all shares under which the observed count is not too rare.
 
     >>> low, high = clopper_pearson(0, 100)
     >>> low, round(high, 4)
     (0.0, 0.0362)
 
-They never cover less than they say, also for counts of 0 and 1, where Wilson's interval (`accuracy.py`) may.
+They never cover less than their level, also for counts of 0 and 1, where Wilson's interval may.
+
+Minimal pairs (BLiMP, Warstadt et al. 2020): how often the model prefers the good sentence. A tie is no preference: it
+counts as wrong, and the number of ties is reported.
+
+    >>> right = preferred([-3.0, -5.0, -4.0], [-4.0, -4.0, -4.0])
+    >>> [bool(pair) for pair in right]
+    [True, False, False]
+    >>> by_group(right, ["agreement", "agreement", "islands"])["agreement"].share
+    0.5
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+
+from larvatus.core.arrays import Bools
+from larvatus.core.tabular import Tabular
 
 Z = 1.959963984540054
 """Quantile of the normal distribution for 95%."""
@@ -43,20 +56,20 @@ def accuracy(*, right: int, total: int) -> Accuracy:
 
 
 def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
-    """The interval of all shares p under which `right` of `total` lies within z standard errors of p."""
+    """The interval of all shares p under which `right` of `total` is within z standard errors of p."""
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
     share = right / total
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # rounding apart, no change
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # against rounding errors
 
 
-_HALVINGS = 60  # of an interval of length 1: below what a double tells apart
+_HALVINGS = 60  # of an interval of length 1: below the precision of a double
 
 
 def clopper_pearson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of the share of which `right` of `total` was seen."""
+    """The interval of the share, if `right` of `total` were observed."""
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
     tail = (1 - level) / 2
@@ -88,9 +101,51 @@ def binomial_cdf(count: int, total: int) -> Callable[[float], float]:
 
 
 def _crossing(rising: Callable[[float], float], goal: float) -> float:
-    """Where a function of a share that rises reaches the goal."""
+    """The share at which a rising function reaches the goal."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if rising(middle) < goal else (low, middle)
     return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class PairAccuracies(Tabular):
+    """`by` maps what pairs are sorted by (`UID`, `field`) to the accuracy of each of its groups."""
+
+    overall: Accuracy
+    by: dict[str, dict[str, Accuracy]]
+    ties: int
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each group, the one of all pairs first."""
+        groups = [("overall", "all", self.overall)]
+        groups += [(by, group, each) for by, shares in self.by.items() for group, each in shares.items()]
+        return [{"by": by, "group": group, **asdict(each)} for by, group, each in groups]
+
+
+def preferred(good: Sequence[float], bad: Sequence[float]) -> Bools:
+    """[pairs] whether the good sentence has the higher score."""
+    better: Bools = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
+    return better
+
+
+def by_group(right: Bools, groups: Sequence[str | None]) -> dict[str, Accuracy]:
+    """Accuracy of each group, in the order of first occurrence; pairs without a group are in none."""
+    counts: dict[str, list[int]] = {}
+    for is_right, group in zip(right.tolist(), groups, strict=True):
+        if group is not None:
+            count = counts.setdefault(group, [0, 0])
+            count[0] += is_right
+            count[1] += 1
+    return {group: accuracy(right=right, total=total) for group, (right, total) in counts.items()}
+
+
+def pair_accuracies(
+    good: Sequence[float], bad: Sequence[float], groups: Mapping[str, Sequence[str | None]]
+) -> PairAccuracies:
+    """Overall, and by every way of grouping that has any groups."""
+    right = preferred(good, bad)
+    ties = int((np.asarray(good) == np.asarray(bad)).sum())
+    by = {name: shares for name, labels in groups.items() if (shares := by_group(right, labels))}
+    return PairAccuracies(overall=accuracy(right=int(right.sum()), total=len(right)), by=by, ties=ties)

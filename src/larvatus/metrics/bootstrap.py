@@ -5,9 +5,9 @@
     >>> accuracy.value, 0.70 < accuracy.low < 0.74, 0.86 < accuracy.high < 0.90
     (0.8, True, True)
 
-Examples are drawn with replacement, as many as there are. What each adds to the score is a row; a score of sums of rows
-(accuracy, F1, Matthews: see `class_sums`) is worked out for all samples at once, any other (a rank correlation) sample
-by sample from the drawn rows, with `of="rows"`. Sample r is a function of the seed and r.
+Examples are sampled with replacement, as many as there are. What each adds to the score is a row. A score of sums of
+rows (accuracy, F1, Matthews: see `tasks/evaluation/resampling.py`) is computed for all samples at once, any other (a
+rank correlation) sample by sample from the sampled rows, with `of="rows"`. Sample r is a function of the seed and r.
 """
 
 from __future__ import annotations
@@ -47,17 +47,16 @@ def bootstrap(
     """Interval of a score of the rows [n, …]. Samples whose score is not defined (NaN) are left out."""
     table = as_rows(rows)
     if not 0.0 < level < 1.0 or samples < 2:
-        raise UsageError(f"an interval wants 2 or more samples and a level between 0 and 1, not {samples} and {level}")
+        raise UsageError(f"an interval needs 2 or more samples and a level between 0 and 1, not {samples} and {level}")
     resampled = bootstrap_scores(table, score, of=of, samples=samples, seed=seed)
-    low, high = percentiles(resampled, level)
-    known = resampled[~np.isnan(resampled)]
-    return Interval(
-        value=score_of_all(table, score, of),
-        low=low,
-        high=high,
-        deviation=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
-        samples=samples,
-    )
+    return percentile_interval(score_of_all(table, score, of), resampled, level)
+
+
+def percentile_interval(value: float, scores: Doubles, level: float) -> Interval:
+    """The interval of a score, from the scores of the samples."""
+    low, high = percentiles(scores, level)
+    known = scores[~np.isnan(scores)]
+    return Interval(value, low, high, float(known.std(ddof=1)) if len(known) > 1 else np.nan, len(scores))
 
 
 def as_rows(rows: npt.ArrayLike) -> Doubles:
@@ -72,7 +71,7 @@ def score_of_all(rows: Doubles, score: Score, of: Of) -> float:
 
 
 def bootstrap_scores(rows: Doubles, score: Score, *, of: Of, samples: int, seed: int) -> Doubles:
-    """[samples] scores. Rows of two systems side by side are drawn together."""
+    """[samples] scores. Rows of two systems side by side are sampled together."""
     count = len(rows)
     if of == "rows":
         return np.array([float(score(rows[_drawn(count, seed, item)])) for item in range(samples)])
@@ -93,7 +92,7 @@ def weighted_sums(rows: Doubles, weights: Callable[[int], npt.NDArray[Any]], *, 
 
 
 def percentiles(scores: Doubles, level: float) -> tuple[float, float]:
-    """What lies in the middle of the known scores."""
+    """The percentiles that enclose the middle of the known scores."""
     known = scores[~np.isnan(scores)]
     if not len(known):
         return np.nan, np.nan

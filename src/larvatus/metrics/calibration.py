@@ -1,4 +1,4 @@
-"""Do probabilities mean what they say? Calibration error, likelihood, Brier score, and a temperature that mends them.
+"""Calibration: expected calibration error, likelihood, Brier score, and the temperature that corrects probabilities.
 
     >>> logits, labels = [[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]], [0, 0, 0, 1]   # sure, and once wrong
     >>> temperature = fit_temperature(logits, labels)
@@ -6,9 +6,10 @@
     (3.641, 0.75)
 
 Temperature scaling (Guo et al. 2017) divides all logits by one number, fitted on a dev set: the answer stays, the
-confidence changes. Its likelihood is convex in 1 / T, so Newton's steps within a bracket find the one minimum, where
-there is one: all answers right ask for T → 0, answers worse than chance for T → ∞. Then the temperature is `COLDEST` or
-`HOTTEST`, and `at_bound` says so of it: whoever fits decides what to do with it.
+confidence changes. Its likelihood is convex in 1 / T, so Newton's steps within a bracket find the only minimum, if
+there is one: if all answers are right, T → 0, and if they are worse than chance, T → ∞. Then the temperature is
+`COLDEST` or `HOTTEST`, which `at_bound` reports, and the caller decides what to do with it.
+
 Labels are classes [n] of logits [n, K] (softmax), or truths of the shape of the logits (sigmoid: binary, multi-label).
 """
 
@@ -62,7 +63,7 @@ def reliability(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 
     p, truth = np.asarray(confidence, np.float64).ravel(), np.asarray(right, np.bool_).ravel()
     if p.shape != truth.shape or not p.size:
         raise DataError(
-            f"calibration wants as many confidences as answers, at least one, not {p.size} and {truth.size}"
+            f"calibration needs as many confidences as answers, at least one, not {p.size} and {truth.size}"
         )
     if not (p.min() >= 0 and p.max() <= 1 + 1e-9):
         raise DataError(f"confidences lie between 0 and 1, not between {p.min():g} and {p.max():g}")
@@ -159,12 +160,12 @@ def _checked(x: Doubles, labels: npt.ArrayLike, kind: Kind) -> Ints:
     y = np.asarray(labels).astype(np.int64)
     if kind == "softmax":
         if x.ndim != 2 or y.shape != x.shape[:1] or not y.size:
-            raise DataError(f"softmax wants [n, K] and labels [n], not {x.shape} and {y.shape}")
+            raise DataError(f"softmax needs [n, K] and labels [n], not {x.shape} and {y.shape}")
         if y.min() < 0 or y.max() >= x.shape[1]:
             raise DataError(f"classes run from 0 to {x.shape[1] - 1}; found {y.min()} to {y.max()}")
     elif kind == "sigmoid":
         if y.shape != x.shape or not y.size:
-            raise DataError(f"sigmoid wants labels of the shape of the logits, not {x.shape} and {y.shape}")
+            raise DataError(f"sigmoid needs labels of the shape of the logits, not {x.shape} and {y.shape}")
         if y.min() < 0 or y.max() > 1:
             raise DataError(f"labels of sigmoid are 0 or 1; found {y.min()} to {y.max()}")
     else:

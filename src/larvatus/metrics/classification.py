@@ -9,15 +9,25 @@
 Everything follows from the confusion matrix, or for several labels at once from counts of each label, so that
 evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`.
 
-Two classes by one number: the threshold that gets most of a training part right, and accuracy.
+Two classes by one number: the threshold with the highest accuracy on a training part, and that accuracy.
 
->>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
-0.5
+    >>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
+    0.5
+
+Word sense disambiguation, as in the scorer of the unified evaluation framework (Raganato et al. 2017; SemEval-2015 task
+13). An answer is right if it is one of the gold keys; a system that gives several for a word earns the share of them
+that is right. Precision is over the words that were answered, recall over all; answers to words without a gold key do
+not count.
+
+    >>> score = sense_f1({"t1": ["art%1:09:00::"], "t2": ["a%1:03:00::", "a%1:03:01::"]}, {"t2": ["a%1:03:01::"]})
+    >>> (score.precision, score.recall, round(score.f1, 3))
+    (1.0, 0.5, 0.667)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,7 +51,7 @@ class F1:
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """[K] of each class or label: rightly predicted, predicted, gold."""
+    """[K] of each class or label: correctly predicted, predicted, gold."""
 
     right: Ints
     predicted: Ints
@@ -73,10 +83,10 @@ def divide(part: npt.ArrayLike, whole: npt.ArrayLike) -> Doubles:
 
 
 def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, *, classes: int) -> Ints:
-    """[classes, classes] how often each gold class (row) was taken for each class (column)."""
+    """[classes, classes] how often each gold class (row) was predicted as each class (column)."""
     a, b = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     if a.shape != b.shape or a.ndim != 1:
-        raise DataError(f"a confusion matrix wants as many predictions as labels, not {a.shape} and {b.shape}")
+        raise DataError(f"a confusion matrix needs as many predictions as labels, not {a.shape} and {b.shape}")
     if a.size and (min(a.min(), b.min()) < 0 or max(a.max(), b.max()) >= classes):
         raise DataError(
             f"classes run from 0 to {classes - 1}; found {min(a.min(), b.min())} to {max(a.max(), b.max())}"
@@ -94,8 +104,8 @@ def f1_by_class(table: Ints) -> ClassCounts:
 
 
 def average(counts: ClassCounts, how: Average) -> F1:
-    """Over the classes that occur, in gold or predictions: each alike (macro), by support (weighted), or of the summed
-    counts (micro, which equals accuracy where every item has one class and one prediction)."""
+    """Over the classes that occur, in gold or predictions: with equal weights (macro), by support (weighted), or of the
+    summed counts (micro, which equals accuracy if every item has one class and one prediction)."""
     if how == "micro":
         summed = (np.array([each.sum()]) for each in (counts.right, counts.predicted, counts.gold))
         return ClassCounts(*summed).of(0)
@@ -109,7 +119,7 @@ def _mean(counts: ClassCounts, weights: npt.ArrayLike) -> F1:
 
 
 def matthews(table: Ints) -> float:
-    """Matthews correlation, for two classes or more (Gorodkin 2004); 0 where gold or predictions never vary.
+    """Matthews correlation, for two classes or more (Gorodkin 2004); 0 if gold or predictions never vary.
 
     >>> round(matthews(np.array([[2, 1], [0, 3]])), 4)
     0.7071
@@ -122,7 +132,7 @@ def matthews(table: Ints) -> float:
 
 @dataclass(frozen=True, eq=False)
 class MultiLabel:
-    """Scores where every item has any number of labels."""
+    """Scores of items with any number of labels each."""
 
     counts: ClassCounts
     exact_match: float
@@ -136,7 +146,7 @@ class MultiLabel:
 
     @property
     def macro(self) -> F1:
-        """Over all labels, those that never occur too."""
+        """Over all labels, including those that never occur."""
         return _mean(self.counts, np.ones(len(self.counts.gold)))
 
     @property
@@ -148,24 +158,24 @@ def multi_label(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> MultiLabel:
     """Scores of two boolean tables [items, labels]."""
     a, b = np.asarray(gold, np.bool_), np.asarray(predicted, np.bool_)
     if a.shape != b.shape or a.ndim != 2 or not a.size:
-        raise DataError(f"multi-label scores want two tables of items by labels, not {a.shape} and {b.shape}")
+        raise DataError(f"multi-label scores need two tables of items by labels, not {a.shape} and {b.shape}")
     counts = ClassCounts(right=(a & b).sum(0), predicted=b.sum(0), gold=a.sum(0))
     return MultiLabel(counts, exact_match=float((a == b).all(1).mean()), hamming=float((a != b).mean()))
 
 
 def best_threshold(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Say yes where score > threshold: midway between neighbouring scores; of equally good ones the lowest.
+    """The threshold above which the answer is yes: midway between neighbouring scores; of equally good ones the lowest.
 
-    −inf says yes to everything, inf no.
+    With −inf every answer is yes, with inf no.
     """
     x, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.bool_)
     if x.shape != y.shape or x.ndim != 1 or not len(x) or not np.isfinite(x).all():
-        raise DataError(f"a threshold wants as many finite scores as labels, not {x.shape} and {y.shape}")
+        raise DataError(f"a threshold needs as many finite scores as labels, not {x.shape} and {y.shape}")
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
-    # cut k: the first k are said no
+    # cut k: the first k are answered no
     right = np.concatenate([[0], np.cumsum(~y)]) + np.concatenate([[0], np.cumsum(y[::-1])])[::-1]
-    possible = np.concatenate([[True], x[1:] > x[:-1], [True]])  # equal scores cannot be told apart
+    possible = np.concatenate([[True], x[1:] > x[:-1], [True]])  # equal scores cannot be separated
     cut = int(np.argmax(np.where(possible, right, -1)))
     if cut in (0, len(x)):
         return -np.inf if cut == 0 else np.inf
@@ -178,5 +188,38 @@ def accuracy(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Share of equal entries."""
     a, b = np.asarray(predicted), np.asarray(labels)
     if a.shape != b.shape or not a.size:
-        raise DataError(f"accuracy wants as many predictions as labels, at least one, not {a.shape} and {b.shape}")
+        raise DataError(f"accuracy needs as many predictions as labels, at least one, not {a.shape} and {b.shape}")
     return float((a == b).mean())
+
+
+@dataclass(frozen=True)
+class SenseScore:
+    right: float
+    """Words answered correctly; a fraction if several answers were given."""
+    answered: int
+    total: int
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.answered if self.answered else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.total if self.total else 0.0
+
+    @property
+    def f1(self) -> float:
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+def sense_f1(gold: Mapping[str, Collection[str]], answers: Mapping[str, Collection[str]]) -> SenseScore:
+    """The score of a system's keys for each word, by its id, against those of annotators."""
+    right, answered = 0.0, 0
+    for name, given in answers.items():
+        if name not in gold or not given:
+            continue
+        keys = set(given)
+        answered += 1
+        right += len(keys & set(gold[name])) / len(keys)
+    return SenseScore(right, answered, len(gold))

@@ -9,7 +9,7 @@
 Rows of one cluster share more than rows of two (the sentences about one occupation), so the number of rows overstates
 the evidence. Strata that a set fixes (20 occupations of each stereotype) are resampled separately. A table of two
 crossed factors (sentences × words) has each factor resampled by itself, and a cell counts as often as its row times
-its column: the pigeonhole bootstrap (Owen 2007), which is conservative where cells differ more than rows and columns.
+its column: the pigeonhole bootstrap (Owen 2007), which is conservative if cells differ more than rows and columns.
 
 Few clusters make the percentile interval too narrow: its samples have the variance (n − 1) / n of what they should,
 and normal rather than t tails. Quantiles are taken further out for both (Hesterberg 2015, the expanded percentile),
@@ -29,10 +29,10 @@ import numpy.typing as npt
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
-from larvatus.metrics.bootstrap import Interval, Of, Score, as_rows, percentiles, score_of_all, weighted_sums
+from larvatus.metrics.bootstrap import Interval, Of, Score, as_rows, percentile_interval, score_of_all, weighted_sums
 from larvatus.metrics.student_t import t_quantile
 
-MOST_TIMES = 20
+MAX_GROWTH = 20
 """Factor by which samples may grow."""
 
 
@@ -77,7 +77,7 @@ def cluster_bootstrap(
         scores = np.concatenate([np.asarray(score(part), np.float64) for part in parts])
     else:
         scores = np.array([float(score(np.repeat(table, counts[item][cluster_of], axis=0))) for item in range(samples)])
-    return _interval(value, scores, level)
+    return percentile_interval(value, scores, level)
 
 
 def crossed_mean(table: npt.ArrayLike, *, samples: int = 1000, seed: int = 0) -> Interval:
@@ -93,11 +93,11 @@ def crossed_mean(table: npt.ArrayLike, *, samples: int = 1000, seed: int = 0) ->
     samples, random = _enough(samples, level), stream(seed, "crossed bootstrap")
     by_row, by_column = (_counts(np.zeros(size, np.int64), samples, random) for size in cells.shape)
     scores = ((by_row @ cells) * by_column).sum(1) / cells.size
-    return _interval(value, scores, level)
+    return percentile_interval(value, scores, level)
 
 
 def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
-    """Level of the percentile interval that has about the requested coverage with so many clusters.
+    """Level of the percentile interval that has about the requested coverage with this many clusters.
 
     >>> round(expanded_level(20, 38), 3), round(expanded_level(6, 5), 3), round(expanded_level(10_000, 9_999), 3)
     (0.962, 0.995, 0.95)
@@ -108,7 +108,7 @@ def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
 
 def _enough(samples: int, level: float) -> int:
     """Samples whose tails beyond this level are as large as those beyond 95% of the requested samples."""
-    return math.ceil(samples * min(MOST_TIMES, (1 - 0.95) / (1 - level))) if level < 1 else MOST_TIMES * samples
+    return math.ceil(samples * min(MAX_GROWTH, (1 - 0.95) / (1 - level))) if level < 1 else MAX_GROWTH * samples
 
 
 def _codes(clusters: Any, strata: Any, rows: int) -> tuple[Ints, Ints]:
@@ -130,10 +130,3 @@ def _counts(stratum_of: Ints, samples: int, random: np.random.Generator) -> Ints
         sampled = members[random.integers(0, len(members), (samples, len(members)))]
         np.add.at(counts, (np.arange(samples)[:, None], sampled), 1)
     return counts
-
-
-def _interval(value: float, scores: Doubles, level: float) -> Interval:
-    low, high = percentiles(scores, level)
-    known = scores[~np.isnan(scores)]
-    deviation = float(known.std(ddof=1)) if len(known) > 1 else math.nan
-    return Interval(value, low, high, deviation, len(scores))

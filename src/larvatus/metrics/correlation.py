@@ -15,10 +15,10 @@ from larvatus.core.errors import DataError
 
 
 def pearson(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """NaN where one side never varies: there is nothing to correlate."""
+    """NaN if one side never varies."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1 or len(x) < 2:
-        raise DataError(f"a correlation wants two lists of the same length, 2 or more, not {x.shape} and {y.shape}")
+        raise DataError(f"a correlation needs two lists of the same length, 2 or more, not {x.shape} and {y.shape}")
     if (x == x[0]).all() or (y == y[0]).all():
         return math.nan
     x, y = x - x.mean(), y - y.mean()
@@ -31,7 +31,7 @@ def spearman(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
 
 def spearman_interval(value: float, pairs: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """The 95% interval of ρ over so many pairs (Bonett & Wright 2000): Fisher's z with variance (1 + ρ²/2) / (n − 3).
+    """The 95% interval of ρ over `pairs` pairs (Bonett & Wright 2000): Fisher's z with variance (1 + ρ²/2) / (n − 3).
 
     >>> [round(end, 3) for end in spearman_interval(0.7, 2_003)]
     [0.674, 0.724]

@@ -1,14 +1,14 @@
 """Are two systems different, judged on the same examples?
 
     paired_bootstrap    interval of the difference, and a p-value (Efron & Tibshirani 1993; Koehn 2004)
-    randomisation       approximate randomisation (Noreen 1989): answers of the two change places by the toss of a coin
-    mcnemar             exact, for accuracies: only examples that one alone gets right speak (McNemar 1947)
+    randomisation       approximate randomisation (Noreen 1989): answers of the two are swapped at random
+    mcnemar             exact, for accuracies: only examples that exactly one gets right count (McNemar 1947)
 
     >>> round(mcnemar([True] * 10 + [False] * 2, [False] * 8 + [True] * 4), 4)
     0.1094
 
 Rows and scores are those of `bootstrap`: any score of sums of rows or of the rows themselves. Differences are the
-second system's score less the first's; p-values are two-sided and never 0: (k + 1) / (samples + 1).
+second system's score minus the first's; p-values are two-sided and never 0: (k + 1) / (samples + 1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from larvatus.core.rng import stream
 from larvatus.metrics.bootstrap import Of, Score, as_rows, bootstrap_scores, percentiles, score_of_all, weighted_sums
 
 ROUNDING = 1e-12
-"""Differences this near are equal."""
+"""Differences closer than this are equal."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class PairedDifference:
     first: float
     second: float
     difference: float
-    """Second less first."""
+    """Second minus first."""
     p: float
-    """How often chance alone gives a difference as large, either way."""
+    """How often chance gives a difference as large, in either direction."""
     samples: int
     low: float | None = None
     """95% interval of the difference, by the bootstrap only."""
@@ -94,7 +94,7 @@ def _p(differences: Doubles, observed: float) -> float:
 
 
 def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Exact two-sided p-value from whether each system is right on each example; 1 where they never differ."""
+    """Exact two-sided p-value from whether each system is right on each example; 1 if they never differ."""
     a, b = np.asarray(first, np.bool_), np.asarray(second, np.bool_)
     if a.shape != b.shape or a.ndim != 1:
         raise DataError(f"two systems are compared on the same examples, not on {a.shape} and {b.shape}")

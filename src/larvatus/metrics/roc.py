@@ -1,12 +1,13 @@
-"""How well a score tells two sets apart: the ROC curve, its area, and true positives at few false ones.
+"""How well a score separates two sets: the ROC curve, its area, and true positives at few false ones.
 
     >>> members, others = np.array([3.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.0])
     >>> round(area(members, others), 4)                       # (3 + 2 + 2 of 3 each, a tie counts half) / 9
     0.8889
 
-The area is the chance that a member has a higher score than another (Hanley & McNeil 1982): 0.5 for a coin. An average
-hides what matters for privacy, whether *some* members are surely known; so the share of members above a threshold that
-hardly any other passes is given too (Carlini et al. 2022, *Membership inference attacks from first principles*).
+The area is the probability that a member has a higher score than another (Hanley & McNeil 1982): 0.5 at chance. An
+average hides what matters for privacy, whether *some* members are identified with certainty, so the share of members
+above a threshold that hardly any other passes is reported too (Carlini et al. 2022, *Membership inference attacks from
+first principles*).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.bootstrap import Interval, percentiles
+from larvatus.metrics.bootstrap import Interval, percentile_interval
 
 RATES = (0.01, 0.001)
 """False positives at which true ones are counted."""
@@ -32,7 +33,7 @@ class TruePositivesAtRate:
 
     rate: float
     threshold: float | None
-    """None where there are too few others to tell so small a rate: 1,000 for 0.1%."""
+    """None if there are too few others for so small a rate: 1,000 for 0.1%."""
     caught: int = 0
     total: int = 0
     share: float | None = None
@@ -40,7 +41,7 @@ class TruePositivesAtRate:
     high: float | None = None
     """95% interval, exact, at this threshold."""
     false_high: float | None = None
-    """Upper end of the 95% interval of the false positives that the threshold really lets pass."""
+    """Upper end of the 95% interval of the false positives that pass the threshold."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class RocCurve:
 
     @property
     def tells(self) -> bool:
-        """Whether the interval of the area lies above 0.5. One below tells nothing: a rule that learnt from other
-        folds of the same texts falls below it where there is nothing to learn."""
+        """Whether the interval of the area is above 0.5. One below shows nothing: a rule that was fitted on other folds
+        of the same texts falls below 0.5 if there is nothing to learn."""
         return self.area.low > 0.5
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,16 +70,14 @@ class RocCurve:
 
 
 def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int = 0) -> RocCurve:
-    """Members and others are resampled apart; a percentile interval of the area."""
+    """Members and others are resampled separately; a percentile interval of the area."""
     if not len(members) or not len(others):
-        raise DataError("a ROC curve wants members and others; there are none of one kind")
+        raise DataError("a ROC curve needs members and others; there are none of one kind")
     areas = np.empty(samples)
     random = stream(seed, "roc bootstrap")
     for sample in range(samples):
-        drawn = [kind[random.integers(0, len(kind), len(kind))] for kind in (members, others)]
-        areas[sample] = area(*drawn)
-    low, high = percentiles(areas, 0.95)
-    interval = Interval(area(members, others), low, high, float(areas.std(ddof=1)), samples)
+        areas[sample] = area(*(kind[random.integers(0, len(kind), len(kind))] for kind in (members, others)))
+    interval = percentile_interval(area(members, others), areas, 0.95)
     return RocCurve(interval, tuple(caught(members, others, rate) for rate in RATES), points(members, others))
 
 
@@ -91,7 +90,7 @@ def area(members: Doubles, others: Doubles) -> float:
 
 
 def caught(members: Doubles, others: Doubles, rate: float) -> TruePositivesAtRate:
-    """A score passes where it is above the threshold, not equal to it."""
+    """A score passes if it is above the threshold, not equal to it."""
     allowed = int(rate * len(others) + 1e-9)
     if not allowed:
         return TruePositivesAtRate(rate, None)
@@ -103,10 +102,10 @@ def caught(members: Doubles, others: Doubles, rate: float) -> TruePositivesAtRat
     )
 
 
-def points(members: Doubles, others: Doubles, most: int = 200) -> tuple[tuple[float, float], ...]:
-    """The curve at so many thresholds at most, evenly among those where it has a corner."""
+def points(members: Doubles, others: Doubles, count: int = 200) -> tuple[tuple[float, float], ...]:
+    """The curve at `count` thresholds at most, evenly among those where it has a corner."""
     thresholds = np.unique(np.concatenate([members, others]))[::-1]
-    chosen = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, most).astype(np.int64))]
+    chosen = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, count).astype(np.int64))]
     true = 1 - np.searchsorted(np.sort(members), chosen, side="left") / len(members)
     false = 1 - np.searchsorted(np.sort(others), chosen, side="left") / len(others)
     return ((0.0, 0.0), *zip(false.tolist(), true.tolist(), strict=True))

@@ -11,13 +11,13 @@ import statistics
 from collections.abc import Sequence
 from statistics import NormalDist
 
-MOST_DEGREES = 1_000
-"""Degrees of freedom from which t is taken for normal."""
+MAX_DEGREES = 1_000
+"""Degrees of freedom from which t is treated as normal."""
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95% interval of the mean; NaN for a single value, which says nothing of its spread."""
+    """95% interval of the mean; NaN for a single value, which has no spread."""
     if len(values) < 2:
         return math.nan, math.nan
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
@@ -26,12 +26,12 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def t_quantile(level: float, degrees: int) -> float:
-    """t with P(|T| < t) = level, by halving; Abramowitz & Stegun 26.7.3 and 26.7.4 give the probability.
+    """t with P(|T| < t) = level, by bisection; Abramowitz & Stegun 26.7.3 and 26.7.4 give the probability.
 
     >>> round(t_quantile(0.95, 5), 3), round(t_quantile(0.95, 38), 3)
     (2.571, 2.024)
     """
-    if degrees >= MOST_DEGREES:
+    if degrees >= MAX_DEGREES:
         return NormalDist().inv_cdf((1 + level) / 2)
     low, high = 0.0, math.pi / 2  # of atan(t / √degrees)
     for _ in range(60):

@@ -1,11 +1,11 @@
 """Predict hidden words: the only place that knows whether a model uses a masked-LM head or XLNet's query stream.
 
-    predictor = find_predictor(network, tokenizer)   # None if the model was never trained to
+    predictor = find_predictor(network, tokenizer)       # None if the model was never trained to
     predictor.logits(batch, places_M)                    # [M, V]: every token's score at some positions of a flat batch
     predictor.log_probabilities(batch, at_B, queries)    # [Q]: of given tokens at one position of each sequence
 
-A masked language model reads the mask token at the position. XLNet has none: its query stream asks at the position, and
-no token of the text attends to the blanks.
+A masked language model reads the mask token at the position. XLNet has none: its query stream predicts the token there,
+and no token of the text attends to the blanks.
 
 M positions in the flat batch, B sequences, Q queries (which sequence, which token), E width of the embeddings, V
 vocabulary.
@@ -53,16 +53,16 @@ class MaskedPredictor:
     def device(self) -> torch.device:
         return self.words_VE.device
 
-    def room(self, tokenizer: Tokenizer) -> int:
+    def longest_text(self, tokenizer: Tokenizer) -> int:
         """Tokens of text that fit between the special tokens."""
         return tokenizer.template.single.text_length(self.encoder.reach)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         if isinstance(self.head, PermutationLM):
-            return self.head.logits(self._asked(batch, places_M), self.words_VE)
+            return self.head.logits(self._query_states(batch, places_M), self.words_VE)
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)
 
-    def _asked(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
+    def _query_states(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         """The query stream's vectors of positions, with all blanks predicted from the rest of the text: [M, D]."""
         assert isinstance(self.encoder, HasTwoStreams)
         order_N = torch.zeros_like(batch.ids) if self.mask_id is None else (batch.ids == self.mask_id).long()
@@ -71,33 +71,33 @@ class MaskedPredictor:
         z_MD = self.encoder.two_streams(batch, order_N, ascending_M)
         return torch.empty_like(z_MD).index_copy_(0, turn_M, z_MD)
 
-    def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: TokenQueries) -> Tensor:
+    def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, queries: TokenQueries) -> Tensor:
         """log p of each queried token: its score minus the log of the sum over the vocabulary. The B × V logits are
         computed a chunk at a time, and the last layer only for these positions.
         """
         if isinstance(self.head, PermutationLM):
-            return self._log_probabilities(self._asked(batch, at_B), asked)
-        return self.of_vectors(self.encoder.at(batch, at_B), asked)
+            return self._log_probabilities(self._query_states(batch, at_B), queries)
+        return self.of_vectors(self.encoder.at(batch, at_B), queries)
 
     def log_probabilities_at(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
         """The same for one token at each of any positions, several in a sequence too: [M]."""
         each = TokenQueries(torch.arange(len(places_M), device=places_M.device), ids_M)
         if isinstance(self.head, PermutationLM):
-            return self._log_probabilities(self._asked(batch, places_M), each)
+            return self._log_probabilities(self._query_states(batch, places_M), each)
         return self.of_vectors(self.encoder(batch).index_select(0, places_M), each)
 
-    def of_vectors(self, z_BD: Tensor, asked: TokenQueries) -> Tensor:
+    def of_vectors(self, z_BD: Tensor, queries: TokenQueries) -> Tensor:
         """The same from the last layer's vectors of the positions, with a masked-lm head."""
         assert isinstance(self.head, MaskedLM)
-        return self._log_probabilities(self.head.transform(z_BD), asked)
+        return self._log_probabilities(self.head.transform(z_BD), queries)
 
-    def _log_probabilities(self, h_BE: Tensor, asked: TokenQueries) -> Tensor:
+    def _log_probabilities(self, h_BE: Tensor, queries: TokenQueries) -> Tensor:
         rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
         )
-        scores_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
-        return scores_Q.float() - norms_B[asked.sequences]
+        scores_Q = (h_BE[queries.sequences] * self.words_VE[queries.ids]).sum(-1) + self.head.bias[queries.ids]
+        return scores_Q.float() - norms_B[queries.sequences]
 
 
 def log_sum_exp_(x_CV: Tensor) -> Tensor:

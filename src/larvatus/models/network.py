@@ -10,12 +10,16 @@ With replaced-tokens, masked-lm belongs to a generator, which shares the model's
     batch → generator → masked-lm loss, samples → batch with samples → encoder → the other losses
 
 To add an objective, write a file in `objectives/` and add its line to `ObjectiveConfig`.
+
+`quantise_network` makes a loaded network an int8 one for inference: it replaces the linear layers of blocks, and the
+dense layers of heads. Embeddings, norms, attention between projections, and the last layer of a head (classes, words of
+the vocabulary) stay float32: they decide the answer, and take little of the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from msgspec import Struct
@@ -23,24 +27,42 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.models.heads.head import Head
+from larvatus.models.heads.head import Head, Trunk
 from larvatus.models.heads.registry import AnyHeadConfig
+from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.cross_attention import CrossAttention
+from larvatus.models.nn.attention.relative_attention import RelativeAttention
+from larvatus.models.nn.block_stack import Block
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.nn.feedforward import FeedForward
 from larvatus.models.nn.initialise import empty_weights, initialise
-from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
-from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import CustomForward, Loss, weighted_sum
-from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
-from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replace_tokens
-from larvatus.models.objectives.sentence_pairs import (
+from larvatus.models.nn.linear import ROWS, Int8Linear, check_int8
+from larvatus.models.nn.transformer import Embeddings
+from larvatus.models.objectives import (
+    BackwardLMConfig,
+    CausalLM,
+    CausalLMConfig,
+    CustomForward,
+    Denoising,
+    DenoisingConfig,
+    ForwardLMConfig,
+    Loss,
+    MaskedLM,
+    MaskedLMConfig,
     NextSentence,
     NextSentenceConfig,
+    PermutationLM,
+    PermutationLMConfig,
+    ReplacedTokensConfig,
+    ReplacedTokensHead,
     SentenceOrder,
     SentenceOrderConfig,
+    SpanBoundary,
+    SpanBoundaryConfig,
+    WordLM,
+    weighted_sum,
 )
-from larvatus.models.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
-from larvatus.models.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
+from larvatus.models.objectives.replaced_tokens import replace_tokens
 
 ObjectiveConfig = (
     MaskedLMConfig
@@ -200,3 +222,36 @@ class Network(nn.Module):
         """The number to call `backward` on for one microbatch, if its whole step makes `counts` predictions."""
         losses = self(batch, limit=limit)
         return weighted_sum(losses, counts), losses
+
+
+Quantise = Literal["int8"]
+INT8_LAYERS: dict[type[nn.Module], tuple[str, ...]] = {
+    Attention: ("qkv", "out"),
+    RelativeAttention: ("out",),  # its other matrices are used in parts
+    CrossAttention: ("q", "kv", "out"),
+    FeedForward: ("up", "down"),
+    Embeddings: ("project",),
+    MaskedLM: ("dense",),
+    Trunk: ("dense",),
+}
+"""Names of linear layers that are only ever called, by the class of their module."""
+
+
+def int8_weights(network: Network) -> int:
+    """Number of quantised weights."""
+    return sum(module.weights for module in network.modules() if isinstance(module, Int8Linear))
+
+
+def quantise_network(network: Network) -> None:
+    """Replace weights by int8; the network then runs only on a CPU."""
+    check_int8()
+    made: dict[nn.Module, Int8Linear] = {}
+    for module in list(network.modules()):
+        if isinstance(module, Block):
+            module.rows_at_once = ROWS
+        for name in (name for kind, names in INT8_LAYERS.items() if isinstance(module, kind) for name in names):
+            linear = getattr(module, name)
+            if isinstance(linear, nn.Linear):
+                if linear not in made:  # layers may share one
+                    made[linear] = Int8Linear(linear)
+                setattr(module, name, made[linear])

@@ -18,8 +18,9 @@ import larvatus as lv
 from larvatus.core.errors import LarvatusError
 from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.data.text.special_tokens import wrap_batch
-from larvatus.evaluation.audit.bias.associations import read_associations
+from larvatus.evaluation.audit.bias.associations import permutation_p, read_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows
+from larvatus.evaluation.audit.bias.reader import unmasked_scores
 from larvatus.evaluation.audit.bias.report import Resampling, number, percent
 from larvatus.evaluation.audit.bias.stereoset import read_stereoset
 from larvatus.evaluation.audit.bias.swap_words import DEFAULT_SWAPS, Swapper, read_swaps
@@ -27,9 +28,7 @@ from larvatus.evaluation.audit.bias.swaps import audit_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias
 from larvatus.inference.cloze.slots import Slot, slot_scores
-from larvatus.inference.cloze.unmasked import unmasked_scores
 from larvatus.interfaces.cli.main import run
-from larvatus.metrics.association import permutation_p
 from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.nn.device import on_device
 

@@ -90,7 +90,7 @@ def learn(network: Network, spelling: Tokenizer, places: list[Place], steps: int
     prompts, answers = (on_device(TokenBatch.of(texts), "cpu") for texts in (read, wanted))
     optimizer = AdamW(network.parameters(), lr=3e-3)
     for _ in range(steps):
-        loss = F.cross_entropy(generator.head(generator.encoder.predicting(prompts, answers)), answers.ids)
+        loss = F.cross_entropy(generator.head(generator.encoder.continuation_states(prompts, answers)), answers.ids)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -158,7 +158,7 @@ def test_what_counts_as_verbatim_is_what_generate_writes_greedily(pair_of_models
             if asking.closed:  # token by token, without the command: it does not read blanks
                 batch = on_device(TokenBatch.of([asking.ids(ids[:4]).tolist()]), "cpu")
                 with torch.inference_mode():
-                    under_way = generator.encoder.continuing(batch, room=9, head=generator.head)
+                    under_way = generator.encoder.generation_state(batch, max_new=9, head=generator.head)
                     under_way.extend(torch.from_numpy(asking.opening))
                     written = []
                     for _ in range(8):

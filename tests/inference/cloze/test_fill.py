@@ -18,8 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import fill as module
-from larvatus.inference.cloze.blanks import read_blanks, window
-from larvatus.inference.cloze.fill import fill_blanks
+from larvatus.inference.cloze.fill import fill_blanks, read_blanks, window
 from larvatus.inference.cloze.results import Fill, JointFill
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig

@@ -92,7 +92,7 @@ def test_scores_are_those_of_a_naive_loop(model: Network, tiny_tokenizer: Tokeni
 def test_word_l2r_hides_the_rest_of_the_word_and_only_that(tiny_tokenizer: Tokenizer) -> None:
     found = tiny_tokenizer.encode("the turninged banks")
     assert [tiny_tokenizer.token(id) for id in found.ids.tolist()] == ["the", "turn", "##ing", "##ed", "bank", "##s"]
-    (made,) = masked_copies([found], tiny_tokenizer, method="word-l2r", room=30)
+    (made,) = masked_copies([found], tiny_tokenizer, method="word-l2r", longest=30)
     rows = [[tiny_tokenizer.token(id) for id in row] for row in made.ids.reshape(-1, 8).tolist()]
     shown = {question: " ".join(rows[copy][1:-1]) for question, copy in zip(made.questions, made.copies, strict=True)}
     assert [shown[question] for question in range(6)] == [

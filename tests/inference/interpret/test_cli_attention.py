@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from larvatus.inference.interpret.attention_views import packed
 from larvatus.inference.model import load
+from larvatus.interfaces.cli.commands.attention import packed
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig

@@ -64,7 +64,7 @@ def documents(*texts: str) -> list[Document]:
 def test_statistics_over_passages_are_means_over_their_tokens(tiny_model, tiny_tokenizer) -> None:
     encoder = tiny_model(layers=2).encoder
     given_documents = documents("the river, was wide.", "", "please turn your homework in! and run. " * 12, "a")
-    passages = list(read_passages(given_documents, tiny_tokenizer, length=20, most=100))
+    passages = list(read_passages(given_documents, tiny_tokenizer, length=20, limit=100))
     assert len(passages) > 4  # the long one in several windows
     assert max(len(passage.ids) for passage in passages) == 20
     rows = head_statistics(encoder, passages)
@@ -91,7 +91,7 @@ def test_the_statistics_of_one_text_are_those_of_its_passage(tiny_model, tiny_to
     found = attend(encoder, tiny_tokenizer, text)
     assert found.tokens == ("[CLS]", "the", "river", ",", "was", "wide", ".", "[SEP]")
     assert found.punctuation.tolist() == [token in ",." for token in found.tokens]
-    passages = list(read_passages(documents(text), tiny_tokenizer, length=32, most=1))
+    passages = list(read_passages(documents(text), tiny_tokenizer, length=32, limit=1))
     for one, other in zip(text_statistics(found), head_statistics(encoder, passages), strict=True):
         assert_allclose([getattr(one, n) for n in NAMES], [getattr(other, n) for n in NAMES], rtol=1e-5, atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_the_type_of_a_head_follows_stated_thresholds(fields: dict[str, float], 
 
 def test_no_more_passages_are_read_than_asked_for(tiny_tokenizer) -> None:
     many = documents(*["the river was wide."] * 9)
-    assert len(list(read_passages(many, tiny_tokenizer, length=32, most=4))) == 4
+    assert len(list(read_passages(many, tiny_tokenizer, length=32, limit=4))) == 4
 
 
 def test_what_cannot_be_looked_at_is_one_line(tiny_model, tiny_tokenizer) -> None:

@@ -13,9 +13,14 @@ from numpy.testing import assert_allclose
 
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.words import segment_words
-from larvatus.inference.interpret.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.inference.interpret.frequency import A_BIN, choose_words
-from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotropy
+from larvatus.inference.interpret.isotropy import (
+    IsotropyOptions,
+    RunningCosines,
+    RunningCovariance,
+    measure_isotropy,
+    unit_vectors,
+)
 from larvatus.inference.model import load
 from larvatus.inference.vectors.passages import PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise_fit import FitOptions, counted, every_layer, fit_standardiser

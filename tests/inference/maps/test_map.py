@@ -22,7 +22,7 @@ from larvatus.inference.maps import project as projecting
 from larvatus.inference.maps import word_map as mapping
 from larvatus.inference.maps.clusters import by_size, cluster, context_words, log_odds, typical_words
 from larvatus.inference.maps.instances import FindOptions, allot, find_instances
-from larvatus.inference.maps.page import map_page
+from larvatus.inference.maps.picture import map_page
 from larvatus.inference.maps.project import principal_components, project
 from larvatus.inference.maps.word_map import MapOptions, instance_vectors, map_instances
 from larvatus.inference.web_page import as_data
@@ -191,7 +191,7 @@ def test_equal_vectors_are_one_place_and_one_cluster() -> None:
 def test_clusters_are_found_and_numbered_by_size() -> None:
     vectors, kind = blobs()
     assert cluster(vectors).tolist() == kind.tolist()
-    assert cluster(vectors, most=1).tolist() == [0] * len(kind)
+    assert cluster(vectors, limit=1).tolist() == [0] * len(kind)
     assert cluster(np.random.default_rng(0).normal(size=(200, 60)).astype(np.float32)).max() == 0  # there are none
 
 

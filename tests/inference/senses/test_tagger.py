@@ -13,10 +13,9 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.inference.senses.backoff import SenseBackoff, describe_senses
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import evaluate_set
-from larvatus.inference.senses.running import find_instances, find_tagged
 from larvatus.inference.senses.semcor import read_semcor
 from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence
-from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
+from larvatus.inference.senses.tagger import SenseOptions, SenseTagger, find_instances, find_tagged
 from larvatus.inference.vectors.options import EmbedOptions
 
 EVERY = ("synset", "hypernym", "lexname")

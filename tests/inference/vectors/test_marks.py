@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
-from larvatus.inference.vectors.marks import mark_word, read_mark, read_marks
+from larvatus.inference.vectors.plan import mark_word, read_mark, read_marks
 
 
 def test_marks_are_taken_out_and_point_at_their_words():

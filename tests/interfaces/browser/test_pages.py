@@ -14,11 +14,11 @@ import pytest
 
 from larvatus.data.corpus.hygiene.check import CorpusCheck, Example, PersonalCount, Reason, SharedSet
 from larvatus.inference.interpret.attention import TextAttention
-from larvatus.inference.interpret.attention_views import attention_page
 from larvatus.inference.maps.instances import CorpusInstance
-from larvatus.inference.maps.page import map_page
+from larvatus.inference.maps.picture import map_page
 from larvatus.inference.maps.word_map import WordMap
 from larvatus.interfaces.api.corpora import corpus_page
+from larvatus.interfaces.cli.commands.attention import attention_page
 from tests.interfaces.browser.needs import started_chromium
 from tests.patience import WATCHDOG_S
 

@@ -14,7 +14,7 @@ import pytest
 
 import larvatus
 from larvatus.core.errors import UsageError
-from larvatus.inference.vectors.marks import read_mark
+from larvatus.inference.vectors.plan import read_mark
 from tests.patience import WATCHDOG_S
 
 PAGE = Path(larvatus.__file__).parent / "interfaces" / "studio" / "page"

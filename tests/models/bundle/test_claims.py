@@ -15,9 +15,17 @@ import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
 from larvatus.evaluation.cards.request import DataFinder, MissingData
 from larvatus.models.bundle.card import BEGIN, END, figures_section, render_figures, with_figures, without_marks
-from larvatus.models.bundle.claims import COMMANDS, Claim, Data, collect_claims, make_claim, merge_claims
+from larvatus.models.bundle.claims import (
+    COMMANDS,
+    Claim,
+    Data,
+    PowerDraw,
+    collect_claims,
+    device_power,
+    make_claim,
+    merge_claims,
+)
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.energy import PowerDraw, device_power
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]

@@ -58,7 +58,7 @@ def test_the_pooler_is_spare_until_a_head_wants_it(theirs: Make) -> None:
     directory, model = theirs("bert", "Model")
     parent = load_bundle(directory)
     assert parent.unused == ("bert.pooler.dense.bias", "bert.pooler.dense.weight")
-    assert torch.equal(parent.spare["bert.pooler.dense.weight"], model.pooler.dense.weight)
+    assert torch.equal(parent.unused_tensors["bert.pooler.dense.weight"], model.pooler.dense.weight)
     before = {name: tensor.clone() for name, tensor in parent.network.state_dict().items()}
     ready, taken = attach_head(parent, ClassificationConfig(labels=LABELS), seed=3)
     assert taken == ("objectives.classification.dense.bias", "objectives.classification.dense.weight")
@@ -66,7 +66,7 @@ def test_the_pooler_is_spare_until_a_head_wants_it(theirs: Make) -> None:
         for parameter in ready.network.parameters():
             parameter += 1
     assert all(torch.equal(before[name], tensor) for name, tensor in parent.network.state_dict().items())
-    assert torch.equal(parent.spare["bert.pooler.dense.weight"], model.pooler.dense.weight)
+    assert torch.equal(parent.unused_tensors["bert.pooler.dense.weight"], model.pooler.dense.weight)
 
 
 def test_what_is_new_is_drawn_by_the_seed_and_its_name(theirs: Make) -> None:

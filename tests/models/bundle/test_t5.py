@@ -50,7 +50,7 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
     answer = theirs.eval()(input_ids=read.input_ids, attention_mask=read.attention_mask, labels=wanted)
     tokenizer, encoder = Tokenizer.load(directory), network.encoder
     assert isinstance(encoder, EncoderDecoder)
-    ours = encoder.predicting(*(on_device(encode_batch(tokenizer, texts), "cpu") for texts in (READ, WRITTEN)))
+    ours = encoder.continuation_states(*(on_device(encode_batch(tokenizer, texts), "cpu") for texts in (READ, WRITTEN)))
     logits = network.heads["denoising"].logits(ours, encoder.word_vectors)
     assert logits.std() > 0.05
     assert_close(logits, answer.logits[labels.attention_mask == 1], rtol=1e-4, atol=1e-4)
@@ -61,9 +61,9 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
         num_beams=1, use_cache=False,
         eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
-    under_way = encoder.continuing(
+    under_way = encoder.generation_state(
         on_device(encode_batch(tokenizer, READ), "cpu"),
-        room=12,
+        max_new=12,
         head=lambda z: network.heads["denoising"].logits(z, encoder.word_vectors),
     )
     done = torch.zeros(len(READ), dtype=torch.bool)

@@ -38,7 +38,7 @@ def test_what_takes_too_long_is_refused_in_python(
     def never(*given: Any, **more: Any) -> None:
         raise AssertionError("a prompt was read")
 
-    monkeypatch.setattr(type(model.encoder), "continuing", never)
+    monkeypatch.setattr(type(model.encoder), "generation_state", never)
     with pytest.raises(UsageError, match=said):
         model.generate("the river", **settings)
 

@@ -43,7 +43,7 @@ def test_a_prompt_is_gone_on_with_in_the_same_way_whatever_it_is_batched_with() 
         numbers, most = np.array(prompts), np.full(len(prompts), 8)
         draws = SampledChoice(Sampling(1.0), 11, numbers, np.array(samples))
         starts = [[number % 5] for number in prompts]
-        rows = decode(Table(table, starts), choose=draws, most=most, stopping=Stopping(ends=frozenset({8})))
+        rows = decode(Table(table, starts), choose=draws, limits=most, stopping=Stopping(ends=frozenset({8})))
         return [row.ids for row in rows]
 
     together = written([0, 1, 2, 2, 7], [0, 0, 0, 1, 0])

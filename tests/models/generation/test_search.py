@@ -36,7 +36,7 @@ def theirs(model: Any, prompt: list[int], **settings: Any) -> list[list[int]]:
 
 def test_greedy_adds_the_tokens_that_transformers_adds(gpt2: Any) -> None:
     most = np.array([12, 12, 12, 12])
-    ours = decode(Theirs(gpt2, PROMPTS), choose=greedy, most=most, stopping=Stopping(ends=frozenset({END})))
+    ours = decode(Theirs(gpt2, PROMPTS), choose=greedy, limits=most, stopping=Stopping(ends=frozenset({END})))
     assert [list(each.ids) for each in ours] == [theirs(gpt2, p, max_new_tokens=12)[0] for p in PROMPTS]
 
 
@@ -48,7 +48,7 @@ def test_beams_of_ragged_prompts_are_those_of_transformers_alone(
 ) -> None:
     search = BeamSettings(beams, length_penalty=penalty, early_stopping=early)
     stopping = Stopping(ends=frozenset({END}))
-    ours = beam_search(Theirs(gpt2, PROMPTS), search, most=np.full(4, 10), stopping=stopping)
+    ours = beam_search(Theirs(gpt2, PROMPTS), search, limits=np.full(4, 10), stopping=stopping)
     for prompt, continuations in zip(PROMPTS, ours, strict=True):
         settings = {"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": 10}
         expected = theirs(gpt2, prompt, **settings, length_penalty=penalty, early_stopping=early)
@@ -58,7 +58,7 @@ def test_beams_of_ragged_prompts_are_those_of_transformers_alone(
 def test_a_beam_as_wide_as_the_tree_finds_what_exhaustive_search_finds() -> None:
     table = (2 * torch.randn(4, 4, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
     search = BeamSettings(beams=64, length_penalty=0.0)
-    found = beam_search(Table(table, [[0]]), search, most=np.array([4]), stopping=Stopping(ends=frozenset({END})))[0]
+    found = beam_search(Table(table, [[0]]), search, limits=np.array([4]), stopping=Stopping(ends=frozenset({END})))[0]
 
     def likelihood(ids: tuple[int, ...]) -> float:
         return sum(float(table[a, b]) for a, b in itertools.pairwise((0, *ids)))
@@ -73,7 +73,7 @@ def test_a_beam_as_wide_as_the_tree_finds_what_exhaustive_search_finds() -> None
 
 def test_prompts_have_limits_of_their_own_and_leave_when_they_are_done(gpt2: Any) -> None:
     most = np.array([3, 9, 1, 6])
-    ours = beam_search(Theirs(gpt2, PROMPTS), BeamSettings(3), most=most, stopping=Stopping())
+    ours = beam_search(Theirs(gpt2, PROMPTS), BeamSettings(3), limits=most, stopping=Stopping())
     for prompt, limit, continuations in zip(PROMPTS, most.tolist(), ours, strict=True):
         expected = theirs(gpt2, prompt, num_beams=3, max_new_tokens=limit, eos_token_id=None)
         assert list(continuations[0].ids)[: len(expected[0])] == expected[0]

@@ -13,10 +13,10 @@ from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads import SpansConfig
-from larvatus.models.heads.relations import RelationsConfig
+from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
-from larvatus.models.nn.relation_scorer import distances, gaps
+from larvatus.models.nn.span_scorer import distances, gaps
 
 SHAPE = TransformerConfig(layers=1, hidden=16, heads=2, max_positions=16, init=0.3)
 COUNTS = [6, 2, 5]

@@ -19,7 +19,7 @@ import triton.language as tl
 from safetensors.torch import save_file
 from torch import Tensor
 
-from larvatus.models.nn import fused_feedforward
+from larvatus.models.nn import feedforward as fused_feedforward
 from larvatus.models.nn.attention import fused, fused_kernels
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.layout import FlatLayout
@@ -43,11 +43,11 @@ def attention(case: Heads) -> dict[str, Tensor]:
     """Output and gradients, with the seed that was drawn."""
     qkv, bias, given = case.tensors()
     layout = FlatLayout(edges=case.edges(), limit=max(case.lengths))
-    sight = AttentionMask(window=case.window, causal=case.causal)
+    mask = AttentionMask(window=case.window, causal=case.causal)
     qkv.requires_grad_()
     bias.requires_grad_()
     torch.manual_seed(case.seed)
-    out = fused.attend_fused(qkv, layout, sight, dropout=case.dropout, bias=bias)
+    out = fused.attend_fused(qkv, layout, mask, dropout=case.dropout, bias=bias)
     gradients = torch.autograd.grad(out, [qkv, bias], given)
     return {"out": out.detach(), "qkv": gradients[0], "bias": gradients[1]}
 

@@ -41,7 +41,7 @@ def loop(qkv_N3HK: Tensor, sees: Any) -> Tensor:
     return out
 
 
-SIGHTS = {
+MASKS = {
     "all": (FULL, lambda i, j: True),
     "window": (AttentionMask(window=2), lambda i, j: abs(i - j) <= 2),
     "causal": (AttentionMask(causal=True), lambda i, j: j <= i),
@@ -49,19 +49,19 @@ SIGHTS = {
 }
 
 
-@pytest.mark.parametrize("kind", SIGHTS)
+@pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("dropout", [0.0, 1e-12], ids=["fused", "written out"])
 def test_groups_see_what_the_loop_sees(kind: str, dropout: float) -> None:
-    sight, sees = SIGHTS[kind]
+    mask, sees = MASKS[kind]
     qkv, layout = normal(sum(LENGTHS), 3, 2, 4), GroupedLayout.of(torch.tensor(LENGTHS))
-    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, sight, dropout=dropout))
+    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, mask, dropout=dropout))
     assert_close(fast, loop(qkv, sees), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", ["causal", "causal window"])
 def test_the_packed_kernel_is_told_that_it_is_causal(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU here: the result is computed from the arguments that the operator gets."""
-    sight, sees = SIGHTS[kind]
+    mask, sees = MASKS[kind]
     schema = [argument.name for argument in torch._C._get_schema("aten::_flash_attention_forward", "").arguments]
 
     def flash(*given: Any, **sides: Any) -> tuple[Tensor, None]:
@@ -78,20 +78,20 @@ def test_the_packed_kernel_is_told_that_it_is_causal(kind: str, monkeypatch: pyt
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash)
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    packed = attend_flat(qkv, FlatLayout.of(torch.tensor(LENGTHS), limit=8), sight)
+    packed = attend_flat(qkv, FlatLayout.of(torch.tensor(LENGTHS), limit=8), mask)
     assert_close(packed, loop(qkv, sees), rtol=1e-9, atol=1e-11)
 
 
 def test_a_causal_token_is_bit_equal_whatever_comes_after_it() -> None:
     attention = Attention(hidden=8, heads=2, dropout=0.0).double()
-    x, layout, sight = normal(7, 8), GroupedLayout.of(torch.tensor([7])), AttentionMask(causal=True)
+    x, layout, mask = normal(7, 8), GroupedLayout.of(torch.tensor([7])), AttentionMask(causal=True)
     changed = x.clone()
     changed[4] += 1
     with torch.no_grad():
-        before, after = attention(x, layout, sight), attention(changed, layout, sight)
+        before, after = attention(x, layout, mask), attention(changed, layout, mask)
     assert [bool((before[i] != after[i]).any()) for i in range(7)] == [False] * 4 + [True] * 3
     inputs = x.clone().requires_grad_()
-    attention(inputs, layout, sight)[:4].sum().backward()
+    attention(inputs, layout, mask)[:4].sum().backward()
     assert inputs.grad is not None
     assert not inputs.grad[4:].any()
 
@@ -105,4 +105,4 @@ def test_weights_are_shown_as_they_are_used() -> None:
 
 def test_one_token_of_a_causal_sequence_takes_no_short_cut() -> None:
     assert FULL.plain
-    assert not any(sight.plain for sight, _ in list(SIGHTS.values())[1:])
+    assert not any(mask.plain for mask, _ in list(MASKS.values())[1:])

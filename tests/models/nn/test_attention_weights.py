@@ -96,8 +96,8 @@ def test_weights_times_values_give_what_attention_computes(encoder: Transformer,
     encoder(batch)
     for hook in hooks:
         hook.remove()
-    for (module, x_ND, layout, sight, expected), weights in zip(seen, encoder.attention(batch), strict=True):
-        values = layout.restore(module.project(x_ND, sight)[:, 2])
+    for (module, x_ND, layout, mask, expected), weights in zip(seen, encoder.attention(batch), strict=True):
+        values = layout.restore(module.project(x_ND, mask)[:, 2])
         parts = torch.split(values, batch.lengths.tolist())
         mixed = [torch.einsum("hij,jhk->ihk", a, v).flatten(1) for a, v in zip(weights, parts, strict=True)]
         assert_close(module.out(torch.cat(mixed)), layout.restore(expected), rtol=1e-4, atol=1e-5)

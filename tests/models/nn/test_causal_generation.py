@@ -41,7 +41,7 @@ def again(stack: CausalTransformer, sequences: list[list[int]]) -> Tensor:
 @torch.inference_mode()
 def test_logits_with_the_cache_are_those_of_a_full_pass(stack: CausalTransformer) -> None:
     """Also where sequences leave, are repeated and change places, in groups of several lengths."""
-    under_way = CausalGenerationState(stack, batch(PROMPTS), room=12, head=head(stack))
+    under_way = CausalGenerationState(stack, batch(PROMPTS), max_new=12, head=head(stack))
     sequences = [list(prompt) for prompt in PROMPTS]
     draw = torch.Generator().manual_seed(1)
     for rows in (None, [4, 0, 1, 2, 3, 0], None, [5, 5, 0, 3], [0, 1, 2, 3], None, [2], None):
@@ -60,7 +60,7 @@ def test_logits_with_the_cache_are_those_of_a_full_pass(stack: CausalTransformer
 def test_a_step_computes_the_new_tokens_alone(stack: CausalTransformer) -> None:
     computed = []
     stack.blocks[0].attention.qkv.register_forward_hook(lambda module, args, out: computed.append(len(args[0])))
-    under_way = CausalGenerationState(stack, batch(PROMPTS), room=100, head=head(stack))
+    under_way = CausalGenerationState(stack, batch(PROMPTS), max_new=100, head=head(stack))
     for _ in range(100):
         under_way.extend(under_way.logits().argmax(-1))
     prompts, count = sum(map(len, PROMPTS)), len(PROMPTS)

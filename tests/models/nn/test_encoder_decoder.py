@@ -12,7 +12,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
 from larvatus.models.nn.initialise import initialise
-from larvatus.models.nn.relative_bias import bucket
+from larvatus.models.nn.positions import bucket
 
 V = 50
 READ = [[7, 8, 9, 11, 13, 2, 5, 1], [9, 4, 1], [3, 8, 7, 6, 5, 4, 3, 1], [12, 30, 31, 1]]
@@ -88,7 +88,7 @@ def naive(model: EncoderDecoder, read: list[int], ids: list[int]) -> Tensor:
 @torch.no_grad()
 def test_states_of_a_ragged_batch_equal_the_equations_one_sequence_at_a_time(config: EncoderDecoderConfig) -> None:
     model = built(config)
-    states = model.predicting(flat(READ), flat(WRITTEN)).split([len(ids) for ids in WRITTEN])
+    states = model.continuation_states(flat(READ), flat(WRITTEN)).split([len(ids) for ids in WRITTEN])
     for read, ids, got in zip(READ, WRITTEN, states, strict=True):
         torch.testing.assert_close(got, naive(model, read, [0, *ids[:-1]]), rtol=1e-9, atol=1e-9)
 
@@ -97,8 +97,8 @@ def test_states_of_a_ragged_batch_equal_the_equations_one_sequence_at_a_time(con
 @torch.no_grad()
 def test_what_is_written_token_by_token_from_the_cache_equals_one_pass(config: EncoderDecoderConfig) -> None:
     model = built(config)
-    whole = model.predicting(flat(READ), flat(WRITTEN)).split([len(ids) for ids in WRITTEN])
-    under_way = model.continuing(flat(READ), room=6, head=lambda z: z)
+    whole = model.continuation_states(flat(READ), flat(WRITTEN)).split([len(ids) for ids in WRITTEN])
+    under_way = model.generation_state(flat(READ), max_new=6, head=lambda z: z)
     rows = [0, 1, 2, 3]
     for place, order in enumerate([[0, 1, 2, 3], [2, 0, 3, 0], [0, 2, 3], [1, 1, 0]]):
         under_way.take(torch.tensor(order))
@@ -143,8 +143,8 @@ def test_the_decoder_sees_no_later_token_and_no_other_sequence() -> None:
 def test_sequences_without_a_token_are_passed_over() -> None:
     """As filler sequences of a compiled step are: some with nothing to read, some with nothing to write."""
     model = built(SHAPES[0])
-    alone = model.predicting(flat(READ[:1]), flat(WRITTEN[:1]))
-    together = model.predicting(flat([READ[0], [], [5, 1]]), flat([WRITTEN[0], [4, 1], []]))
+    alone = model.continuation_states(flat(READ[:1]), flat(WRITTEN[:1]))
+    together = model.continuation_states(flat([READ[0], [], [5, 1]]), flat([WRITTEN[0], [4, 1], []]))
     torch.testing.assert_close(together[: len(alone)], alone)
     assert torch.isfinite(together).all()
 

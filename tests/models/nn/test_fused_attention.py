@@ -12,7 +12,7 @@ import torch
 from larvatus.models.nn.attention import fused
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.layout import FlatLayout
-from larvatus.models.nn.block import post_norm
+from larvatus.models.nn.block_stack import post_norm
 from larvatus.models.nn.dropout import hash_integers, hashed_keep
 
 
@@ -32,16 +32,16 @@ def test_kernels_serve_where_they_were_measured(monkeypatch, major, size, triton
     assert not fused.supports_fused_attention(torch.device("cpu"), size)
 
 
-@pytest.mark.parametrize("sight", [AttentionMask(), AttentionMask(window=2), AttentionMask(causal=True)])
-def test_a_compiler_is_told_the_right_shapes(sight) -> None:
+@pytest.mark.parametrize("mask", [AttentionMask(), AttentionMask(window=2), AttentionMask(causal=True)])
+def test_a_compiler_is_told_the_right_shapes(mask) -> None:
     qkv = torch.empty(7, 3, 2, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
     layout = FlatLayout(edges=torch.empty(3, dtype=torch.int32, device="meta"), limit=4)
-    out = fused.attend_fused(qkv, layout, sight, dropout=0.1)
+    out = fused.attend_fused(qkv, layout, mask, dropout=0.1)
     (gradient,) = torch.autograd.grad(out, qkv, torch.empty_like(out))
     assert (out.shape, out.dtype) == ((7, 2, 64), torch.bfloat16)
     assert (gradient.shape, gradient.dtype) == (qkv.shape, qkv.dtype)
     bias = torch.empty(3 * 2 * 64, device="meta", requires_grad=True)
-    out = fused.attend_fused(qkv.detach(), layout, sight, dropout=0.1, bias=bias)
+    out = fused.attend_fused(qkv.detach(), layout, mask, dropout=0.1, bias=bias)
     (gradient,) = torch.autograd.grad(out, bias, torch.empty_like(out))
     assert (gradient.shape, gradient.dtype) == (bias.shape, torch.float32)
 

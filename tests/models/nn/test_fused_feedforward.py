@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from larvatus.models.nn import fused_feedforward
-from larvatus.models.nn.feedforward import FeedForward
-from larvatus.models.nn.fused_feedforward import feed_fused, supports_fused_feedforward
+from larvatus.models.nn import feedforward
+from larvatus.models.nn.feedforward import FeedForward, feed_fused, supports_fused_feedforward
 
 
 class Hopper:
@@ -28,7 +27,7 @@ class Meta(torch.Tensor):
 
 @pytest.fixture
 def hopper(monkeypatch):
-    monkeypatch.setattr(fused_feedforward, "TRITON", True)
+    monkeypatch.setattr(feedforward, "TRITON", True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Hopper())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from larvatus.core.errors import UsageError
-from larvatus.models.nn import int8
-from larvatus.models.nn.int8 import Int8Linear
-from larvatus.models.nn.linear import LoRALinear
+from larvatus.models.nn import linear as linear_layers
+from larvatus.models.nn.device import has_int8_products
+from larvatus.models.nn.linear import Int8Linear, LoRALinear
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def linear():
 
 
 def by_hand(linear, x, largest):
-    """The formula of `models/nn/int8.py`, with NumPy's whole numbers."""
+    """The formula of `models/nn/linear.py`, with NumPy's whole numbers."""
     weight, x = linear.weight.detach().double().numpy(), x.double().numpy()
     scales = np.abs(weight).max(1) / largest
     steps = np.abs(x).max(1) / 127
@@ -28,10 +28,10 @@ def by_hand(linear, x, largest):
 
 @torch.inference_mode()
 def test_the_product_is_that_of_rounded_numbers_and_near_that_of_floats(linear, monkeypatch):
-    monkeypatch.setattr(int8, "ROWS", 8)  # several portions
+    monkeypatch.setattr(linear_layers, "ROWS", 8)  # several portions
     x = torch.randn(21, 96) * torch.logspace(-3, 3, 21)[:, None]  # rows of very different size
     y = Int8Linear(linear)(x)
-    wanted = by_hand(linear, x, 127 if int8.has_int8_products() else 63)
+    wanted = by_hand(linear, x, 127 if has_int8_products() else 63)
     size = np.abs(wanted).max(1, keepdims=True)
     # a number half way between two may be rounded to either: one step of 127 × 127 for some inputs
     assert (np.abs(y.numpy() - wanted) / size).max() < 2e-3
@@ -52,7 +52,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(linear):
 
 @torch.inference_mode()
 def test_without_products_of_8_bits_weights_have_7_so_that_no_sum_of_16_bits_overflows(linear, monkeypatch):
-    monkeypatch.setattr(int8, "has_int8_products", lambda: False)
+    monkeypatch.setattr(linear_layers, "has_int8_products", lambda: False)
     x = torch.randn(5, 96)
     assert np.allclose(Int8Linear(linear)(x).numpy(), by_hand(linear, x, 63), atol=2e-3)
 

@@ -91,12 +91,12 @@ def test_the_band_is_inclusive_on_both_sides_and_none_where_all_is_seen() -> Non
 def test_a_band_made_in_an_evaluation_serves_training() -> None:
     _wide_band.cache_clear()
     qkv = normal(9, 3, 1, 4).requires_grad_()
-    layout, sight = GroupedLayout.of(torch.tensor([9])), AttentionMask(window=WINDOW)
+    layout, mask = GroupedLayout.of(torch.tensor([9])), AttentionMask(window=WINDOW)
     with torch.inference_mode():
-        attend_grouped(qkv.detach(), layout, sight)
-    attend_grouped(qkv, layout, sight).sum().backward()
+        attend_grouped(qkv.detach(), layout, mask)
+    attend_grouped(qkv, layout, mask).sum().backward()
     assert qkv.grad.abs().sum() > 0
-    assert torch.autograd.gradcheck(lambda x: attend_grouped(x, layout, sight), (qkv,))
+    assert torch.autograd.gradcheck(lambda x: attend_grouped(x, layout, mask), (qkv,))
 
 
 def test_dropout_keeps_to_the_window() -> None:
@@ -168,12 +168,12 @@ def test_layers_0_3_6_see_everything_and_the_others_their_window() -> None:
         assert bool((states[0][0] != states[1][0]).any()) == far
     # without the global ones, a change travels 2 tokens a layer: layers 1 and 2 alone
     model = modern(layers=3)
-    layout, sight = GroupedLayout.of(torch.tensor([20])), AttentionMask(window=WINDOW)
+    layout, mask = GroupedLayout.of(torch.tensor([20])), AttentionMask(window=WINDOW)
     x = normal(20, 16)
     y = x.clone()
     y[19] += 1
     with torch.no_grad():
-        after = [model.blocks[2](model.blocks[1](v, layout, sight), layout, sight) for v in (x, y)]
+        after = [model.blocks[2](model.blocks[1](v, layout, mask), layout, mask) for v in (x, y)]
     assert [bool((after[0][i] != after[1][i]).any()) for i in range(20)] == [i >= 19 - 2 * WINDOW for i in range(20)]
 
 
@@ -193,12 +193,12 @@ def test_every_parameter_learns_and_no_layer_has_a_bias() -> None:
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler, of itself
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask, *, dropout: float = 0.0) -> Tensor:
+    def stand_in(qkv_N3HK: Tensor, layout: FlatLayout, mask: AttentionMask, *, dropout: float = 0.0) -> Tensor:
         place = torch.arange(qkv_N3HK.shape[0])
         owner = torch.bucketize(place, layout.edges, right=True)
         seen = owner[:, None] == owner
-        if sight.window:
-            seen = seen & ((place[:, None] - place).abs() <= sight.window)
+        if mask.window:
+            seen = seen & ((place[:, None] - place).abs() <= mask.window)
         q, k, v = qkv_N3HK.permute(1, 2, 0, 3)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(0, 1)
 

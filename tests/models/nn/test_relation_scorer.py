@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.models.nn.relation_scorer import DISTANCES, RelationScorer, distances, gaps
+from larvatus.models.nn.span_scorer import DISTANCES, RelationScorer, distances, gaps
 
 SPANS = [(0, 0), (0, 3), (2, 2), (4, 6), (5, 5), (6, 8)]  # words first … last
 TYPES = [0, 1, 0, 2, 2, 1]

@@ -22,7 +22,7 @@ from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_de
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.grouped import attend_grouped
 from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
-from larvatus.models.nn.relative_bias import RelativeBias, bucket
+from larvatus.models.nn.positions import RelativeBias, bucket
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -124,8 +124,8 @@ def test_groups_add_the_bias_of_the_distance(window: int, dropout: float) -> Non
     with torch.no_grad():
         relative.weight.copy_(normal(8, 2, item=1))
         bias = relative.table(max(LENGTHS) + 3)  # longer than need be: a shorter sequence has its corner
-        layout, sight = GroupedLayout.of(torch.tensor(LENGTHS)), AttentionMask(window=window, bias=bias)
-        fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, sight, dropout=dropout))
+        layout, mask = GroupedLayout.of(torch.tensor(LENGTHS)), AttentionMask(window=window, bias=bias)
+        fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, mask, dropout=dropout))
         slow = biased_loop(qkv, LENGTHS, relative.weight, distance=20, window=window)
     assert_close(fast, slow, rtol=1e-9, atol=1e-10)
 
@@ -162,7 +162,7 @@ def test_on_cuda_a_bias_makes_groups_where_packing_has_no_place_for_it(
     layout = model.layout(there, limit=4)
     assert type(layout) is kind
     if isinstance(layout, GroupedLayout):
-        bias = model.sights(torch.tensor([0, 1, 2, 3, 0, 1, 2]), longest=4)[0].bias
+        bias = model.attention_masks(torch.tensor([0, 1, 2, 3, 0, 1, 2]), longest=4)[0].bias
         assert bias is not None
         assert bias.shape == (2, 4, 4)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.rng import stream
-from larvatus.models.nn.rotary import rotate, rotation
+from larvatus.models.nn.positions import rotate, rotation
 
 SIZE, BASE = 6, 100.0
 

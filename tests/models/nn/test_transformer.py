@@ -12,7 +12,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.models.nn.block import post_norm, pre_norm
+from larvatus.models.nn.block_stack import post_norm, pre_norm
 from larvatus.models.nn.dropout import Dropout
 
 TINY = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, dropout=0.1, attention_dropout=0.1)

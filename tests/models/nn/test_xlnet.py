@@ -222,7 +222,7 @@ def test_a_sequence_longer_than_the_model_reads_is_refused() -> None:
 
 def test_groups_are_of_equal_sequences_and_empty_ones_are_left_out() -> None:
     streams = StreamLayout.of(torch.tensor([3, 0, 2, 3]), places=torch.tensor([0, 3, 6, 7]))
-    assert [(g.count, g.length, g.asked) for g in streams.groups] == [(1, 2, 1), (1, 3, 1), (1, 3, 2)]
+    assert [(g.count, g.length, g.query_length) for g in streams.groups] == [(1, 2, 1), (1, 3, 1), (1, 3, 2)]
     assert streams.tokens.arrange(torch.arange(8)).tolist() == [3, 4, 0, 1, 2, 5, 6, 7]
     assert streams.places.tolist() == [0, 0, 1, 2]
     assert streams.queries.restore(streams.queries.arrange(torch.arange(4))).tolist() == [0, 1, 2, 3]

@@ -49,7 +49,7 @@ def make(lengths: list[int], item: int) -> TrainingBatch[Ints]:
 BATCHES = [make(lengths, item) for item, lengths in enumerate(([6, 4, 9, 2], [5, 5, 2, 3], [9, 1, 1, 14]))]
 
 
-def varlen_stand_in(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask, *, dropout: float = 0.0) -> Tensor:
+def varlen_stand_in(qkv_N3HK: Tensor, layout: FlatLayout, mask: AttentionMask, *, dropout: float = 0.0) -> Tensor:
     """What the CUDA kernel computes from the same arguments, on a machine without one: all pairs of tokens, masked."""
     owner_N = torch.bucketize(torch.arange(qkv_N3HK.shape[0]), layout.edges, right=True)
     q, k, v = qkv_N3HK.permute(1, 2, 0, 3)

@@ -19,7 +19,7 @@ from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels, PairLab
 from larvatus.core.rng import stream
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn import TransformerConfig, fill_batch, on_device
-from larvatus.models.nn.static_shapes import filler_lengths
+from larvatus.models.nn.compiling import filler_lengths
 from larvatus.models.objectives import Loss, MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig, weighted_sum
 from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
 

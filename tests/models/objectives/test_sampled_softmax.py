@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.objectives.word_lm import log_normalisers, log_uniform, sampled_cross_entropy
 
 V, P, HEAD = 300, 6, 20

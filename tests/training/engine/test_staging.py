@@ -13,8 +13,8 @@ import torch
 from larvatus.core.arrays import constant_array, is_constant
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
+from larvatus.models.nn.compiling import fill_batch
 from larvatus.models.nn.device import on_device
-from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.step import unused_generator
 from larvatus.training.pretraining.step import Stage, Staged

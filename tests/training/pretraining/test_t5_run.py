@@ -24,8 +24,8 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.special_tokens import sentinel_ids
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
+from larvatus.models.nn.compiling import fill_batch
 from larvatus.models.nn.device import on_device
-from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.ranks import Ranks

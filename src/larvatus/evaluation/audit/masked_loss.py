@@ -107,7 +107,7 @@ def text_losses(
     if find_reader(model.network) is not None:
         return _left_to_right(model, texts, name, progress)
     predictor = require_predictor(model.network, model.tokenizer, what="take the loss of texts", name=name)
-    room, losses, asked, cut = predictor.room(model.tokenizer), [], [], 0
+    room, losses, asked, cut = predictor.longest_text(model.tokenizer), [], [], 0
     for first in range(0, len(texts), _AT_ONCE):
         block = list(texts[first : first + _AT_ONCE])
         copies = [

@@ -24,10 +24,10 @@ from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, ToxicityReport
 from larvatus.evaluation.suite.part import SuiteFigure, SuiteModel
 from larvatus.evaluation.suite.results import ROLES, PartRecord, SuiteResults
 from larvatus.inference.model import Model
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, make_claim
+from larvatus.models.network import int8_weights
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.saving import hardware
 

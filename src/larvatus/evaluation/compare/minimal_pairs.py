@@ -40,7 +40,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import Score
-from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
+from larvatus.metrics.accuracy import PairAccuracies, pair_accuracies
 from larvatus.models.network import Network
 
 GROUPS = {"UID": "phenomenon", "linguistics_term": "term", "field": "field"}

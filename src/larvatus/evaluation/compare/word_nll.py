@@ -39,7 +39,7 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.passages import MaskedPassage, MaskedPassages
-from larvatus.inference.cloze.blanks import window
+from larvatus.inference.cloze.fill import window
 from larvatus.models.masked_prediction import MaskedPredictor, find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

@@ -35,6 +35,7 @@ from larvatus.evaluation.speed.training import (
     recomputes,
 )
 from larvatus.inference.model import load
+from larvatus.inference.vectors.options import Precision
 from larvatus.models.bundle.directory import architecture_of
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
@@ -254,7 +255,8 @@ def worker_counts(most: int) -> Sequence[int]:
 
 def larvatus_embedding(subject: BenchmarkModel, runtime: Runtime, sentences: Sequence[str]) -> Callable[[], Any]:
     model = load(subject.directory, device=runtime.device)
-    return lambda: model.embed(list(sentences), unit="sentence", precision=runtime.precision)
+    precision: Precision = "bf16" if runtime.precision == "bf16" else "fp32"
+    return lambda: model.embed(list(sentences), unit="sentence", precision=precision)
 
 
 def sentence_transformers_embedding(

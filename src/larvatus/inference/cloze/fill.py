@@ -12,12 +12,20 @@ A masked-LM does not give the same product for every order σ. Ours begins with 
 and is the same for all fillings of a text, so that their probabilities are comparable (over all fillings they sum to
 one). A beam keeps the best few. All of them go through the encoder as one flat batch, and the head sees only blanks.
 
+The literal mask token (`[MASK]`) marks each blank; elsewhere it is plain text. If a text does not contain the model's
+own mask token, `[MASK]` and `<mask>` are both read as blanks:
+
+    blanks = read_blanks("The [MASK] of the river was [MASK].", tokenizer)
+    blanks.places                                       # positions among the tokens
+    blanks.filled(["bank", "##wide"], glued=[False, True])
+
 K fillings in the beam, L tokens in the window with [CLS] and [SEP], V tokens in the vocabulary.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,12 +35,12 @@ import torch
 from torch import Tensor
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import edges, runs
+from larvatus.core.batch import NO_WORD, edges, runs
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import short_repr, whole
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.blanks import Blanks, read_blanks, window
+from larvatus.data.text.tokenizer_files import WELL_KNOWN
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.inference.cloze.whole_words import (
     OTHER_END,
@@ -48,6 +56,66 @@ from larvatus.inference.cloze.whole_words import (
 from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import check_fits, on_device
+
+
+@dataclass(frozen=True, eq=False)
+class Blanks:
+    pieces: tuple[str, ...]
+    """The text between the blanks: one more than there are blanks."""
+    ids: Ints  # [T] tokens of the text, the mask token at each blank
+    words: Ints  # [T]
+    places: tuple[int, ...]
+    """Index of each blank among the tokens."""
+
+    def filled(self, tokens: Sequence[str], glued: Sequence[bool]) -> str:
+        """The text with its blanks filled. A token that continues the previous word removes the space before it."""
+        text = self.pieces[0]
+        for token, joins, after in zip(tokens, glued, self.pieces[1:], strict=True):
+            text = (text.rstrip() if joins else text) + token + after
+        return text
+
+
+def mark_of(text: str, tokenizer: Tokenizer) -> str:
+    """The mask token that this text uses."""
+    marks = (tokenizer.special.mask, *WELL_KNOWN["mask"])
+    return next((mark for mark in marks if mark in text), tokenizer.special.mask)
+
+
+def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
+    """Tokens of a text and the positions of its blanks; refused if it has none."""
+    mask = mark_of(text, tokenizer)
+    pieces = re.split(re.escape(mask), text)
+    if len(pieces) == 1:
+        raise UsageError(f"nothing to fill: mark each blank of the text with {mask}")
+    ids: list[int] = []
+    words: list[int] = []
+    places: list[int] = []
+    before = 0  # words so far
+    for number, piece in enumerate(pieces):
+        if number:
+            places.append(len(ids))
+            ids.append(tokenizer.mask_id)
+            words.append(before)
+            before += 1
+        # A space before a blank belongs to the blank: in byte-level vocabularies it is part of the word that follows.
+        encoding = tokenizer.encode(piece.rstrip() if number < len(pieces) - 1 else piece)
+        ids += encoding.ids.tolist()
+        words += np.where(encoding.words == NO_WORD, NO_WORD, encoding.words + before).tolist()
+        before += len(encoding.word_spans)
+    return Blanks(tuple(pieces), np.array(ids, np.int64), np.array(words, np.int64), tuple(places))
+
+
+def window(total: int, places: Sequence[int], longest: int) -> tuple[int, int]:
+    """A window of at most `longest` of `total` tokens around the places, centred on them; they must fit into it.
+
+    >>> window(100, [50], 11), window(100, [2], 11), window(100, [97, 99], 11), window(5, [2], 11)
+    ((45, 56), (0, 11), (89, 100), (0, 5))
+    """
+    first, last = min(places), max(places) + 1
+    start = first - (longest - (last - first)) // 2
+    start = max(0, min(start, total - longest))
+    return start, min(total, start + longest)
+
 
 TOKENS_AT_ONCE = 16_384
 """Tokens of a flat batch: bounds the memory of a wide beam."""
@@ -76,10 +144,10 @@ def fill_blanks(
             raise UsageError(f"{name} must be a whole number from 1 to {size}, not {short_repr(number)}")
     blanks = read_blanks(text, tokenizer)
     reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
-    windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
+    windows = _windows(blanks, longest=reader.predictor.longest_text(tokenizer), joint=joint)
     log_BV = reader.marginals(blanks, windows)
     if candidates == "words":
-        reader.leave_out_abbreviations(blanks, log_BV, most=max(beam, top), joint=joint)
+        reader.leave_out_abbreviations(blanks, log_BV, count=max(beam, top), joint=joint)
     marginals_BV = log_BV.masked_fill(~reader.allowed_BV, -math.inf)
     each = tuple(
         tuple(
@@ -97,18 +165,18 @@ def fill_blanks(
     return Fills(text=text, best=tuple(best), marginals=each, read=len(covered), total=len(blanks.ids))
 
 
-def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]:
+def _windows(blanks: Blanks, *, longest: int, joint: bool) -> list[tuple[int, int]]:
     """For each blank the window of tokens to read it in; one window for all if they fit."""
     total, places = len(blanks.ids), blanks.places
     apart = places[-1] + 1 - places[0]
-    if apart <= room:
-        return [window(total, places, room)] * len(places)
+    if apart <= longest:
+        return [window(total, places, longest)] * len(places)
     if joint:
         raise UsageError(
-            f"the blanks are {apart:,} tokens apart and the model's window has {room:,}: too far to fill jointly; "
+            f"the blanks are {apart:,} tokens apart and the model's window has {longest:,}: too far to fill jointly; "
             "use the marginals of each blank (joint=False, --marginals), or fill parts of the text"
         )
-    return [window(total, [place], room) for place in places]
+    return [window(total, [place], longest) for place in places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,17 +203,17 @@ class _Reader:
     def candidates(self, blank: int) -> int:
         return int(self.allowed_BV[blank].sum())
 
-    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, most: int, joint: bool) -> None:
+    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, count: int, joint: bool) -> None:
         """Exclude tokens that are likely only because of the period after the blank (`St`)."""
         other = without_periods(blanks.pieces, self.tokenizer.special.mask)
         if other is None or self.tokenizer.id(OTHER_END) is None:
             return
         known = abbreviations(self.tokenizer)
-        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(most, self.tokenizer.size)).indices
+        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(count, self.tokenizer.size)).indices
         if not len(known) or not torch.isin(best_BC, torch.from_numpy(known).to(best_BC.device)).any():
             return
         changed = read_blanks(other, self.tokenizer)
-        windows = _windows(changed, room=self.predictor.room(self.tokenizer), joint=joint)
+        windows = _windows(changed, longest=self.predictor.longest_text(self.tokenizer), joint=joint)
         other_BV = self.marginals(changed, windows)
         for number, after in enumerate(blanks.pieces[1:]):
             if ends_sentence(after):

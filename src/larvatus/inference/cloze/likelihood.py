@@ -97,8 +97,8 @@ def token_scores(
         places = [starts[n] + np.arange(w.scored - 1, len(w.ids) - 1) for n, (_, w) in enumerate(part)]
         wanted = np.concatenate([window.ids[window.scored :] for _, window in part])
         batch = on_device(TokenBatch.of([window.ids.tolist() for _, window in part]), reader.device)
-        asked = [torch.from_numpy(array).to(reader.device) for array in (np.concatenate(places), wanted)]
-        scores = reader.log_probabilities(batch, *asked).double().cpu().numpy()
+        queries = [torch.from_numpy(array).to(reader.device) for array in (np.concatenate(places), wanted)]
+        scores = reader.log_probabilities(batch, *queries).double().cpu().numpy()
         borders = np.cumsum([len(window.ids) - window.scored for _, window in part])[:-1]
         for (number, window), of_window in zip(part, np.split(scores, borders), strict=True):
             at = window.start + window.scored - len(before)

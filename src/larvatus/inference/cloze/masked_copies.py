@@ -50,7 +50,7 @@ class MaskedCopies:
             lengths = self.lengths[first:last]
             positions = ranges(lengths)
             nothing = np.zeros_like(positions)
-            asked = slice(*np.searchsorted(self.copies, [first, last]).tolist())
+            chosen = slice(*np.searchsorted(self.copies, [first, last]).tolist())
             yield CopyBatch(
                 tokens=TokenBatch(
                     ids=self.ids[borders[first] : borders[last]],
@@ -60,9 +60,9 @@ class MaskedCopies:
                     words=nothing - 1,
                 ),
                 places=borders[first:last] - borders[first] + self.places[first:last],
-                copies=self.copies[asked] - first,
-                wanted=self.wanted[asked],
-                questions=self.questions[asked],
+                copies=self.copies[chosen] - first,
+                wanted=self.wanted[chosen],
+                questions=self.questions[chosen],
             )
 
 
@@ -76,24 +76,24 @@ class CopyBatch:
 
 
 def masked_copies(
-    texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int
+    texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, longest: int
 ) -> Iterator[MaskedCopies]:
-    """Copies for every token of every text, in blocks; `room` is the number of tokens between the special tokens.
+    """Copies for every token of every text, in blocks; `longest` is the number of tokens between the special tokens.
 
     Questions are numbered through all texts: token t of a text after N tokens is question N + t.
     """
     counts = np.array([len(text) for text in texts], dtype=np.int64)
     before = edges(counts)
-    by_length = np.argsort(np.minimum(counts, room), kind="stable")
+    by_length = np.argsort(np.minimum(counts, longest), kind="stable")
     counts_sorted = counts[by_length]
     text_of = np.repeat(by_length, counts_sorted)
     token_of = ranges(counts_sorted)
-    lengths = np.minimum(counts[text_of], room) + tokenizer.template.single.special_count
+    lengths = np.minimum(counts[text_of], longest) + tokenizer.template.single.special_count
     for first, last in runs(lengths, BLOCK):
         rows: dict[int, list[_Rows]] = {}  # by length, shortest first
         for text, start, end in _spans(text_of[first:last], token_of[first:last]):
             tokens = np.arange(start, end)
-            made = _rows(texts[text], tokens, tokenizer, method=method, room=room)
+            made = _rows(texts[text], tokens, tokenizer, method=method, longest=longest)
             rows.setdefault(made.ids.shape[1], []).append(made.numbered(before[text] + tokens))
         yield _without_repetition([_Rows.join(parts) for parts in rows.values()])
 
@@ -124,10 +124,10 @@ class _Rows:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
 
-def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method, room: int) -> _Rows:
+def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method, longest: int) -> _Rows:
     """The copies for some tokens [Q] of a text."""
-    total, length = len(text), min(len(text), room)
-    starts = np.clip(tokens - (room - 1) // 2, 0, total - length)
+    total, length = len(text), min(len(text), longest)
+    starts = np.clip(tokens - (longest - 1) // 2, 0, total - length)
     index = starts[:, None] + np.arange(length)  # [Q, tokens of text] index of each token in the text
     hidden = index == tokens[:, None]
     if method == "word-l2r":

@@ -79,7 +79,7 @@ class _Reading:
     """How a model scores texts."""
 
     method: Method | Literal["left-to-right"]
-    room: int
+    longest: int
     """Tokens of its window."""
     scores: Callable[[Sequence[Alignment]], list[Doubles]]
 
@@ -90,7 +90,7 @@ def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int
     if reader is None:
         predictor = require_predictor(network, tokenizer, what="score texts", name=name)
         scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
-        return _Reading(method, predictor.room(tokenizer), scores)
+        return _Reading(method, predictor.longest_text(tokenizer), scores)
     if method != "original":
         raise UsageError(
             f"{method} is for masked language models, and {name} reads left to right; leave the method out"
@@ -126,7 +126,7 @@ def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], label
                 spans=alignment.spans,
                 words_of_tokens=alignment.words,
                 word_spans=alignment.word_spans,
-                context=min(len(alignment), reading.room),
+                context=min(len(alignment), reading.longest),
                 unknown=0 if unknown is None else int((alignment.ids == unknown).sum()),
             )
 
@@ -144,7 +144,7 @@ def token_scores(
     counts = np.array([len(text) for text in texts], dtype=np.int64)
     answers = np.empty(int(counts.sum()), dtype=np.float64)
     budget = budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
-    for copies in masked_copies(texts, tokenizer, method=method, room=predictor.room(tokenizer)):
+    for copies in masked_copies(texts, tokenizer, method=method, longest=predictor.longest_text(tokenizer)):
         for batch in copies.batches(budget):
             answers[batch.questions] = _answers(predictor, batch)
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []

@@ -24,7 +24,7 @@ from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import DataError
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.blanks import window
+from larvatus.inference.cloze.fill import window
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.nn.device import on_device
@@ -77,9 +77,10 @@ def slot_scores(
 ) -> list[SlotScore]:
     """Log-probabilities of the tokens of each slot; `budget` is the number of tokens of a batch."""
     alignments = tokenizer.encode_many([slot.text for slot in slots])
-    room = predictor.room(tokenizer)
+    longest = predictor.longest_text(tokenizer)
     each = [
-        _questions(slot, text, tokenizer, rest=rest, room=room) for slot, text in zip(slots, alignments, strict=True)
+        _questions(slot, text, tokenizer, rest=rest, longest=longest)
+        for slot, text in zip(slots, alignments, strict=True)
     ]
     answers = _answers(predictor, [question for questions in each for question in questions], budget)
     borders = np.cumsum([len(questions) for questions in each])[:-1]
@@ -90,13 +91,13 @@ def slot_scores(
     ]
 
 
-def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest, room: int) -> list[_Question]:
+def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest, longest: int) -> list[_Question]:
     tokens = text.tokens_of_chars(*slot.span)
     if not tokens:
         word = slot.text[slice(*slot.span)]
         raise DataError(f"{slot.where}: the vocabulary deletes {word!r}; leave it out")
-    if len(tokens) > room:
-        raise DataError(f"{slot.where}: its {len(tokens)} tokens are more than the model's window of {room}")
+    if len(tokens) > longest:
+        raise DataError(f"{slot.where}: its {len(tokens)} tokens are more than the model's window of {longest}")
     shown = text.ids.copy()
     for span in slot.hidden:
         covered = text.tokens_of_chars(*span)
@@ -107,7 +108,7 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
         ids[token : tokens.stop] = tokenizer.mask_id
         if rest == "dropped":
             ids = np.delete(ids, np.arange(token + 1, tokens.stop))
-        start, end = window(len(ids), [token], room)
+        start, end = window(len(ids), [token], longest)
         template = tokenizer.template.single
         questions.append(
             _Question(
@@ -119,17 +120,17 @@ def _questions(slot: Slot, text: Alignment, tokenizer: Tokenizer, *, rest: Rest,
 
 def _answers(predictor: MaskedPredictor, questions: Sequence[_Question], budget: int | None) -> Doubles:
     """log p of each question. Each distinct sequence and place is read once, shortest first."""
-    asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    by_copy: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for number, question in enumerate(questions):
-        asked.setdefault((question.ids, question.place), []).append(number)
-    copies = sorted(asked, key=lambda copy: len(copy[0]))
+        by_copy.setdefault((question.ids, question.place), []).append(number)
+    copies = sorted(by_copy, key=lambda copy: len(copy[0]))
     lengths = np.array([len(ids) for ids, _ in copies], np.int64)
     answers = np.empty(len(questions), np.float64)
     device = predictor.device
     for first, last in runs(lengths, budget or BUDGETS.get(device.type, BUDGETS["cuda"])):
         part = copies[first:last]
-        numbers = [number for copy in part for number in asked[copy]]
-        sequences = np.repeat(np.arange(len(part)), [len(asked[copy]) for copy in part])
+        numbers = [number for copy in part for number in by_copy[copy]]
+        sequences = np.repeat(np.arange(len(part)), [len(by_copy[copy]) for copy in part])
         places = edges(lengths[first:last])[:-1] + np.array([place for _, place in part])
         wanted = np.array([questions[number].wanted for number in numbers])
         at, of, ids = (torch.from_numpy(array).to(device) for array in (places, sequences, wanted))

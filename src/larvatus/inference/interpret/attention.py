@@ -96,12 +96,12 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
 def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     """All weights of a text; one that does not fit into the model's window is refused."""
     alignment = tokenizer.encode(text)
-    room = tokenizer.template.single.text_length(encoder.reach)
+    longest = tokenizer.template.single.text_length(encoder.reach)
     if not len(alignment):
         raise UsageError("the text has no token; give a text with words")
-    if len(alignment) > room:
+    if len(alignment) > longest:
         raise UsageError(
-            f"the text has {len(alignment):,} tokens and the model's window has {room:,}; shorten it, or analyse "
+            f"the text has {len(alignment):,} tokens and the model's window has {longest:,}; shorten it, or analyse "
             "heads over many passages with --corpus"
         )
     passage = framed_passage(tokenizer, alignment, 0, len(alignment))

@@ -86,10 +86,10 @@ class HeadStatistics(Settings):
 
 
 def read_passages(
-    documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, most: int
+    documents: Iterable[Document], tokenizer: Tokenizer, *, length: int, limit: int
 ) -> Iterator[TokenPassage]:
     """Up to `most` passages of at most `length` tokens with special tokens; long documents are split evenly."""
-    left = most
+    left = limit
     for document in documents:
         alignment = tokenizer.encode(document.text)
         if not len(alignment):

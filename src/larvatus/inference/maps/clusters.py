@@ -35,7 +35,7 @@ from larvatus.core.arrays import Ints
 from larvatus.data.text.words import segment_words
 from larvatus.inference.maps.project import principal_components
 
-MOST = 8
+MAX_CLUSTERS = 8
 """Most clusters that are tried."""
 WORTHWHILE = 0.1
 """Least silhouette of a clustering."""
@@ -53,10 +53,10 @@ def can_cluster() -> bool:
     return find_spec("sklearn") is not None
 
 
-def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST) -> Ints:
+def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, limit: int = MAX_CLUSTERS) -> Ints:
     """[N, D] → [N] cluster numbers, by size."""
     count = len(vectors)
-    tried = range(2, min(most, count // _SMALLEST) + 1)
+    tried = range(2, min(limit, count // _SMALLEST) + 1)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.maximum(lengths, 1e-12)
     if not tried or len(np.unique(unit, axis=0)) <= tried[-1]:

@@ -23,7 +23,7 @@ from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
 from larvatus.core.tabular import Tabular, spreadsheet_cell
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.maps.clusters import MOST, can_cluster, cluster, context_words, typical_words
+from larvatus.inference.maps.clusters import MAX_CLUSTERS, can_cluster, cluster, context_words, typical_words
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
 from larvatus.inference.maps.project import Method, project
 from larvatus.inference.vectors.layers import Layers, LayerWeights
@@ -42,7 +42,7 @@ class MapOptions(Settings):
     """Scale each dimension to mean 0 and standard deviation 1 first (eq. 11.12)."""
     method: Method = "auto"
     """auto uses UMAP if it is installed."""
-    clusters: Count = MOST
+    clusters: Count = MAX_CLUSTERS
     """Most clusters; 1 for none."""
     seed: SmallSeed = 0
 
@@ -154,7 +154,7 @@ def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: InstanceSample
 def _clusters(
     vectors: npt.NDArray[np.float32], instances: list[CorpusInstance], options: MapOptions
 ) -> tuple[str, ...]:
-    numbers = cluster(vectors, seed=options.seed, most=options.clusters)
+    numbers = cluster(vectors, seed=options.seed, limit=options.clusters)
     targets = Counter(instance.text[instance.start : instance.end] for instance in instances)
     names = typical_words([context_words(instance.text, targets) for instance in instances], numbers)
     return tuple(names[number] for number in numbers.tolist())
@@ -168,11 +168,11 @@ def instance_vectors(
     for number, instance in enumerate(instances):
         places.setdefault(instance.text, []).append(number)
     spans = [[(instances[number].start, instances[number].end) for number in numbers] for numbers in places.values()]
-    asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
+    embedding = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
     vectors = np.full((len(instances), encoder.width), np.nan, dtype=np.float32)
     tokens = 0
     for numbers, embedded in zip(
-        places.values(), embed_texts(encoder, tokenizer, list(places), asked, spans=spans), strict=True
+        places.values(), embed_texts(encoder, tokenizer, list(places), embedding, spans=spans), strict=True
     ):
         vectors[numbers] = embedded.vectors
         tokens += embedded.tokens

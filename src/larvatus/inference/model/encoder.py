@@ -6,9 +6,9 @@ model.similarity("the *bank* of the river", "the *bank* raised rates")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -34,6 +34,14 @@ from larvatus.inference.vectors.similarity import Similarities, WordInstance, si
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.loaded import LoadedModel
+
+if TYPE_CHECKING:
+    from larvatus.inference.model.keywords import (
+        ModelEmbedKeywords,
+        ModelMapKeywords,
+        ModelNearestKeywords,
+        ModelVectorsKeywords,
+    )
 
 
 class EncoderModel(LoadedModel):
@@ -62,7 +70,7 @@ class EncoderModel(LoadedModel):
         layers: Layers = "last",
         pool: Pool = "mean",
         spans: Spans | Sequence[Spans] | None = None,
-        **settings: Any,
+        **settings: Unpack[ModelEmbedKeywords],
     ) -> Any:
         """Vectors as arrays: a matrix for sentences or documents, one array [units, D] per text for other units.
 
@@ -97,12 +105,16 @@ class EncoderModel(LoadedModel):
         return np.stack(arrays) if arrays else np.zeros(empty, np.float32)
 
     @overload
-    def vectors(self, texts: str, **settings: Any) -> Vectors: ...
+    def vectors(  # type: ignore[overload-overlap]  # a text is a sequence of texts
+        self, texts: str, **settings: Unpack[ModelVectorsKeywords]
+    ) -> Vectors: ...
 
     @overload
-    def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
+    def vectors(self, texts: Sequence[Text], **settings: Unpack[ModelVectorsKeywords]) -> ResultList[Vectors]: ...
 
-    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
+    def vectors(
+        self, texts: str | Sequence[Text], **settings: Unpack[ModelVectorsKeywords]
+    ) -> Vectors | ResultList[Vectors]:
         """Like `embed`, with the text and characters of each unit, and how much was read.
 
         Args:
@@ -193,31 +205,29 @@ class EncoderModel(LoadedModel):
         return similarities(self.encoder, self.tokenizer, instances, options)
 
     @overload
-    def nearest(self, query: str | WordInstance, paths: str | Sequence[str], **settings: Any) -> Concordance: ...
+    def nearest(  # type: ignore[overload-overlap]  # as in `vectors`
+        self, query: str | WordInstance, paths: str | Sequence[str], **settings: Unpack[ModelNearestKeywords]
+    ) -> Concordance: ...
 
     @overload
     def nearest(
-        self, query: Sequence[str | WordInstance], paths: str | Sequence[str], **settings: Any
+        self, query: Sequence[str | WordInstance], paths: str | Sequence[str], **settings: Unpack[ModelNearestKeywords]
     ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
         query: str | WordInstance | Sequence[str | WordInstance],
         paths: str | Sequence[str],
-        *,
-        standardise: str | Standardiser | None = None,
-        text: str | None = None,
-        **settings: Any,
+        **settings: Unpack[ModelNearestKeywords],
     ) -> Concordance | ResultList[Concordance]:
         """The instances of a word nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
-            standardise: A standardiser, or its name; an index has its own.
-            text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
-                all words), `layers` and `pool` (for text; an index or a file has its own).
+                all words), `layers`, `pool` and `standardise` (for text; an index or a file has its own), `text`
+                (column of tables that holds the text; guessed by default).
 
         Returns:
             A concordance for one query, a list for several: `.hits`, nearest first, each with its `.cosine` and `.row`.
@@ -226,9 +236,10 @@ class EncoderModel(LoadedModel):
             >>> len(model.nearest("the *bank* of the river", "my_texts/", top=3).hits)
             3
         """
-        _check_names("nearest", settings, SearchOptions.__struct_fields__)
-        options = SearchOptions(standardise=self.standardiser(standardise), **settings)
-        options = options.with_text(text)
+        _check_names("nearest", settings, [*SearchOptions.__struct_fields__, "text"])
+        given: dict[str, Any] = {**settings, "standardise": self.standardiser(settings.get("standardise"))}
+        text = given.pop("text", None)
+        options = SearchOptions(**given).with_text(text)
         place = open_source([paths] if isinstance(paths, str) else paths)
         marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
@@ -242,7 +253,7 @@ class EncoderModel(LoadedModel):
         text: str | None = None,
         reading: ReadOptions | None = None,
         skipped: Skipped | None = None,
-        **settings: Any,
+        **settings: Unpack[ModelMapKeywords],
     ) -> WordMap:
         """Instances of words in a corpus as points in the plane: nearby points are used alike (Fig. 11.7).
 
@@ -256,16 +267,16 @@ class EncoderModel(LoadedModel):
                 `layers`, `pool`, `standardise`, `method` (`auto`, `umap`, `pca`), `clusters`.
 
         Returns:
-            The map: `.points`, `.instances`, `.clusters`; `larvatus.inference.maps.page.map_page` makes a page of it.
+            The map: `.points`, `.instances`, `.clusters`; `inference.maps.picture.map_page` makes a page of it.
 
         Example:
             >>> model.map("river", "my_texts/", method="pca", clusters=1).words
             ('river',)
         """
         _check_names("map", settings, [*FindOptions.__struct_fields__, *MapOptions.__struct_fields__])
-        settings["standardise"] = self.standardiser(settings.get("standardise"))
-        look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
-        draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
+        given: dict[str, Any] = {**settings, "standardise": self.standardiser(settings.get("standardise"))}
+        look = FindOptions(**{name: given[name] for name in FindOptions.__struct_fields__ if name in given})
+        draw = MapOptions(**{name: given[name] for name in MapOptions.__struct_fields__ if name in given})
         places = [corpus] if isinstance(corpus, LanguageSource) else corpus
         documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
         instances = find_instances(documents, checked_texts(words, "words").texts, look)
@@ -331,7 +342,7 @@ def _instances(query: Any, word: str | None) -> tuple[list[WordInstance], bool]:
     return [word_instance(text, word=word) for text in listed], single
 
 
-def _check_names(method: str, settings: dict[str, Any], known: Sequence[str]) -> None:
+def _check_names(method: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in settings:
         if name not in known:
             raise UsageError(f"{method} has no setting {name!r}{did_you_mean(name, known)}")

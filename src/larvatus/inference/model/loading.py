@@ -15,9 +15,9 @@ import torch
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.inference.model.model import Model
-from larvatus.inference.model.quantised import Quantise, quantise_network
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.model_names import model_or_packaged
+from larvatus.models.network import Quantise, quantise_network
 from larvatus.models.nn.device import choose_device, explain_out_of_memory
 
 RuntimeName = Literal["torch", "onnx"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_inputs, checked_texts
@@ -21,13 +21,13 @@ from larvatus.inference.cloze.results import Fills
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.models.masked_prediction import require_predictor
+from larvatus.models.network import int8_weights
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
@@ -36,6 +36,24 @@ from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions
+
+if TYPE_CHECKING:
+    from larvatus.inference.model.keywords import ModelGenerateKeywords, ModelPredictKeywords
+
+
+class ModelFillKeywords(TypedDict, total=False):
+    top: int
+    beam: int
+    joint: bool
+    words_only: bool
+
+
+class ModelPromptKeywords(TypedDict, total=False):
+    pattern: str
+    examples: Sequence[tuple[str, ...]]
+    calibrate: bool
+    neutral: Sequence[str]
+    length: int | None
 
 
 class Model(EncoderModel):
@@ -49,13 +67,11 @@ class Model(EncoderModel):
 
     @overload
     def fill(  # type: ignore[overload-overlap]  # a text is a sequence of texts
-        self, texts: str, *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+        self, texts: str, **settings: Unpack[ModelFillKeywords]
     ) -> Fills: ...
 
     @overload
-    def fill(
-        self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
-    ) -> ResultList[Fills]: ...
+    def fill(self, texts: Sequence[str], **settings: Unpack[ModelFillKeywords]) -> ResultList[Fills]: ...
 
     def fill(
         self,
@@ -123,12 +139,16 @@ class Model(EncoderModel):
         return scores[0] if single else ResultList(scores)
 
     @overload
-    def generate(self, prompts: str, **settings: Any) -> Generated: ...
+    def generate(  # type: ignore[overload-overlap]  # as in `fill`
+        self, prompts: str, **settings: Unpack[ModelGenerateKeywords]
+    ) -> Generated: ...
 
     @overload
-    def generate(self, prompts: Sequence[str], **settings: Any) -> ResultList[Generated]: ...
+    def generate(self, prompts: Sequence[str], **settings: Unpack[ModelGenerateKeywords]) -> ResultList[Generated]: ...
 
-    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | ResultList[Generated]:
+    def generate(
+        self, prompts: str | Sequence[str], **settings: Unpack[ModelGenerateKeywords]
+    ) -> Generated | ResultList[Generated]:
         """Continue a text, token by token, with a generative model such as gpt or t5.
 
         Args:
@@ -155,31 +175,11 @@ class Model(EncoderModel):
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
-        self,
-        texts: str | tuple[str, ...],
-        *,
-        merge: Merge = ...,
-        truncate: bool = ...,
-        overlap: int | None = ...,
-        length: int | None = ...,
-        batch_tokens: int = ...,
-        top: int = ...,
-        beams: int | None = ...,
+        self, texts: str | tuple[str, ...], **settings: Unpack[ModelPredictKeywords]
     ) -> Prediction: ...
 
     @overload
-    def predict(
-        self,
-        texts: Iterable[Input],
-        *,
-        merge: Merge = ...,
-        truncate: bool = ...,
-        overlap: int | None = ...,
-        length: int | None = ...,
-        batch_tokens: int = ...,
-        top: int = ...,
-        beams: int | None = ...,
-    ) -> ResultList[Prediction]: ...
+    def predict(self, texts: Iterable[Input], **settings: Unpack[ModelPredictKeywords]) -> ResultList[Prediction]: ...
 
     def predict(
         self,
@@ -227,28 +227,12 @@ class Model(EncoderModel):
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
-        self,
-        texts: str | tuple[str, str],
-        words: LabelWords,
-        *,
-        pattern: str = ...,
-        examples: Sequence[tuple[str, ...]] = ...,
-        calibrate: bool = ...,
-        neutral: Sequence[str] = ...,
-        length: int | None = ...,
+        self, texts: str | tuple[str, str], words: LabelWords, **settings: Unpack[ModelPromptKeywords]
     ) -> Classified: ...
 
     @overload
     def prompt(
-        self,
-        texts: Iterable[str | tuple[str, str]],
-        words: LabelWords,
-        *,
-        pattern: str = ...,
-        examples: Sequence[tuple[str, ...]] = ...,
-        calibrate: bool = ...,
-        neutral: Sequence[str] = ...,
-        length: int | None = ...,
+        self, texts: Iterable[str | tuple[str, str]], words: LabelWords, **settings: Unpack[ModelPromptKeywords]
     ) -> ResultList[Classified]: ...
 
     def prompt(
@@ -283,28 +267,34 @@ class Model(EncoderModel):
             True
         """
         given, single = checked_inputs(texts)
-        asked = [readable(text_or_pair(text, InputPlace("text", number))) for number, text in enumerate(given, start=1)]
-        pair = bool(asked) and asked[0].pair is not None
+        inputs = [
+            readable(text_or_pair(text, InputPlace("text", number))) for number, text in enumerate(given, start=1)
+        ]
+        pair = bool(inputs) and inputs[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
         shown = tuple((row[0], row[1] if len(row) == 3 else None, row[-1]) for row in examples)
         known = score_prompt(
             self.bundle,
             with_demonstrations(config, shown),
-            asked,
+            inputs,
             neutral=neutral if calibrate else (),
             length=length,
             scoring=ScoringOptions(device=str(self.device)),
         )
-        answers = known.answers(asked)
+        answers = known.answers(inputs)
         return answers[0] if single else ResultList(answers)
 
     @overload
-    def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
+    def __call__(  # type: ignore[overload-overlap]  # as in `predict`
+        self, texts: str | tuple[str, ...], **settings: Unpack[ModelPredictKeywords]
+    ) -> Prediction: ...
 
     @overload
-    def __call__(self, texts: Iterable[Input], **settings: Any) -> ResultList[Prediction]: ...
+    def __call__(self, texts: Iterable[Input], **settings: Unpack[ModelPredictKeywords]) -> ResultList[Prediction]: ...
 
-    def __call__(self, texts: Any, **settings: Any) -> Any:
+    def __call__(
+        self, texts: str | tuple[str, ...] | Iterable[Input], **settings: Unpack[ModelPredictKeywords]
+    ) -> Prediction | ResultList[Prediction]:
         """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: the same as `predict`."""
         return self.predict(texts, **settings)
 

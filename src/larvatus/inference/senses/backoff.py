@@ -185,16 +185,6 @@ def _entry(
     sense: Sense, wordnet: WordNet, count: int | None, rung: Rung | None, nearest: tuple[tuple[str, float], ...]
 ) -> SenseEntry:
     synset = wordnet.synset(sense.synset)
-    return SenseEntry(
-        key=sense.key,
-        synset=sense.synset,
-        pos=sense.pos,
-        rank=sense.rank,
-        lexname=sense.lexname,
-        words=synset.words,
-        definition=synset.definition,
-        examples=synset.examples,
-        count=count,
-        rung=rung,
-        nearest=nearest,
-    )
+    of_sense = {name: getattr(sense, name) for name in ("key", "synset", "pos", "rank", "lexname")}
+    of_synset = {name: getattr(synset, name) for name in ("words", "definition", "examples")}
+    return SenseEntry(**of_sense, **of_synset, count=count, rung=rung, nearest=nearest)

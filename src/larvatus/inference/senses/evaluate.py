@@ -24,8 +24,8 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import SenseInstance, SenseSentence, gold_of, read_keys, read_unified
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
+from larvatus.metrics.classification import SenseScore, sense_f1
 from larvatus.metrics.paired import PairedDifference, paired_bootstrap
-from larvatus.metrics.sense_f1 import SenseScore, sense_f1
 
 Answers = dict[str, tuple[str, ...]]
 

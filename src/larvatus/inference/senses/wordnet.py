@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -44,7 +44,7 @@ DETACHMENT: dict[str, tuple[tuple[str, str], ...]] = {
     "r": (),
 }  # fmt: skip
 """Endings and their replacements."""
-MOST = 64
+MAX_FORMS = 64
 """Most forms of a phrase that are tried; each of its words may have several."""
 
 Has = Callable[[str, POS], bool]
@@ -63,7 +63,7 @@ def base_forms(word: str, pos: POS, exceptions: Mapping[str, Sequence[str]], has
     forms = [word, *_stems(word, pos, exceptions, has)]
     if "_" in word and len(forms) == 1:
         each = [[part, *_stems(part, pos, exceptions, has)] for part in word.split("_")]
-        forms = ["_".join(parts) for _, parts in zip(range(MOST), product(*each), strict=False)]
+        forms = ["_".join(parts) for _, parts in zip(range(MAX_FORMS), product(*each), strict=False)]
     return list(dict.fromkeys(form for form in forms if has(form, pos)))
 
 
@@ -190,9 +190,6 @@ class WordNet:
 
     def __len__(self) -> int:
         return len(self._by_key)
-
-    def all_senses(self) -> Iterator[Sense]:
-        return iter(self._by_key.values())
 
     def has(self, lemma: str, pos: POS) -> bool:
         return (lemma, pos) in self._by_lemma

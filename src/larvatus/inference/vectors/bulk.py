@@ -31,10 +31,10 @@ from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.marks import read_marks
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
-from larvatus.inference.vectors.passages import LocatedText, breaks_lines
+from larvatus.inference.vectors.passages import LocatedText, blocks, breaks_lines
+from larvatus.inference.vectors.plan import read_marks
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.loaded import LoadedModel, settings_hash
@@ -98,8 +98,8 @@ def embed_files(
             counts = parts.removed()
             return BulkSummary(path=str(out), counts=counts, size=encoder.width, resumed=counts.units, skipped={})
         begun, skipped = parts.open(resume=resume), Skipped()
-        blocks = _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None))
-        counts = _write_parts(parts, model, _warned(blocks, tokenizer), options, run)
+        pieces = islice(_pieces(paths, options, skipped), begun.pieces, None)
+        counts = _write_parts(parts, model, _warned(blocks(pieces, CHARACTERS), tokenizer), options, run)
         for line in parts.faults():
             skip_row(line)
         if not counts.pieces:
@@ -177,11 +177,11 @@ def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str,
     """All settings that the vectors and their order depend on."""
     standardise = options.embed.standardise
     plain = msgspec.structs.replace(options.embed, standardise=None)
-    asked: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(options, embed=plain))
-    embed = asked.pop("embed")
+    settings: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(options, embed=plain))
+    embed = settings.pop("embed")
     if standardise is not None:
         embed["standardise"] = {"name": standardise.name, "sha256": standardise.checksum}
-    return {**embed, **asked.pop("reading"), **asked, "model": model, "inputs": inputs, "characters": CHARACTERS}
+    return {**embed, **settings.pop("reading"), **settings, "model": model, "inputs": inputs, "characters": CHARACTERS}
 
 
 def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Iterator[LocatedText]:
@@ -203,19 +203,6 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
                     continue
                 raise DataError(f"{source}:{line}: {fault}") from fault
         yield LocatedText(text, number, source, line, lines=lines)
-
-
-def _blocks(pieces: Iterator[LocatedText]) -> Iterator[list[LocatedText]]:
-    block: list[LocatedText] = []
-    size = 0
-    for piece in pieces:
-        block.append(piece)
-        size += len(piece.text)
-        if size >= CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _warned(blocks: Iterator[list[LocatedText]], tokenizer: Tokenizer) -> Iterator[list[LocatedText]]:

@@ -13,30 +13,28 @@ from larvatus.core.settings import Settings
 from larvatus.inference.vectors.layers import PARTS, Layers, Pool, Unit
 from larvatus.inference.vectors.standardise import Standardiser
 
-__all__ = ["EmbedOptions", "Pool", "Precision", "Unit"]
+__all__ = ["EmbedOptions", "Pool", "Precision", "Unit", "VectorOptions"]
 
 Precision = Literal["fp32", "bf16"]
 _PIECES: tuple[Pool, ...] = ("mean", "sum", "max", "first", "last")
 _WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
 
 
-class EmbedOptions(Settings):
+class VectorOptions(Settings):
+    """Options of vectors, for Python and for commands."""
+
     unit: Unit = "sentence"
-    """Unit that gets a vector. `sentence` and `document` are the whole text, from [CLS] to [SEP]."""
+    """What gets a vector; span: words between stars, as in the *bank* of a river."""
     layers: Layers = "last"
-    """See `inference/vectors/layers.py`."""
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
     pool: Pool = "mean"
-    """How the tokens of a unit are pooled."""
+    """Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."""
     normalise: bool = False
     """Scale vectors to length 1."""
     overlap: SizeOrNone | None = None
-    """Least overlap of neighbouring windows of a long text, in tokens; by default a quarter of a window."""
-    tokens: Count | None = None
-    """Tokens of a batch; by default what suits the device. Vectors do not depend on it."""
+    """Tokens that windows of a long text share, at least; a quarter of a window by default."""
     precision: Precision = "fp32"
     """bf16 is for GPUs, and for CPUs that support it."""
-    standardise: Standardiser | None = None
-    """Scale every dimension to mean 0 and deviation 1 before `normalise`; it must be fitted for these units."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,5 +45,17 @@ class EmbedOptions(Settings):
             raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; use {', '.join(allowed)}")
         if self.precision not in get_args(Precision):
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
+
+
+class EmbedOptions(VectorOptions):
+    """`sentence` and `document` are the whole text, from [CLS] to [SEP]."""
+
+    tokens: Count | None = None
+    """Tokens of a batch; by default what suits the device. Vectors do not depend on it."""
+    standardise: Standardiser | None = None
+    """Scale every dimension to mean 0 and deviation 1 before `normalise`; it must be fitted for these units."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.standardise is not None:
             self.standardise.check(self.unit, self.pool)

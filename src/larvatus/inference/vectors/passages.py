@@ -92,8 +92,8 @@ def _sentence_runs(document: Document, options: PassageOptions) -> Iterator[tupl
         yield first, last
 
 
-def sample(pieces: Iterable[LocatedText], most: int, *, seed: int = 0) -> list[LocatedText]:
-    """A random sample of passages with `most` words in total (or a few more), in the order of the corpus.
+def sample(pieces: Iterable[LocatedText], words: int, *, seed: int = 0) -> list[LocatedText]:
+    """A random sample of passages with this many `words` in total (or a few more), in the order of the corpus.
 
     Neighbouring passages share a topic: the first thousand words of a corpus would represent only its first document.
     Only the sample is held in memory.
@@ -105,7 +105,7 @@ def sample(pieces: Iterable[LocatedText], most: int, *, seed: int = 0) -> list[L
         draw = float(stream(seed, "passages", item=number).random())
         heapq.heappush(kept, (-draw, number, piece, size))
         total += size
-        while total - kept[0][3] >= most:
+        while total - kept[0][3] >= words:
             total -= heapq.heappop(kept)[3]
     return [piece for _, _, piece, _ in sorted(kept, key=lambda entry: entry[1])]
 

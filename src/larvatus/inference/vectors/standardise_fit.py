@@ -80,9 +80,9 @@ def every_layer(
     encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[LocatedText], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
     """Units of passages with their vectors of every layer, one block of passages at a time."""
-    asked = EmbedOptions(unit=unit, layers="all", pool=pool)
+    options = EmbedOptions(unit=unit, layers="all", pool=pool)
     for block in blocks(pieces, CHARACTERS):
-        yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], asked))
+        yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options))
 
 
 def counted(vectors: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:

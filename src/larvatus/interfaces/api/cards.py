@@ -23,10 +23,19 @@ from larvatus.interfaces.api.rerun import RERUN
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.card_update import CardState, card_state, write_card
-from larvatus.models.bundle.claims import Claim, Data, claim_dicts, collect_claims, make_claim, merge_claims
-from larvatus.models.bundle.energy import WORLD, PowerDraw, energy_claims
+from larvatus.models.bundle.claims import (
+    WORLD,
+    Claim,
+    Data,
+    PowerDraw,
+    claim_dicts,
+    collect_claims,
+    energy_claims,
+    make_claim,
+    merge_claims,
+    size_claims,
+)
 from larvatus.models.bundle.model_names import model_path
-from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.nn.device import choose_device
 from larvatus.training.pretraining.saving import TRAINING_FACTS
 

@@ -15,12 +15,12 @@ import msgspec
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.text.languages import LanguagePath, LanguageSource, path_of
 from larvatus.evaluation.cards.claims import interval_fields
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.claims import Claim, Data, make_claim
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.network import int8_weights
 from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.trainer.save import claimed_data
 from larvatus.training.engine.settings import Runtime

@@ -175,10 +175,10 @@ class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     layers: str
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     normalise: bool
-    standardise: str | Path | None
-    dtype: Literal["float32", "float16"]
     overlap: int | None
     precision: Literal["fp32", "bf16"]
+    standardise: str | Path | None
+    dtype: Literal["float32", "float16"]
     overwrite: bool
     resume: bool
 

@@ -18,7 +18,7 @@ from larvatus.evaluation.compare.minimal_pairs import MinimalPair, Normalise, Pa
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.model import Model
 from larvatus.interfaces.settings import loaded_model, read_settings
-from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.metrics.accuracy import PairAccuracies
 from larvatus.models.loaded import model_fingerprint, settings_hash
 
 if TYPE_CHECKING:

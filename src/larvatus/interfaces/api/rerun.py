@@ -50,9 +50,7 @@ from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.toxicity import Top, audit_toxicity
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.energy import PowerDraw, energy_claims
-from larvatus.models.bundle.sizes import size_claims
+from larvatus.models.bundle.claims import Claim, PowerDraw, energy_claims, size_claims
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import parse_file_options, task_of

@@ -18,7 +18,6 @@ import msgspec
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import CountOrNone
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
@@ -36,7 +35,7 @@ from larvatus.inference.senses.tagged import ReadingCounts
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
 from larvatus.inference.vectors.bulk import embed_files as write_vectors
-from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.inference.vectors.options import EmbedOptions, Pool, VectorOptions
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
@@ -46,29 +45,22 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BuildIndexKeywords, BuildSensesKeywords, EmbedFilesKeywords
 
 
-class EmbedSettings(Settings):
+class EmbedSettings(VectorOptions):
     """Which vectors are written, and how."""
 
-    unit: Unit = "sentence"
-    """What gets a vector; span: words between stars, as in the *bank* of a river."""
     layers: str = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
-    pool: Pool = "mean"
-    """Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."""
-    normalise: bool = False
-    """Bring vectors to length 1."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     dtype: Literal["float32", "float16"] = "float32"
     """Numbers in the file."""
-    overlap: CountOrNone | None = None
-    """Tokens that windows of a long text share; a quarter of a window by default."""
-    precision: Precision = "fp32"
-    """bf16 is for GPUs, and for CPUs that have it."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Resume an interrupted run."""
+
+    def options(self, loaded: Model) -> EmbedOptions:
+        shared = {name: getattr(self, name) for name in VectorOptions.__struct_fields__}
+        return EmbedOptions(**shared, standardise=loaded.standardiser(self.standardise))
 
 
 def embed_files(
@@ -117,15 +109,7 @@ def run_embedding(
     check_outputs(bulk.errors, overwrite=True, inputs=paths)
     loaded = loaded_model(model)
     options = BulkOptions(
-        embed=EmbedOptions(
-            unit=chosen.unit,
-            layers=chosen.layers,
-            pool=chosen.pool,
-            normalise=chosen.normalise,
-            overlap=chosen.overlap,
-            precision=chosen.precision,
-            standardise=loaded.standardiser(chosen.standardise),
-        ),
+        embed=chosen.options(loaded),
         reading=text.reading(),
         sentences=text.sentences,
         language=text.language,

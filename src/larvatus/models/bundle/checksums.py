@@ -11,17 +11,16 @@ from pathlib import Path
 
 from larvatus.core import files
 from larvatus.core.regular_files import is_there
-from larvatus.models.bundle import crf_file
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.directory import CONFIG, GENERATOR, TOKENIZER, TOKENIZER_FILES
 from larvatus.models.bundle.sentence_pooling import PACKAGE
-from larvatus.models.bundle.weights import find_weights
+from larvatus.models.bundle.weights import CRF_FILE, find_weights
 
 
 def model_checksums(directory: Path) -> dict[str, str]:
     """SHA-256 by file name: settings, weights and tokenizer; a CRF, a generator and the pooling if there are any."""
     directory = files.standing(directory)
-    beside = (*TOKENIZER_FILES, crf_file.NAME, PACKAGE)
+    beside = (*TOKENIZER_FILES, CRF_FILE, PACKAGE)
     paths = [directory / CONFIG, directory / TOKENIZER, *find_weights(directory)]
     paths += [directory / name for name in beside if is_there(directory / name)]
     if is_there(directory / PACKAGE):

@@ -8,6 +8,17 @@ name at any depth: `collect_claims` finds them, and `larvatus card DIR --add RES
 
 `command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run. A claim does not state its
 tolerance; the verifier does (`evaluation/cards/verify.py`).
+
+Two kinds of claims are made here: the size of a model (`size_claims`), which can be checked from its directory, and
+energy and CO₂ of training (`energy_claims`), estimated from hardware power, training time and the carbon intensity of
+a kWh:
+
+    kWh = watts × devices × seconds / 3,600,000 × overhead
+    kg  = kWh × grams per kWh / 1,000
+
+Devices are assumed to draw their TDP, memory and disks count only in `overhead` (the PUE of a data centre), and
+manufacturing does not count. Unknown values default to `ANY_GPU` and `ANY_CORE` (Lannelongue et al. 2021, Green
+Algorithms) and `WORLD`. Give better ones with: larvatus card DIR --watts 310 --intensity 28.
 """
 
 from __future__ import annotations
@@ -23,10 +34,11 @@ import msgspec
 import torch
 
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, did_you_mean, printable
-from larvatus.core.ranges import Range, Seed, check_ranges
+from larvatus.core.ranges import Range, Seed, check_ranges, whole
 from larvatus.core.settings import Settings
 from larvatus.core.version import VERSION
 from larvatus.metrics.figures import CONDITIONS, figure_label
+from larvatus.models.network import Network
 
 COMMANDS: Mapping[str, str] = {
     "model": "Model",
@@ -44,7 +56,7 @@ COMMANDS: Mapping[str, str] = {
     "corpus": "Size of the corpus",
 }
 """Commands that measure figures, with their sections of the card, in order."""
-MOST = 10_000
+MAX_CLAIMS = 10_000
 """Most claims of one model."""
 LONGEST = 500
 """Most characters of a name or a word in a claim."""
@@ -150,8 +162,8 @@ def make_claim(metric: str, value: int | float | str, *, command: str, **known: 
 
 def read_claims(values: Sequence[Any], where: object, error: type[LarvatusError] = ArtefactError) -> tuple[Claim, ...]:
     """Claims read from a file and checked; the error names the wrong claim."""
-    if len(values) > MOST:
-        raise error(f"{where} has {len(values):,} claims; a card holds {MOST:,} at most")
+    if len(values) > MAX_CLAIMS:
+        raise error(f"{where} has {len(values):,} claims; a card holds {MAX_CLAIMS:,} at most")
     claims = []
     for number, value in enumerate(values, 1):
         try:
@@ -215,3 +227,89 @@ class CardText:
 
     text: str
     claims: Sequence[Mapping[str, Any]] = ()
+
+
+SIZES = ("layers", "hidden", "heads", "max_positions")
+"""Settings of an encoder that a card states, if it has them."""
+
+
+def size_claims(network: Network, *, vocabulary: int) -> list[Claim]:
+    config = network.encoder.config
+    sizes = {name: getattr(config, name) for name in SIZES if isinstance(getattr(config, name, None), int)}
+    sizes |= {"parameters": sum(p.numel() for p in network.parameters()), "vocabulary": vocabulary}
+    return [make_claim(name, size, command="model") for name, size in sizes.items()]
+
+
+WORLD = 475.0
+"""Grams of CO₂ equivalent per kWh, world mean (IEA, Global Energy & CO₂ Status Report 2019)."""
+ANY_GPU, ANY_CORE = 200.0, 12.0
+"""Watts of an unknown GPU and of a CPU core."""
+TDP: Mapping[str, float] = {
+    "B200": 1000,
+    "H200": 700,
+    "H100 PCIe": 350,
+    "H100": 700,
+    "A100-PCIE": 250,
+    "A100 80GB PCIe": 300,
+    "A100": 400,
+    "V100-PCIE": 250,
+    "V100": 300,
+    "L40S": 350,
+    "L40": 300,
+    "L4": 72,
+    "T4": 70,
+    "A10G": 300,
+    "A10": 150,
+    "A6000": 300,
+    "RTX 5090": 575,
+    "RTX 4090": 450,
+    "RTX 3090": 350,
+}
+"""TDP of GPUs in watts, by part of the name; the first match counts."""
+FORMULA = "watts × devices × seconds / 3,600,000 × overhead"
+CO2 = f"{FORMULA} × grams per kWh / 1,000"
+
+WATTS = Range(0, 1e6, above=True)
+INTENSITY = Range(0, 1e5)
+
+
+class PowerDraw(Settings):
+    """Power and time of training."""
+
+    watts: Annotated[float, WATTS]
+    """Power of one device."""
+    devices: Annotated[int, whole(1, 10**6)] = 1
+    seconds: Annotated[float, Range(0, 1e12)]
+    overhead: Annotated[float, Range(1, 100)] = 1.0
+    intensity: Annotated[float, INTENSITY] = WORLD
+    """Grams of CO₂ equivalent per kWh."""
+    source: str = ""
+    """Source of the watts."""
+
+    @property
+    def kwh(self) -> float:
+        return self.watts * self.devices * self.seconds / 3_600_000 * self.overhead
+
+    @property
+    def kg(self) -> float:
+        """Kilograms of CO₂ equivalent."""
+        return self.kwh * self.intensity / 1_000
+
+
+def device_power(device: str, *, threads: int) -> tuple[float, str]:
+    """Watts of a device and their source: a GPU by name, or CPU cores for an empty name."""
+    if not device:
+        return ANY_CORE * threads, f"CPU cores in use ({threads}), {ANY_CORE:g} W each"
+    for name, watts in TDP.items():
+        if name.lower() in device.lower():
+            return watts, f"TDP of {name}"
+    return ANY_GPU, "a GPU that is not in the table"
+
+
+def energy_claims(draw: PowerDraw, **known: str) -> tuple[Claim, Claim]:
+    """Claims of both estimates; their settings contain all inputs."""
+    settings = {name: getattr(draw, name) for name in draw.__struct_fields__}
+    return (
+        make_claim("energy, kWh", draw.kwh, command="energy", settings=settings, estimate=FORMULA, **known),
+        make_claim("CO₂ equivalent, kg", draw.kg, command="energy", settings=settings, estimate=CO2, **known),
+    )

@@ -101,14 +101,14 @@ def convert_bundle(
     and adds what was done.
     """
     check_model_directory(out, overwrite=overwrite, inputs=[source])
-    asked = get_layout(to) if to is not None else None
+    requested = get_layout(to) if to is not None else None
     if dtype not in PRECISIONS:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(PRECISIONS)}")
     bundle = load_bundle(source, revision=revision, online=online)
     check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])  # for a hub model, its directory in the cache
     architecture = bundle.architecture
     pad = bundle.tokenizer.padding_id
-    layout = asked or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)
+    layout = requested or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)
     kept = fitting_heads(layout, architecture, pad=pad)
     if kept is None:
         raise ArtefactError(_refused(layout, architecture, pad=pad, source=bundle.path))

@@ -31,7 +31,6 @@ from larvatus.core.outputs import check_directory
 from larvatus.core.regular_files import is_there, open_regular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
-from larvatus.models.bundle import crf_file
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
@@ -48,7 +47,15 @@ from larvatus.models.bundle.huggingface import (
 from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
-from larvatus.models.bundle.weights import find_weights, refuse_pickle, stored_bytes, write_tensors
+from larvatus.models.bundle.weights import (
+    CRF_FILE,
+    find_weights,
+    read_crf,
+    refuse_pickle,
+    stored_bytes,
+    write_crf,
+    write_tensors,
+)
 from larvatus.models.heads.registry import HEAD_TYPES
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
@@ -56,10 +63,10 @@ from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
-MOST_SHARED = 1_000
+MAX_SHARED = 1_000
 """Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""
 LONGEST_CARD = 1_000_000  # bytes of a card that are copied
-MOST_TRIES = 5
+MAX_TRIES = 5
 """Attempts to read a directory in which another model is being saved."""
 GENERATOR = "generator"
 GENERATOR_CARD = """# generator
@@ -68,7 +75,7 @@ The masked language model that replaced tokens while the model in the folder abo
 embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read if present
-MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, CRF_FILE, GENERATOR)
 """Files that saving a model writes; if one of these exists, a command requires `--overwrite`."""
 
 
@@ -85,11 +92,11 @@ class Bundle:
     lineage: dict[str, Any]
     claims: Sequence[Mapping[str, Any]] = ()
     """The figures of its card, as stored in `larvatus.json` (`claims.py` reads them)."""
-    spare: Mapping[str, Tensor] = field(default_factory=dict)
+    unused_tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
     family: str = ""
     """The layout that it was read in (a `model_type`); empty for a model that was built here."""
-    natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    head_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Default settings of fine-tuned heads in that family, by head (`TaskHeads.default_settings`)."""
     pooling: str = ""
     """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
@@ -97,7 +104,7 @@ class Bundle:
     @property
     def unused(self) -> tuple[str, ...]:
         """Names of the unused tensors."""
-        return tuple(sorted(self.spare))
+        return tuple(sorted(self.unused_tensors))
 
     @property
     def architecture(self) -> Architecture:
@@ -164,7 +171,7 @@ def write_bundle(
             place = aside / folder
             place.mkdir(exist_ok=True)
             write_tensors(place / weights_name(dtype), tensors[folder])
-            crf_file.write_crf(place, model.beside())
+            write_crf(place, model.beside())
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
@@ -266,7 +273,7 @@ def load_bundle(
     Nothing is downloaded unless `online` is set.
     """
     directory = _existing(find_model(name, revision=revision, online=online))
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         state = _state(directory)
         try:
             bundle = _load(directory, allow_nan=allow_nan)
@@ -301,7 +308,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         config = {**config, "architectures": []}  # the classes it was trained from; its heads are those in the file
     paths = find_weights(directory)
     if manifest is not None:
-        beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if is_there(directory / name)]
+        beside = [name for name in (*TOKENIZER_FILES, CRF_FILE) if is_there(directory / name)]
         manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
 
     file = WeightFiles.open(paths, layout)
@@ -312,7 +319,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.separate)}
     unused = file.check(layout, huggingface_shapes(layout, parameters))
-    beyond = crf_file.read_crf(directory, outside, allow_nan=allow_nan)
+    beyond = read_crf(directory, outside, allow_nan=allow_nan)
     tensors = file.read(layout, allow_nan=allow_nan)
     network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
@@ -326,9 +333,9 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         recipe=manifest.recipe if manifest else None,
         lineage=manifest.lineage if manifest else {},
         claims=manifest.claims if manifest else (),
-        spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
+        unused_tensors={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
-        natural={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
+        head_defaults={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
     )
 
@@ -369,7 +376,7 @@ def _shell(architecture: Architecture) -> Network:
 
 
 def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
-    if architecture.model.layers > (MOST_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
+    if architecture.model.layers > (MAX_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
         raise ArtefactError(f"{source} states {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
     if tokenizer.size > architecture.vocabulary:
         raise ArtefactError(

@@ -29,10 +29,10 @@ def default_head_settings(bundle: Bundle, head: str) -> dict[str, Any]:
     """`pool`, `dense` and `dense_norm` of a head, as the model's family has them in `transformers`."""
     family = _family(bundle)
     known = family.model_type == bundle.family
-    natural = dict(bundle.natural.get(head, {})) if known else family.tasks.default_settings(head, {})
-    if "pool" in natural and (pool := getattr(bundle.model, "text_pool", None)) is not None:
-        natural["pool"] = pool
-    return natural
+    defaults = dict(bundle.head_defaults.get(head, {})) if known else family.tasks.default_settings(head, {})
+    if "pool" in defaults and (pool := getattr(bundle.model, "text_pool", None)) is not None:
+        defaults["pool"] = pool
+    return defaults
 
 
 def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
@@ -51,7 +51,7 @@ def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundl
         if old.shape == head.state_dict()[name].shape
     }
     head.load_state_dict(taken, strict=False)
-    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=(config,), spare={})
+    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=(config,), unused_tensors={})
     return fresh, tuple(sorted(taken))
 
 
@@ -65,7 +65,7 @@ def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> 
         known = {name: state.get(name, state.get(_beginning(config, name))) for name in wanted}
         return {name: tensor for name, tensor in known.items() if tensor is not None}
     layout = _family(bundle)
-    held = dict(bundle.spare)
+    held = dict(bundle.unused_tensors)
     for name, tensor in state.items():
         held.update(dict.fromkeys(_theirs(layout, name), tensor))
     other = tuple(f"objectives.{tag(config)}.{part}." for part in ("classifier", "crf"))  # of other labels

@@ -64,28 +64,28 @@ class PaddedEncoder(nn.Module):
             words=positions_N,
         )
         x_ND: Tensor = self.encoder.embeddings(batch)
-        sights = self.encoder.sights(positions_N, longest=length)
-        for layer, sight in enumerate(sights):
-            block = self.encoder._block(layer)
-            x_ND = block.through(x_ND, partial(_attend, block.attention, sight, _seen(mask_BL, sight)))
+        masks = self.encoder.attention_masks(positions_N, longest=length)
+        for layer, mask in enumerate(masks):
+            block = self.encoder.block(layer)
+            x_ND = block.through(x_ND, partial(_attend, block.attention, mask, _seen(mask_BL, mask)))
         z_BLD: Tensor = self.encoder.final_norm(x_ND).reshape(count, length, -1)
         return z_BLD
 
 
-def _seen(mask_BL: Tensor, sight: AttentionMask) -> Tensor:
+def _seen(mask_BL: Tensor, mask: AttentionMask) -> Tensor:
     """Mask that is added to the scores, [B, 1 or H, 1 or L, L]: so low where masked that no weight is left."""
     seen = mask_BL[:, None, None, :] > 0
-    if sight.window:
+    if mask.window:
         places_L = torch.arange(mask_BL.shape[1], device=mask_BL.device)
-        seen = seen & ((places_L[:, None] - places_L[None, :]).abs() <= sight.window)
+        seen = seen & ((places_L[:, None] - places_L[None, :]).abs() <= mask.window)
     low = torch.finfo(torch.float32).min
     added = torch.where(seen, 0.0, low)
-    return added if sight.bias is None else added + sight.bias
+    return added if mask.bias is None else added + mask.bias
 
 
-def _attend(attention: Attention, sight: AttentionMask, added: Tensor, x_ND: Tensor) -> Tensor:
+def _attend(attention: Attention, mask: AttentionMask, added: Tensor, x_ND: Tensor) -> Tensor:
     count, length = added.shape[0], added.shape[3]
-    qkv_N3HK = attention.project(x_ND, sight)
+    qkv_N3HK = attention.project(x_ND, mask)
     q, k, v = qkv_N3HK.reshape(count, length, 3, attention.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
     y_BHLK = F.scaled_dot_product_attention(q, k, v, attn_mask=added)
     out_ND: Tensor = attention.out(y_BHLK.transpose(1, 2).reshape(count * length, -1))

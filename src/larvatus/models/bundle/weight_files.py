@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.huggingface import ModelLayout
 from larvatus.models.bundle.weights import INT8, TensorEntry, check_fit, check_float, iter_tensors, read_header
 
@@ -128,7 +127,7 @@ class WeightFiles:
     def open(cls, paths: list[Path], layout: ModelLayout) -> WeightFiles:
         entries: dict[str, TensorEntry] = {}
         for path in paths:
-            header = int8_file.int8_header(path) if path.name == int8_file.NAME else read_header(path)
+            header = int8_header(path) if path.name == NAME else read_header(path)
             for name, entry in header.items():
                 known = layout.canonical_name(name)
                 if known in entries:
@@ -153,8 +152,8 @@ class WeightFiles:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
             stored = (
-                int8_file.iter_int8(path, allow_nan=allow_nan)
-                if path.name == int8_file.NAME
+                iter_int8(path, allow_nan=allow_nan)
+                if path.name == NAME
                 else iter_tensors(path, allow_nan=allow_nan, integers=True)
             )
             for name, tensor in stored:

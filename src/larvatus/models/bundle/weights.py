@@ -8,6 +8,10 @@ before anything is allocated, so that a false one costs nothing; then the `safet
     the rest   the tensors, end to end: no overlap, no hole, nothing left over
 
 Example: ``read_tensors(Path("model.safetensors"))["bert.pooler.dense.bias"]``
+
+The CRF of a tagger has a file of its own, `crf.safetensors`: no model of `transformers` has a place for it, so there
+the directory is a tagger without a CRF. In our own layout the CRF is among the other weights, and there is no such
+file.
 """
 
 from __future__ import annotations
@@ -244,3 +248,30 @@ def plain_name(source: Path, name: str) -> str:
     if name in ("", ".", "..") or "\0" in name or "/" in name or "\\" in name:
         raise ArtefactError(f"{source} names {name!r}: only plain file names in its directory are followed")
     return name
+
+
+CRF_FILE = "crf.safetensors"
+CRF_PREFIX = "objectives.tagging.crf."
+"""Beginning of its parameter names in our model; the file omits it."""
+
+
+def write_crf(directory: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write the CRF, always in float32: it is small, and paths sum it over hundreds of words. No tensors, no file."""
+    if tensors:
+        write_tensors(directory / CRF_FILE, {name.removeprefix(CRF_PREFIX): t.float() for name, t in tensors.items()})
+
+
+def read_crf(directory: Path, wanted: Mapping[str, Shape], *, allow_nan: bool = False) -> dict[str, Tensor]:
+    """The parameters that the model needs from the file, by our names; a model that needs none needs no file."""
+    if not wanted:
+        return {}
+    path = directory / CRF_FILE
+    if not is_there(path):
+        raise ArtefactError(
+            f"{path} is missing, but config.json states that this tagger has a CRF; fetch it too, or set crf to false "
+            "there, in larvatus_head, to tag without"
+        )
+    shapes = {name.removeprefix(CRF_PREFIX): shape for name, shape in wanted.items()}
+    check_fit(path, stored={name: entry.shape for name, entry in read_header(path).items()}, wanted=shapes)
+    tensors = read_tensors(path, allow_nan=allow_nan)
+    return {f"{CRF_PREFIX}{name}": tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}

@@ -37,7 +37,7 @@ class _Beams:
     """The state of the unfinished prompts."""
 
     numbers: Tensor  # [P] of the prompts
-    most: Tensor  # [P] tokens at most
+    limits: Tensor  # [P] tokens at most
     ids: Tensor  # [P, K, T] of unfinished continuations
     sums: Tensor  # [P, K] their log-probabilities
     ended_ids: Tensor  # [P, K, T] of finished ones
@@ -46,45 +46,45 @@ class _Beams:
     ended_lengths: Tensor  # [P, K] 0 where there is none yet
 
     @classmethod
-    def begun(cls, most: Tensor, beams: int) -> Self:
-        prompts, device, longest = len(most), most.device, int(most.max())
+    def begun(cls, limits: Tensor, beams: int) -> Self:
+        prompts, device, longest = len(limits), limits.device, int(limits.max())
         ids = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
         sums = torch.zeros(prompts, beams, device=device)
         sums[:, 1:] = IMPOSSIBLE  # all beams begin equal: one is enough
         nothing = torch.full((prompts, beams), IMPOSSIBLE, device=device)
         lengths = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
         numbers = torch.arange(prompts, device=device)
-        return cls(numbers, most, ids, sums, ids.clone(), nothing.clone(), nothing.clone(), lengths)
+        return cls(numbers, limits, ids, sums, ids.clone(), nothing.clone(), nothing.clone(), lengths)
 
     def kept(self, rows: Tensor) -> _Beams:
         return _Beams(**{name: tensor[rows] for name, tensor in vars(self).items()})
 
 
 def beam_search(
-    under_way: GenerationState, search: BeamSettings, *, most: Ints, stopping: Stopping
+    generation: GenerationState, search: BeamSettings, *, limits: Ints, stopping: Stopping
 ) -> list[list[DecodedSequence]]:
-    """The finished continuations of every prompt, best first; `most` [P] tokens at most, at least 1."""
-    logits_PV = under_way.logits()
+    """The finished continuations of every prompt, best first; `most` [P] tokens at limits, at least 1."""
+    logits_PV = generation.logits()
     device, beams = logits_PV.device, search.beams
-    state = _Beams.begun(torch.from_numpy(most).to(device), beams)
-    rows = torch.arange(len(most), device=device).repeat_interleave(beams)
-    under_way.take(rows)
+    state = _Beams.begun(torch.from_numpy(limits).to(device), beams)
+    rows = torch.arange(len(limits), device=device).repeat_interleave(beams)
+    generation.take(rows)
     logits = logits_PV[rows]
-    results: list[list[DecodedSequence]] = [[] for _ in most]
+    results: list[list[DecodedSequence]] = [[] for _ in limits]
     place = 0
     while True:
-        under_way_PK, going_P = _step(state, logits, search, place, stopping)
+        parents_PK, going_P = _step(state, logits, search, place, stopping)
         place += 1
         for prompt in torch.nonzero(~going_P)[:, 0].tolist():
             results[int(state.numbers[prompt])] = _finished(state, prompt, stopping)
         if not going_P.any():
             return results
         first_P1 = torch.arange(len(state.numbers), device=device)[:, None] * beams
-        rows = (first_P1 + under_way_PK)[going_P].flatten()
+        rows = (first_P1 + parents_PK)[going_P].flatten()
         state = state.kept(going_P)
-        under_way.take(rows)
-        under_way.extend(state.ids[:, :, place - 1].flatten())
-        logits = under_way.logits()
+        generation.take(rows)
+        generation.extend(state.ids[:, :, place - 1].flatten())
+        logits = generation.logits()
 
 
 def _step(state: _Beams, logits: Tensor, search: BeamSettings, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def _ends(state: _Beams, ids_PCT: Tensor, place: int, stopping: Stopping) -> Ten
     """Which candidates end with their newest token, [P, C]."""
     tokens_PC = ids_PCT[:, :, place]
     ends = torch.tensor(sorted(stopping.ends), dtype=torch.int64, device=tokens_PC.device)
-    ends_PC = torch.isin(tokens_PC, ends) | (place + 1 >= state.most)[:, None]
+    ends_PC = torch.isin(tokens_PC, ends) | (place + 1 >= state.limits)[:, None]
     if stopping.strings:
         written = ids_PCT[:, :, : place + 1].tolist()
         stops = [

@@ -1,6 +1,6 @@
 """Decoding: choose the next token of each sequence until it ends; finished sequences leave the batch.
 
-    sequences = decode(state, choose=greedy, most=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
+    sequences = decode(state, choose=greedy, limits=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
 
 The next token is the likeliest, or sampled with a temperature from the top k (Fan et al. 2018) or the nucleus, the
 smallest set of tokens with probability p (Holtzman et al. 2020):
@@ -145,19 +145,19 @@ class DecodedSequence:
 
 
 def decode(
-    under_way: GenerationState, *, choose: TokenChoice, most: Ints, stopping: Stopping, prompts: Ints | None = None
+    generation: GenerationState, *, choose: TokenChoice, limits: Ints, stopping: Stopping, prompts: Ints | None = None
 ) -> list[DecodedSequence]:
-    """Continue every sequence; `most` [B] tokens at most. Sequence b is of prompt `prompts[b]`, by default b."""
-    of_prompt = np.arange(len(most)) if prompts is None else prompts
-    ids: list[list[int]] = [[] for _ in most]
-    sums = [0.0] * len(most)
-    reasons: list[StopReason] = ["length"] * len(most)
-    rows = np.flatnonzero(most > 0)
-    if len(rows) < len(most):
-        _keep(under_way, rows)
+    """Continue every sequence; `most` [B] tokens at limits. Sequence b is of prompt `prompts[b]`, by default b."""
+    of_prompt = np.arange(len(limits)) if prompts is None else prompts
+    ids: list[list[int]] = [[] for _ in limits]
+    sums = [0.0] * len(limits)
+    reasons: list[StopReason] = ["length"] * len(limits)
+    rows = np.flatnonzero(limits > 0)
+    if len(rows) < len(limits):
+        _keep(generation, rows)
     place = 0
     while len(rows):
-        logits_RV = under_way.logits()
+        logits_RV = generation.logits()
         next_R = choose(logits_RV, rows, place)
         likely = logits_RV.log_softmax(-1).gather(-1, next_R[:, None])[:, 0].tolist()
         place += 1
@@ -168,19 +168,19 @@ def decode(
             reason = stopping.reason(int(of_prompt[row]), ids[row])
             if reason is not None:
                 reasons[row] = reason
-            elif place < most[row]:
+            elif place < limits[row]:
                 staying.append(at)
         if len(staying) < len(rows):
             rows = rows[staying]
-            next_R = _keep(under_way, np.array(staying, np.int64), next_R)
+            next_R = _keep(generation, np.array(staying, np.int64), next_R)
         if len(rows):
-            under_way.extend(next_R)
+            generation.extend(next_R)
     return [DecodedSequence(tuple(got), total, reason) for got, total, reason in zip(ids, sums, reasons, strict=True)]
 
 
-def _keep(under_way: GenerationState, staying: Ints, next_R: Tensor | None = None) -> Tensor:
+def _keep(generation: GenerationState, staying: Ints, next_R: Tensor | None = None) -> Tensor:
     """Drop the other sequences; returns the next tokens of those that stay."""
     rows = torch.from_numpy(staying)
     if len(staying):
-        under_way.take(rows)
+        generation.take(rows)
     return rows if next_R is None else next_R[rows.to(next_R.device)]

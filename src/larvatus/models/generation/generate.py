@@ -28,7 +28,7 @@ from larvatus.models.generation.settings import DEFAULT_MAX_TOKENS, GenerateSett
 from larvatus.models.network import Network
 from larvatus.models.nn.device import check_fits, explain_out_of_memory, on_device
 
-MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
+MAX_GENERATED = {"cpu": 1 << 18, "cuda": 1 << 22}
 """Most tokens of all continuations of a prompt, including beams and samples: some minutes of a small model."""
 
 
@@ -37,7 +37,7 @@ class _Prompt:
     number: int
     text: str
     ids: Ints
-    most: int
+    max_new: int
     """Most tokens to add."""
     fills_context: bool
     """Whether no more would fit."""
@@ -66,7 +66,7 @@ def generate(
         for number, (text, label) in enumerate(zip(texts, named, strict=True), start=first)
     ]
     by_length = sorted(prompts, key=lambda prompt: len(prompt.ids))
-    sizes = np.array([settings.width * (len(prompt.ids) + prompt.most) for prompt in by_length], np.int64)
+    sizes = np.array([settings.width * (len(prompt.ids) + prompt.max_new) for prompt in by_length], np.int64)
     results: dict[int, Generated] = {}
     for start, end in runs(sizes, batch_tokens or generator.budget):
         with explain_out_of_memory("lower max_tokens, beams or samples, or take a smaller model"):
@@ -81,31 +81,32 @@ def _read(
     """The prompt's tokens, and how many may follow; refused if it does not fit the model."""
     encoder = generator.encoder
     ids = prompt_ids(text, tokenizer, closed=encoder.closes_prompts, label=label)
-    room = encoder.room_after(len(ids))
+    available = encoder.max_new_tokens(len(ids))
     where = "" if encoder.closes_prompts else ", prompt and continuation together"
-    if room < 1:
+    if available < 1:
         raise UsageError(
             f"{label} has {len(ids):,} tokens, and the model's context is {encoder.reach:,} tokens{where}; shorten it"
         )
-    if settings.max_tokens is not None and settings.max_tokens > room:
+    if settings.max_tokens is not None and settings.max_tokens > available:
         raise UsageError(
             f"max_tokens = {settings.max_tokens:,} is more than fits: the model's context is {encoder.reach:,} tokens"
-            f"{where}, and {label} has {len(ids):,}; give max_tokens = {room:,} or less"
+            f"{where}, and {label} has {len(ids):,}; give max_tokens = {available:,} or less"
         )
-    most = min(DEFAULT_MAX_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
-    _check_cost(generator, settings, most)
-    return _Prompt(number, text, ids, most, fills_context=settings.max_tokens is None and most == room)
+    max_new = min(DEFAULT_MAX_TOKENS, available) if settings.max_tokens is None else settings.max_tokens
+    _check_cost(generator, settings, max_new)
+    return _Prompt(number, text, ids, max_new, fills_context=settings.max_tokens is None and max_new == available)
 
 
-def _check_cost(generator: Generator, settings: GenerateSettings, most: int) -> None:
+def _check_cost(generator: Generator, settings: GenerateSettings, max_new: int) -> None:
     """Refuse more continuations than are practical or fit into memory; the error gives values that work."""
     device, width = generator.encoder.device, settings.width
     name = "beams" if settings.beams > 1 else "samples"
-    limit = MOST_WRITTEN.get(device.type, MOST_WRITTEN["cuda"])
-    if width * most > limit:
+    limit = MAX_GENERATED.get(device.type, MAX_GENERATED["cuda"])
+    if width * max_new > limit:
         raise UsageError(
-            f"{name} = {width:,} of {most:,} tokens are {width * most:,} tokens for a prompt, and at most {limit:,} "
-            f"are computed on this device; give {name} = {max(1, limit // most):,}, or max_tokens = {limit // width:,}"
+            f"{name} = {width:,} of {max_new:,} tokens are {width * max_new:,} tokens for a prompt, and at most "
+            f"{limit:,} are computed on this device; give {name} = {max(1, limit // max_new):,}, or "
+            f"max_tokens = {limit // width:,}"
         )
     scores = 12 * width * len(generator.encoder.word_vectors)  # of every word, in single and in double precision
     check_fits(scores, device, what=f"{name} = {width:,}", lower=f"lower {name}")
@@ -123,10 +124,10 @@ def _of_batch(
 
     stopping = Stopping(end_ids(tokenizer), settings.stop, text_of)
     batch = on_device(TokenBatch.of([prompt.ids.tolist() for prompt in prompts]), generator.encoder.device)
-    room = max(prompt.most for prompt in prompts)
-    under_way = generator.encoder.continuing(batch, room=room, head=generator.head)
-    write = _searched if settings.beams > 1 else _drawn
-    written = write(under_way, prompts, settings, stopping)
+    max_new = max(prompt.max_new for prompt in prompts)
+    generation = generator.encoder.generation_state(batch, max_new=max_new, head=generator.head)
+    write = _searched if settings.beams > 1 else _sampled
+    written = write(generation, prompts, settings, stopping)
     results = {}
     for place, (prompt, sequences) in enumerate(zip(prompts, written, strict=True)):
         texts = [stopping.cut(text_of(place, each.ids)) for each in sequences]
@@ -136,30 +137,30 @@ def _of_batch(
     return results
 
 
-def _drawn(
-    under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+def _sampled(
+    generation: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
 ) -> list[list[DecodedSequence]]:
     """Greedy decoding, or the requested number of samples of each prompt."""
     samples = settings.samples
     of_prompt = np.repeat(np.arange(len(prompts)), samples)
     if samples > 1:
-        under_way.take(torch.from_numpy(of_prompt))
+        generation.take(torch.from_numpy(of_prompt))
     numbers = np.array([prompt.number for prompt in prompts], np.int64)[of_prompt]
     sampling = Sampling(settings.warmth, settings.top_k, settings.top_p)
     draws = SampledChoice(sampling, settings.seed, numbers, np.tile(np.arange(samples), len(prompts)))
-    most = np.array([prompt.most for prompt in prompts], np.int64)[of_prompt]
+    limits = np.array([prompt.max_new for prompt in prompts], np.int64)[of_prompt]
     choose = draws if settings.warmth else greedy
-    sequences = decode(under_way, choose=choose, most=most, stopping=stopping, prompts=of_prompt)
+    sequences = decode(generation, choose=choose, limits=limits, stopping=stopping, prompts=of_prompt)
     return [sequences[at : at + samples] for at in range(0, len(sequences), samples)]
 
 
 def _searched(
-    under_way: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
+    generation: GenerationState, prompts: Sequence[_Prompt], settings: GenerateSettings, stopping: Stopping
 ) -> list[list[DecodedSequence]]:
     """The best beams of each prompt, as many as requested."""
     search = BeamSettings(settings.beams, settings.length_penalty, settings.early_stopping)
-    most = np.array([prompt.most for prompt in prompts], np.int64)
-    ranked = beam_search(under_way, search, most=most, stopping=stopping)
+    limits = np.array([prompt.max_new for prompt in prompts], np.int64)
+    ranked = beam_search(generation, search, limits=limits, stopping=stopping)
     return [beams[: settings.samples] for beams in ranked]
 
 

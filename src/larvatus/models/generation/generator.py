@@ -1,7 +1,7 @@
 """What a model generates with: an encoder that continues prompts, and the head that predicts its tokens.
 
     generator = require_generator(network)             # refused if the model reads both sides
-    state = generator.encoder.continuing(prompts, room=20, head=generator.head)       # prompts: a flat batch, unpadded
+    state = generator.encoder.generation_state(prompts, max_new=20, head=generator.head)      # prompts: a flat batch
     state.logits()                                                # [B, V] of the next token of each
     state.extend(ids_B)                                           # one more token each; no prompt is read again
     state.take(rows)                                              # keep, repeat or reorder sequences
@@ -52,13 +52,13 @@ class CanGenerate(Protocol):
     left-to-right model continues at the end of the prompt, which has special tokens only at its start.
     """
 
-    def room_after(self, length: int) -> int:
+    def max_new_tokens(self, length: int) -> int:
         """Tokens that can be added after a prompt of this many; 0 or less if the prompt is too long."""
 
-    def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Head) -> GenerationState:
-        """Read the prompts, ready to be continued; at most `room` tokens will be added to each."""
+    def generation_state(self, prompts: TokenBatch[Tensor], *, max_new: int, head: Head) -> GenerationState:
+        """Read the prompts, ready to be continued; at most `max_new` tokens will be added to each."""
 
-    def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
+    def continuation_states(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
         """The state [M, D] from which each token of the continuations is predicted, given its prompt and the tokens of
         the continuation before it; all in one pass. Both batches have B sequences.
         """

@@ -87,10 +87,10 @@ def _batches(
     order = np.argsort(before + after, kind="stable")
     for first, last in runs((before + after)[order], generator.budget):
         chosen = order[first:last]
-        asked, given = ([texts[n].tolist() for n in chosen] for texts in (continuations, prompts))
+        after_ids, before_ids = ([texts[n].tolist() for n in chosen] for texts in (continuations, prompts))
         device = generator.encoder.device
-        wanted = on_device(TokenBatch.of(asked), device)
-        states_MD = generator.encoder.predicting(on_device(TokenBatch.of(given), device), wanted)
+        wanted = on_device(TokenBatch.of(after_ids), device)
+        states_MD = generator.encoder.continuation_states(on_device(TokenBatch.of(before_ids), device), wanted)
         yield _Batch(generator, chosen, edges(after[chosen]), states_MD, wanted.ids)
 
 
@@ -103,7 +103,7 @@ def _log_probabilities(batch: _Batch) -> np.ndarray:
 def _check(generator: Generator, before: Ints, after: Ints) -> None:
     encoder = generator.encoder
     for number, (prompt, continuation) in enumerate(zip(before.tolist(), after.tolist(), strict=True), start=1):
-        if continuation > encoder.room_after(prompt):
+        if continuation > encoder.max_new_tokens(prompt):
             raise UsageError(
                 f"prompt {number} of {prompt:,} tokens and its continuation of {continuation:,} do not fit the model's "
                 f"context of {encoder.reach:,} tokens; shorten the prompt"

@@ -3,7 +3,7 @@
 prompt_ids("Once upon a", tokenizer, closed=False)           # special tokens only at the start: the text continues
 prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a complete text
 
-`InfillPrompts` asks a generative model for the missing part of a text:
+`InfillPrompts` prompts a generative model for the missing part of a text:
 
     prompts = InfillPrompts.of(network, tokenizer)
     prompts.ids(before, after)                      # what the model reads

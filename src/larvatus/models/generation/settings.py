@@ -99,8 +99,8 @@ class GenerateSettings(Settings):
         """The temperature in force; 0 without sampling."""
         if self.temperature is not None:
             return self.temperature
-        asked = self.beams == 1 and (self.top_k or self.top_p or self.samples > 1)
-        return 1.0 if asked else 0.0
+        samples = self.beams == 1 and (self.top_k or self.top_p or self.samples > 1)
+        return 1.0 if samples else 0.0
 
     @property
     def width(self) -> int:

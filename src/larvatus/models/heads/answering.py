@@ -22,9 +22,9 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import AnswerSpans
 from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

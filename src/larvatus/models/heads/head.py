@@ -110,6 +110,8 @@ class HeadConfig(Settings, tag_field="type"):
     """Suffix of the classes of `transformers` with such a head: ``ForSequenceClassification``; None: there are none."""
     begins_as: ClassVar[str | None] = None
     """The pretraining objective whose weights it starts from; None: it is new."""
+    stores_labels: ClassVar[bool] = True
+    """Whether config.json of `transformers` has names of its labels."""
     families: ClassVar[Mapping[str, FamilyHead]] = {}
     """Names and settings of the head in each family, by the prefix of its classes (``Bert``)."""
 
@@ -148,6 +150,8 @@ class HeadConfig(Settings, tag_field="type"):
     def hf_fields(self) -> dict[str, Any]:
         """Fields of config.json that `transformers` uses for this kind of head, in addition to those of the family."""
         names = self.labels
+        if not self.stores_labels:
+            return {}
         return {
             "id2label": {str(n): name for n, name in enumerate(names)},
             "label2id": {m: n for n, m in enumerate(names)},
@@ -156,12 +160,12 @@ class HeadConfig(Settings, tag_field="type"):
     @classmethod
     def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         """The inverse: settings from those fields; ValueError if they do not agree."""
-        return {"labels": labels}
+        return {"labels": labels} if cls.stores_labels else {}
 
     @classmethod
     def settings_in_hf_fields(cls) -> frozenset[str]:
         """The settings that `from_hf_fields` gives."""
-        return frozenset({"labels"})
+        return frozenset({"labels"} if cls.stores_labels else ())
 
 
 class Head(Trunk):

@@ -62,6 +62,7 @@ class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
     needs: ClassVar = ChoiceTargets
     suffix: ClassVar = "ForMultipleChoice"
     families: ClassVar = FAMILIES
+    stores_labels: ClassVar = False  # endings have no names
     labels: ClassVar[tuple[str]] = ("score",)
 
     pool: Literal["cls", "last", "mean"] = "cls"
@@ -80,18 +81,6 @@ class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
 
     def build(self, model: EncoderConfig, vocabulary: int) -> MultipleChoice:
         return MultipleChoice(self, model)
-
-    def hf_fields(self) -> dict[str, Any]:
-        """Nothing: endings have no names, and `transformers` stores none."""
-        return {}
-
-    @classmethod
-    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def settings_in_hf_fields(cls) -> frozenset[str]:
-        return frozenset()
 
     def describe(self) -> str:
         return "a score for each ending"

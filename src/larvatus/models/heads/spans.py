@@ -4,13 +4,21 @@
 
 Training uses all spans, or those with a type and a share of the others, sampled at each step; NULL may weigh less. A
 span is predicted if its best type beats NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5 the argmax of the
-chapter. Decoding chooses between spans that exclude each other (`tasks/spans/decoding.py`). Relations between the spans
-are optional (`models/heads/relations.py`). N tokens, W words, M spans, B sequences, D hidden size, K types.
+chapter. Decoding chooses between spans that exclude each other (`tasks/spans/decoding.py`).
+
+Relations between the spans are an option (`SpansConfig.relations`): one encoder learns both, and the losses are added.
+Each ordered pair of the spans of a text has a relation, or none (NONE):
+
+    y_ht = softmax(score_ht)        over the relations and NONE, for pairs of spans with a type
+
+In training, the pairs are those of the gold spans with their gold types (teacher forcing; Eberts & Ulges 2020): all
+pairs without a relation are NONE, and a share of these is sampled if a window has very many. N tokens, W words, M
+spans, B sequences, D hidden size, K types, G gold spans, P pairs.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,23 +29,106 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import (
+    Count,
     DropoutRate,
     PositiveShare,
     PositiveWeight,
     Share,
     Size,
+    SizeOrNone,
     Temperature,
     Weight,
 )
+from larvatus.core.settings import Settings
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads.head import Head, HeadConfig, require_words
 from larvatus.models.heads.pooling import WordPool, pool_words
-from larvatus.models.heads.relations import RelationsConfig, relation_loss, weighted_pair_count
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.nn.relation_scorer import RelationScorer
-from larvatus.models.nn.span_scorer import Representation, SpanIndex, SpanScorer
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.span_scorer import RelationScorer, Representation, SpanIndex, SpanScorer, distances, gaps
 from larvatus.models.objectives.loss import Loss
+
+NONE = 0
+"""The first score of a pair is that of no relation; relation r has the score r + 1."""
+
+
+class RelationsConfig(Settings, path="relations: "):
+    labels: tuple[str, ...]
+    reach: SizeOrNone
+    """Most words between two spans of a relation."""
+    hidden: Size = 256
+    """Size of the hidden layer that scores pairs."""
+    negatives: Count = 4096
+    """Most pairs without a relation per window and step; if there are more, this many are sampled."""
+    weight: PositiveWeight = 1.0
+    """Weight of a pair in the loss, where a span has weight 1."""
+    threshold: Share = 0.5
+    """Probability of the best relation rather than NONE that a pair must reach."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"relations need at least one label, each named once, not {list(self.labels)}")
+
+
+class SpanPairs(NamedTuple):
+    heads: Tensor  # [P]
+    tails: Tensor  # [P]
+    gaps: Tensor  # [P]
+    gold: Tensor  # [P] NONE or 1 + relation
+    share: Tensor  # [P] probability that the pair is sampled
+
+
+def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> SpanPairs:
+    """All ordered pairs of two gold spans of the same sequence, within reach of each other."""
+    golds_G = torch.repeat_interleave(targets.golds, targets.golds)  # spans of each span's sequence
+    begin_G = torch.repeat_interleave(targets.golds.cumsum(0) - targets.golds, targets.golds)
+    before_G = golds_G.cumsum(0) - golds_G  # pairs of the heads before
+    heads = torch.repeat_interleave(torch.arange(len(golds_G), device=golds_G.device), golds_G)
+    tails = torch.arange(len(heads), device=golds_G.device) - before_G[heads] + begin_G[heads]
+    gap = gaps(targets.first, targets.last, heads, tails)
+    gold = torch.full_like(heads, NONE)
+    head, tail, label = targets.related.unbind(-1)
+    gold[before_G[head] + tail - begin_G[head]] = label + 1
+    kept = (heads != tails) & (gap.abs() <= config.reach)
+    heads, tails, gap, gold = heads[kept], tails[kept], gap[kept], gold[kept]
+    sequence = torch.repeat_interleave(torch.arange(len(targets.golds), device=golds_G.device), targets.golds)[heads]
+    nothing = torch.bincount(sequence[gold == NONE], minlength=len(targets.golds))[sequence]
+    share = torch.where(gold == NONE, (config.negatives / nothing.clamp(min=1)).clamp(max=1.0), 1.0)
+    return SpanPairs(heads, tails, gap, gold, share)
+
+
+def weighted_pair_count(config: RelationsConfig, targets: WordSpans[Tensor], *, drawn: bool = True) -> float:
+    """Number of training pairs, weighted, times their probability to be sampled; not `drawn`: all."""
+    pairs = gold_pairs(config, targets)
+    return config.weight * (float(pairs.share.sum(dtype=torch.float64)) if drawn else len(pairs.gold))
+
+
+class RelationLoss(NamedTuple):
+    total: Tensor
+    """Sum over pairs, weighted."""
+    pairs: Tensor
+    correct: Tensor
+
+
+def relation_loss(
+    scorer: RelationScorer, config: RelationsConfig, z_WD: Tensor, targets: WordSpans[Tensor]
+) -> RelationLoss:
+    """The loss of the gold spans' pairs, from the vectors of words."""
+    pairs = gold_pairs(config, targets)
+    gold_P = pairs.gold
+    if scorer.training:  # sampled like dropout: the loop seeds torch at every step
+        drawn = torch.rand(len(gold_P), device=gold_P.device) < pairs.share
+        pairs = SpanPairs(*(part[drawn] for part in pairs))
+    sides_GH = scorer.project(z_WD, targets.first, targets.last, targets.types)
+    scores_PK = scorer(sides_GH, pairs.heads, pairs.tails, distances(pairs.gaps))
+    total = F.cross_entropy(scores_PK, pairs.gold, reduction="sum")
+    return RelationLoss(
+        total=config.weight * total,
+        pairs=torch.tensor(len(pairs.gold), device=gold_P.device),
+        correct=(scores_PK.argmax(-1) == pairs.gold).sum(),
+    )
+
 
 Decoding = Literal["flat", "nested", "free"]
 NULL = 0

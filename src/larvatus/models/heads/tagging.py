@@ -24,10 +24,10 @@ from larvatus.core.targets import WordTags
 from larvatus.data.text.tag_schemes import Scheme
 from larvatus.models.heads.head import Dense, Head, HeadConfig, require_words, to_float32
 from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

@@ -117,10 +117,6 @@ class Verbaliser(Classification):
     def tie(self, encoder: Encoder) -> None:
         self._encoder = (encoder,)
 
-    @property
-    def firsts_only(self) -> bool:
-        return False
-
     def places(self, tokens: TokenBatch[Tensor]) -> Tensor | None:
         return self.blanks(tokens) if self.config.blanks == 1 else None
 

@@ -31,6 +31,7 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
     begins_as: ClassVar = "denoising"
     labels: ClassVar[tuple[str]] = ("text",)
     mix: ClassVar[bool] = False
+    stores_labels: ClassVar = False  # generated text has none
 
     prefix: str = ""
     """Text before every input, such as ``sst2 sentence:``."""
@@ -78,18 +79,6 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
     def word(self, target: str) -> str:
         """The word for a label, or the text itself."""
         return dict(self.words).get(target, target)
-
-    def hf_fields(self) -> dict[str, Any]:
-        """Nothing: `transformers` has no labels for generated text."""
-        return {}
-
-    @classmethod
-    def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def settings_in_hf_fields(cls) -> frozenset[str]:
-        return frozenset()
 
 
 class TextToText(Head):

@@ -1,4 +1,11 @@
-"""A stack of blocks over a flat batch: what transformers have in common, whatever their attention mask.
+"""Transformer blocks, and a stack of them over a flat batch: what transformers have in common, whatever their mask.
+
+A block is self-attention, then the feedforward layer, each inside a residual connection with a norm:
+
+    post-norm (BERT, Vaswani et al. 2017)      x ← norm(x + dropout(layer(x)))
+    pre-norm  (Xiong et al. 2020)              x ← x + dropout(layer(norm(x)))
+
+The two differ only in the function that joins a layer to its residual stream, which is a setting of the block.
 
     class Transformer(BlockStack): ...            # every token attends to all of its sequence (`transformer.py`)
     class CausalTransformer(BlockStack): ...      # a token attends to those before it (`causal_transformer.py`)
@@ -11,38 +18,117 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
 from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
-from larvatus.models.nn.block import Block
-from larvatus.models.nn.encoder_base import Encoder, ModelConfig
+from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import AttentionEncoder, by_sequence
+from larvatus.models.nn.feedforward import FeedForward
+
+NormOrder = Literal["post", "pre"]
+Map = Callable[[Tensor], Tensor]
 
 
-class StackConfig(ModelConfig, Protocol):
-    """Settings of an encoder that is a stack of blocks."""
-
-    @property
-    def heads(self) -> int:
-        """Attention heads; they share the hidden size equally."""
+def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:
+    y = dropout(layer(x))
+    return norm(_taken(x, rows) + y).to(y.dtype)  # in mixed precision norms give 32 bits: twice as much to move
 
 
-class BlockStack(Encoder):
-    config: StackConfig
+def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:
+    return _taken(x, rows) + dropout(layer(norm(x)))
+
+
+def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
+    """The residual stream of the rows that the layer returns."""
+    return x if rows is None else x.index_select(0, rows)
+
+
+RESIDUALS: dict[NormOrder, Callable[[Tensor, Map, Map, Map, Tensor | None], Tensor]] = {
+    "post": post_norm,
+    "pre": pre_norm,
+}
+
+
+class Block(nn.Module):
+    def __init__(
+        self,
+        *,
+        attention: Attention,
+        attention_norm: nn.Module,
+        feedforward: FeedForward,
+        feedforward_norm: nn.Module,
+        norm: NormOrder,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = attention_norm
+        self.feedforward = feedforward
+        self.feedforward_norm = feedforward_norm
+        self.dropout = Dropout(dropout)
+        self.residual = RESIDUALS[norm]
+        self.pre_norm = norm == "pre"
+        self.rows_at_once: int | None = None
+        """Rows per pass through the feedforward layer, so that its wider space stays in a cache; None: all."""
+
+    def forward(
+        self, x_ND: Tensor, layout: TokenLayout, mask: AttentionMask = FULL, rows_N: Tensor | None = None
+    ) -> Tensor:
+        """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
+        y_ND = self.residual(
+            x_ND, lambda x: self.attention(x, layout, mask, rows_N), self.attention_norm, self.dropout, rows_N
+        )
+        return self._fed(y_ND)
+
+    def through(self, x_ND: Tensor, attend: Map) -> Tensor:
+        """The block with attention computed by `attend`, from the input of `self.attention`."""
+        y_ND = self.residual(x_ND, attend, self.attention_norm, self.dropout, None)
+        return self._fed(y_ND)
+
+    def at(self, x_ND: Tensor, layout: TokenLayout, mask: AttentionMask, at_B: Tensor) -> Tensor:
+        """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
+
+        If attention has no shortcut for that, all are computed. Dropout is sampled for what is computed.
+        """
+        if not isinstance(layout, GroupedLayout) or not mask.plain or (self.training and self.attention.adapted):
+            all_ND: Tensor = self(x_ND, layout, mask)
+            return all_ND.index_select(0, at_B)
+        y_BD = self.residual(
+            x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
+        )
+        return self._fed(y_BD)
+
+    def _fed(self, y_ND: Tensor) -> Tensor:
+        """The second half of the block, in which rows are independent."""
+        if self.rows_at_once is None:
+            return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+        return torch.cat(
+            [
+                self.residual(part, self.feedforward, self.feedforward_norm, self.dropout, None)
+                for part in y_ND.split(self.rows_at_once)
+            ]
+        )
+
+    def attention_weights(self, x_ND: Tensor, layout: GroupedLayout, mask: AttentionMask = FULL) -> list[Tensor]:
+        """The attention weights of this block: [H, L, L] for each sequence in the order of the layout."""
+        return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout, mask)
+
+
+class BlockStack(AttentionEncoder):
     embeddings: nn.Module
     """From a batch to [N, D]; its `words` are the word vectors."""
-    blocks: nn.ModuleList
-    """One for each layer, or one for all."""
     final_norm: nn.Module
 
     @abstractmethod
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
+    def attention_masks(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
         """The attention mask of each layer, lowest first; `longest` is the length of the longest sequence."""
 
     @property
@@ -54,42 +140,16 @@ class BlockStack(Encoder):
     def word_vectors(self) -> Tensor:
         return cast(nn.Embedding, self.embeddings.words).weight
 
-    @property
-    def heads(self) -> int:
-        return self.config.heads
-
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
-        """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
-        return self._forward(batch, layers=layers, limit=limit)
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        return cast(Tensor, self._forward(batch, kept_LH=kept_LH))
-
-    def _forward(
-        self,
-        batch: TokenBatch[Tensor],
-        *,
-        layers: Sequence[int] | None = None,
-        limit: int | None = None,
-        kept_LH: Tensor | None = None,
-    ) -> Tensor | list[Tensor]:
-        layout, arranged, sights = self._seen(batch, limit)
-        x_ND = self.embeddings(arranged)
-        top = self.depth
-        wanted = [top] if layers is None else layers
-        states = {0: x_ND} if 0 in wanted else {}
-        for layer in range(max(wanted, default=0)):
-            sight = sights[layer]
-            if kept_LH is not None:
-                sight = dataclasses.replace(sight, heads=kept_LH[layer])
-            x_ND = self.layer(self._block(layer), x_ND, layout, sight)
-            if layer + 1 in wanted:
-                states[layer + 1] = self.final_norm(x_ND) if layer + 1 == top else x_ND
-        if layers is None:
-            return self._given(layout.restore(states[top]))
-        return [self._given(layout.restore(states[layer])) for layer in layers]
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        layout, arranged, masks = self._arrange(batch, limit)
+        if kept_LH is not None:
+            masks = [dataclasses.replace(mask, heads=kept_H) for mask, kept_H in zip(masks, kept_LH, strict=True)]
+        states = self.run_blocks(self.embeddings(arranged), layers, [(layout, mask) for mask in masks])
+        if self.depth in states:
+            states[self.depth] = self.final_norm(states[self.depth])
+        return {layer: self._given(layout.restore(x_ND)) for layer, x_ND in states.items()}
 
     def _given(self, x_ND: Tensor) -> Tensor:
         """Cast to the type of the weights, also if blocks computed in less."""
@@ -103,43 +163,38 @@ class BlockStack(Encoder):
         layer's queries, keys and values once.
         """
         below = self.config.layers - 1
-        layout, arranged, sights = self._seen(batch, limit)
+        layout, arranged, masks = self._arrange(batch, limit)
         if below and not self.training:  # dropout would differ between equal tokens
             distinct, rows_N = _distinct(arranged)
-            x_ND = self._block(0)(self.embeddings(distinct), layout, sights[0], rows_N)
+            x_ND = self.block(0)(self.embeddings(distinct), layout, masks[0], rows_N)
         else:
             x_ND = self.embeddings(arranged)
-            x_ND = self._block(0)(x_ND, layout, sights[0]) if below else x_ND
+            x_ND = self.block(0)(x_ND, layout, masks[0]) if below else x_ND
         for layer in range(1, below):
-            x_ND = self._block(layer)(x_ND, layout, sights[layer])
+            x_ND = self.block(layer)(x_ND, layout, masks[layer])
         order = None  # sequences in the layout's order, and positions there
         if isinstance(layout, GroupedLayout) and layout.inverse is not None:
             places_B, order = layout.inverse[places_B].sort()
-        last = self._block(below).at(x_ND, layout, sights[below], places_B)
+        last = self.block(below).at(x_ND, layout, masks[below], places_B)
         z_BD = self._given(self.final_norm(last))
         return z_BD if order is None else torch.empty_like(z_BD).index_copy_(0, order, z_BD)
 
-    def _block(self, layer: int) -> Block:
-        return cast(Block, self.blocks[layer % len(self.blocks)])
+    def block(self, layer: int) -> Block:
+        return cast(Block, super().block(layer))
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Computed apart from `forward`: no fused kernel gives the weights. One layer is held at a time."""
-        longest = _longest(batch.lengths, None)
-        layout = self.layout(batch.lengths, limit=longest)
-        grouped = GroupedLayout.of(batch.lengths) if isinstance(layout, FlatLayout) else layout
+        longest = self.longest(batch.lengths, None)
+        grouped: GroupedLayout = GroupedLayout.of(batch.lengths)
         arranged = _arranged(batch, grouped)
-        sights = self.sights(arranged.positions, longest=longest)
-        order = torch.argsort(batch.lengths, stable=True).tolist()
         x_ND = self.embeddings(arranged)
-        for layer in range(self.config.layers):
-            block, sight = self._block(layer), sights[layer]
-            by_sequence = dict(zip(order, block.attention_weights(x_ND, grouped, sight), strict=True))
-            yield [by_sequence[number] for number in range(len(order))]
-            x_ND = block(x_ND, grouped, sight)
+        for layer, mask in enumerate(self.attention_masks(arranged.positions, longest=longest)):
+            block = self.block(layer)
+            yield by_sequence(block.attention_weights(x_ND, grouped, mask), batch.lengths)
+            x_ND = block(x_ND, grouped, mask)
 
-    @torch.no_grad()
     def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
-        layers, size = self.config.layers, self.config.hidden // self.config.heads
+        layers = self.config.layers
         if len(self.blocks) < layers:
             for head in {head for _, head in heads}:
                 if {layer for layer, other in heads if other == head} != set(range(1, layers + 1)):
@@ -147,13 +202,10 @@ class BlockStack(Encoder):
                         f"the layers of this model share their weights, so head {head} can only be masked in all of "
                         f"them: name it in layers 1 to {layers}"
                     )
-        for layer, head in heads:
-            self._block(layer - 1).attention.out.weight[:, (head - 1) * size : head * size] = 0
+        super().zero_heads(heads)
 
     def parts(self) -> list[tuple[int, nn.Module]]:
-        count = len(self.blocks)
-        blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
-        return [(count, self.embeddings), *blocks, (0, self.final_norm)]
+        return [(len(self.blocks), self.embeddings), *self.block_parts(), (0, self.final_norm)]
 
     def flops(self, length: int) -> int:
         weights = sum(p.numel() for p in self.blocks.parameters())
@@ -164,23 +216,18 @@ class BlockStack(Encoder):
         """Tokens that one token of a sequence of this length attends to, over all layers."""
         return self.depth * length
 
-    def _seen(
+    def _arrange(
         self, batch: TokenBatch[Tensor], limit: int | None
     ) -> tuple[TokenLayout, TokenBatch[Tensor], list[AttentionMask]]:
         """The layout, the batch in its order, and the attention mask of each layer."""
-        longest = _longest(batch.lengths, limit)
+        longest = self.longest(batch.lengths, limit)
         layout = self.layout(batch.lengths, limit=longest)
         arranged = _arranged(batch, layout)
-        return layout, arranged, self.sights(arranged.positions, longest=longest)
+        return layout, arranged, self.attention_masks(arranged.positions, longest=longest)
 
     def layout(self, lengths: Tensor, *, limit: int | None = None) -> TokenLayout:
         """The layout of these sequences on this device, in the precision in force."""
-        device, longest = lengths.device.type, _longest(lengths, limit)
-        if longest > self.config.max_positions:
-            raise UsageError(
-                f"a sequence of {longest} tokens is longer than the model's {self.config.max_positions} positions; "
-                f"cut the text into windows of {self.config.max_positions}"
-            )
+        device, longest = lengths.device.type, self.longest(lengths, limit)
         autocast = torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if autocast else self.word_vectors.dtype
         head = self.config.hidden // self.config.heads
@@ -189,11 +236,6 @@ class BlockStack(Encoder):
             return FlatLayout.of(lengths, limit=longest)
         grouped: GroupedLayout = GroupedLayout.of(lengths)
         return grouped
-
-
-def _longest(lengths: Tensor, limit: int | None) -> int:
-    """`limit` if given; else the lengths are read, which CUDA has to wait for."""
-    return limit if limit is not None else int(lengths.max()) if len(lengths) else 0
 
 
 def _arranged(batch: TokenBatch[Tensor], layout: TokenLayout) -> TokenBatch[Tensor]:

@@ -1,16 +1,25 @@
 """A left-to-right stack of blocks that continues prompts: the prompts are read once, then one token per step.
 
-    state = CausalGenerationState(stack, prompts, room=20, head=head)
+    state = CausalGenerationState(stack, prompts, max_new=20, head=head)
     state.logits()                           # [B, V] of the next token of each
     state.extend(ids_B)                      # B tokens go through the blocks, whatever the length of the prompts
 
-Keys and values of all tokens are cached (`attention/kv_cache.py`). B sequences, N tokens of the prompts, M tokens of
-the continuations, D hidden size, V vocabulary.
+Keys and values of all tokens are cached, so that a step computes only the new token:
+
+    cache = KeyValueCache.of(lengths, layers=12, max_new=20)
+    cache.keep(0, qkv_N3HK[:, 1:])             # of the prompts, in the order of `GroupedLayout`: once for each layer
+    cache.attend(0, qkv_B3HK)                  # of one new token each, which attends to all before it and itself
+    cache.advance()                            # after the last layer
+
+Nothing is padded: sequences of one length form one block, as in `GroupedLayout`, and since all get a token at each
+step, they stay of one length. They are sorted by length; `order` is the sorting. B sequences in groups of G, N tokens
+of the prompts, M tokens of the continuations, D hidden size, H heads, K size of a head, L tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -23,11 +32,98 @@ from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.attention.grouped import attend_grouped
-from larvatus.models.nn.attention.kv_cache import KeyValueCache
+from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
 from larvatus.models.nn.attention.layout import GroupedLayout
-from larvatus.models.nn.block import Block
-from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.block_stack import Block, BlockStack
+
+
+@dataclass(eq=False)
+class _Block:
+    """Sequences of one length."""
+
+    length: int
+    count: int
+    capacity: int
+    """Tokens that it can hold."""
+    layers: list[Tensor] = field(default_factory=list)
+    """For each layer [2, G, H, max_new, K], filled up to `length`."""
+
+    def take(self, rows_G: Tensor) -> _Block:
+        layers = []
+        for kv in self.layers:
+            taken = kv.new_empty(2, len(rows_G), *kv.shape[2:])
+            taken[:, :, :, : self.length] = kv[:, rows_G, :, : self.length]
+            layers.append(taken)
+        return _Block(self.length, len(rows_G), self.capacity, layers)
+
+
+@dataclass(eq=False)
+class KeyValueCache:
+    blocks: list[_Block]
+    order: Ints  # [B] the sequence at each place, by length
+    device: torch.device
+
+    @classmethod
+    def of(cls, lengths: Ints, *, max_new: int, device: torch.device) -> KeyValueCache:
+        """An empty cache for prompts of these lengths, to which at most `max_new` tokens are added."""
+        sizes, counts = np.unique(lengths, return_counts=True)
+        blocks = [
+            _Block(length=size, count=count, capacity=size + max_new)
+            for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        ]
+        return cls(blocks, np.argsort(lengths, kind="stable"), device)
+
+    @property
+    def lengths(self) -> Ints:
+        """[B] in the cache's order."""
+        return np.repeat([block.length for block in self.blocks], [block.count for block in self.blocks])
+
+    def keep(self, kv_N2HK: Tensor) -> None:
+        """Store the keys and values of the prompts in the next layer."""
+        parts = torch.split(kv_N2HK, [block.count * block.length for block in self.blocks])
+        for block, part in zip(self.blocks, parts, strict=True):
+            kv_2GHLK = part.unflatten(0, (block.count, block.length)).permute(2, 0, 3, 1, 4)
+            held = kv_2GHLK.new_empty(*kv_2GHLK.shape[:3], block.capacity, kv_2GHLK.shape[-1])
+            held[:, :, :, : block.length] = kv_2GHLK
+            block.layers.append(held)
+
+    def attend(self, layer: int, qkv_B3HK: Tensor, *, window: int = 0) -> Tensor:
+        """Attention of the newest token of each sequence to itself and those before, whose keys and values are cached.
+
+        With a window, only to those at most that far back.
+        """
+        out = []
+        parts = torch.split(qkv_B3HK, [block.count for block in self.blocks])
+        for block, qkv_G3HK in zip(self.blocks, parts, strict=True):
+            held, last = block.layers[layer], block.length
+            held[:, :, :, last] = qkv_G3HK[:, 1:].transpose(0, 1)
+            first = max(0, last - window) if window else 0
+            k_GHLK, v_GHLK = held[:, :, :, first : last + 1]
+            out.append(self_attention(qkv_G3HK[:, 0, :, None], k_GHLK, v_GHLK)[:, :, 0])
+        return torch.cat(out)
+
+    def advance(self) -> None:
+        """Count the newest token as part of the sequence."""
+        for block in self.blocks:
+            block.length += 1
+
+    def take(self, rows: Ints) -> None:
+        """Keep, repeat or reorder sequences."""
+        place_of = np.empty_like(self.order)
+        place_of[self.order] = np.arange(len(self.order))
+        places = place_of[rows]
+        borders = np.cumsum([block.count for block in self.blocks])
+        block_of = np.searchsorted(borders, places, side="right")
+        blocks = []
+        for number, block in enumerate(self.blocks):
+            chosen = places[block_of == number] - (borders[number] - block.count)
+            if np.array_equal(chosen, np.arange(block.count)):
+                blocks.append(block)
+            elif len(chosen):
+                blocks.append(block.take(torch.from_numpy(chosen).to(self.device)))
+        self.blocks = blocks
+        self.order = np.argsort(block_of, kind="stable")
+
 
 Attend = Callable[[int, Attention, Tensor, AttentionMask], Tensor]
 
@@ -36,14 +132,14 @@ class CausalGenerationState:
     """Implements the `GenerationState` protocol of `generation/`."""
 
     def __init__(
-        self, stack: BlockStack, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+        self, stack: BlockStack, prompts: TokenBatch[Tensor], *, max_new: int, head: Callable[[Tensor], Tensor]
     ) -> None:
         lengths = prompts.lengths.cpu().numpy()
         if not len(lengths) or lengths.min() < 1:
             raise UsageError("a prompt without a token cannot be continued; give it at least a start token")
         self.stack = stack
         self.head = head
-        self.cache = KeyValueCache.of(lengths, room=room, device=prompts.ids.device)
+        self.cache = KeyValueCache.of(lengths, max_new=max_new, device=prompts.ids.device)
         self.logits_BV = self._read(prompts)
 
     def logits(self) -> Tensor:
@@ -68,10 +164,10 @@ class CausalGenerationState:
         """Run the prompts through the blocks and cache their keys and values. → [B, V]"""
         layout: GroupedLayout = GroupedLayout.of(prompts.lengths)
 
-        def attend(layer: int, attention: Attention, x_ND: Tensor, sight: AttentionMask) -> Tensor:
-            qkv_N3HK = attention.project(x_ND, sight)
+        def attend(layer: int, attention: Attention, x_ND: Tensor, mask: AttentionMask) -> Tensor:
+            qkv_N3HK = attention.project(x_ND, mask)
             self.cache.keep(qkv_N3HK[:, 1:])
-            y_NHK: Tensor = attend_grouped(qkv_N3HK, layout, sight)
+            y_NHK: Tensor = attend_grouped(qkv_N3HK, layout, mask)
             return y_NHK
 
         longest = int(self.cache.lengths.max())
@@ -80,15 +176,15 @@ class CausalGenerationState:
         z_ND = layout.restore(self._through(by_length, attend, longest=longest))
         return self._scored(z_ND[prompts.lengths.cumsum(0) - 1])
 
-    def _attend_newest(self, layer: int, attention: Attention, x_BD: Tensor, sight: AttentionMask) -> Tensor:
-        return self.cache.attend(layer, attention.project(x_BD, sight), window=sight.window)
+    def _attend_newest(self, layer: int, attention: Attention, x_BD: Tensor, mask: AttentionMask) -> Tensor:
+        return self.cache.attend(layer, attention.project(x_BD, mask), window=mask.window)
 
     def _through(self, batch: TokenBatch[Tensor], attend: Attend, *, longest: int) -> Tensor:
         """Run the batch through all blocks, with attention computed by `attend` up to the heads' outputs."""
         x_ND = self.stack.embeddings(batch)
-        for layer, sight in enumerate(self.stack.sights(batch.positions, longest=longest)):
+        for layer, mask in enumerate(self.stack.attention_masks(batch.positions, longest=longest)):
             block = cast(Block, self.stack.blocks[layer % len(self.stack.blocks)])
-            x_ND = block.through(x_ND, partial(_attended, attend, layer, block.attention, sight))
+            x_ND = block.through(x_ND, partial(_attended, attend, layer, block.attention, mask))
         z_ND: Tensor = self.stack.final_norm(x_ND)
         return z_ND
 
@@ -96,8 +192,8 @@ class CausalGenerationState:
         return self.head(z_BD).float()
 
 
-def _attended(attend: Attend, layer: int, attention: Attention, sight: AttentionMask, x_ND: Tensor) -> Tensor:
-    out_ND: Tensor = attention.out(attend(layer, attention, x_ND, sight).flatten(-2))
+def _attended(attend: Attend, layer: int, attention: Attention, mask: AttentionMask, x_ND: Tensor) -> Tensor:
+    out_ND: Tensor = attention.out(attend(layer, attention, x_ND, mask).flatten(-2))
     return out_ND
 
 

@@ -26,28 +26,19 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Size
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.block import Block, NormOrder
-from larvatus.models.nn.block_stack import BlockStack
+from larvatus.models.nn.block_stack import Block, BlockStack, NormOrder
 from larvatus.models.nn.causal_generation import CausalGenerationState, continuation_states
 from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import AttentionSettings
 from larvatus.models.nn.feedforward import Activation, FeedForward
 
 
-class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="causal-transformer"):
+class CausalTransformerConfig(AttentionSettings, tag_field="type", tag="causal-transformer"):
     """Settings of a recipe; the defaults are GPT's."""
 
-    layers: Layers = 12
-    """Blocks."""
-    hidden: Size = 768
-    """Size of a token's vector."""
-    heads: Size = 12
-    """Attention heads; they share the hidden size equally."""
-    feedforward: SizeOrNone = 0
-    """Inner size of the feedforward layer; 0 means 4 × hidden."""
     activation: Activation = "gelu-tanh"
     """Nonlinearity of the feedforward layer."""
     norm: NormOrder = "post"
@@ -65,46 +56,15 @@ class CausalTransformerConfig(Settings, path="model.", error=RecipeError, tag_fi
     residual_init: bool = False
     """Divide those of layers that end in the residual stream by √(2 × layers), the number of such layers (GPT-2)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden % self.heads:
-            fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
-            near = min(fit, key=lambda heads: abs(heads - self.heads))
-            raise RecipeError(
-                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
-            )
-
-    @property
-    def blocks(self) -> int:
-        return self.layers
-
     @property
     def segments(self) -> int:
         """None: the texts of a pair are separated by a token only."""
         return 0
 
     @property
-    def word_width(self) -> int:
-        return self.hidden
-
-    @property
-    def biases(self) -> bool:
-        return True
-
-    @property
-    def inner(self) -> int:
-        """Inner size of the feedforward layer, resolved."""
-        return self.feedforward or 4 * self.hidden
-
-    @property
     def enclosed(self) -> bool:
         """Published vocabularies add nothing around a text."""
         return False
-
-    @property
-    def kept_numbers(self) -> int:
-        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
-        return self.layers * (4 * self.hidden + self.inner)
 
     def least_weights(self, vocabulary: int) -> int:
         block = 4 * self.hidden**2 + 2 * self.hidden * self.inner
@@ -132,7 +92,7 @@ class CausalTransformer(BlockStack):
         # pre-norm blocks do not normalise the residual stream
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
 
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
+    def attention_masks(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
         return [AttentionMask(causal=True)] * self.depth
 
     def seen(self, length: int) -> int:
@@ -143,15 +103,15 @@ class CausalTransformer(BlockStack):
     closes_prompts = False
     """The text continues where the prompt ends."""
 
-    def room_after(self, length: int) -> int:
+    def max_new_tokens(self, length: int) -> int:
         return self.reach - length
 
-    def continuing(
-        self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+    def generation_state(
+        self, prompts: TokenBatch[Tensor], *, max_new: int, head: Callable[[Tensor], Tensor]
     ) -> CausalGenerationState:
-        return CausalGenerationState(self, prompts, room=room, head=head)
+        return CausalGenerationState(self, prompts, max_new=max_new, head=head)
 
-    def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
+    def continuation_states(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
         return continuation_states(self, prompts, continuations)
 
 

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.data.text.vocabularies.characters import INSIDE, word_starts
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 BEGIN_WORD, END_WORD = INSIDE, INSIDE + 1
 SYMBOLS = INSIDE + 2

@@ -104,9 +104,10 @@ def has_bf16() -> bool:
 
 def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) -> None:
     """Refuse work that needs more bytes than there are."""
-    if need > (most := memory_of(device)):
+    if need > (available := memory_of(device)):
         raise UsageError(
-            f"{what} needs at least {format_bytes(need)}, more than the {format_bytes(most)} of memory here; {lower}"
+            f"{what} needs at least {format_bytes(need)}, more than the "
+            f"{format_bytes(available)} of memory here; {lower}"
         )
 
 
@@ -120,10 +121,10 @@ def memory_of(device: str | torch.device) -> int:
     return given if address_space == resource.RLIM_INFINITY else min(given, address_space)
 
 
-def limit_memory(device: str | torch.device, most: int) -> None:
+def limit_memory(device: str | torch.device, limit: int) -> None:
     """Limit the memory of a GPU that torch may use; a CPU has no such limit."""
     if torch.device(device).type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / memory_of(device)), device)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _LEVELS = 1 << 16
-MOST = 1 << 31
+MAX_COMPILED = 1 << 31
 """Numbers that 32-bit positions can index."""
 _FACTORS = (-1_640_531_527, 2_146_121_005, -2_073_254_261)
 """Odd factors that spread bits (0x9E3779B9; those of Wellons's lowbias32)."""
@@ -75,7 +75,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type == "cpu" and self.p < 1.0:
             return x * keep_scale(x.shape, self.p, x.dtype)
-        if torch.compiler.is_compiling() and x.numel() < MOST:
+        if torch.compiler.is_compiling() and x.numel() < MAX_COMPILED:
             return torch.where(hashed_keep(x.shape, self.p, x.device), x * (1 / (1 - self.p)), 0.0)
         return F.dropout(x, self.p)
 

@@ -22,11 +22,11 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.models.nn.character_cnn import SYMBOLS, CharacterCNN, WordLayout
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.feedforward import Activation
 from larvatus.models.nn.lstm import ProjectedLSTM
-from larvatus.models.nn.uncompiled import uncompiled
 
 CHARACTERS_PER_WORD = 5
 """Characters of an average word, for estimates of size and cost."""

@@ -8,6 +8,8 @@ Objectives, heads, inference and bundles use only this; `encoder.py` lists the e
 cannot do (attention weights, shared embeddings). N tokens in the flat batch, D hidden size, V vocabulary, L layers, H
 heads.
 
+`AttentionEncoder` and `AttentionSettings` are what encoders of attention blocks have in common.
+
 Encoders support activation checkpointing (Chen et al. 2016, *Training deep nets with sublinear memory cost*), a layer
 at a time:
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +32,8 @@ from torch.utils.checkpoint import checkpoint
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
+from larvatus.core.ranges import Layers, Size, SizeOrNone
+from larvatus.core.settings import Settings
 from larvatus.models.nn.feedforward import Activation
 
 T = TypeVar("T")
@@ -198,3 +202,147 @@ class Encoder(ActivationCheckpointing, ABC):
             f"{type(self).__name__} cannot share its embeddings with a generator; "
             "leave out replaced-tokens, or set objectives.replaced-tokens.generator = 0"
         )
+
+
+class AttentionConfig(ModelConfig, Protocol):
+    """Settings of an encoder of attention blocks."""
+
+    @property
+    def heads(self) -> int:
+        """Attention heads of a layer."""
+
+
+class AttentionEncoder(Encoder):
+    """An encoder whose layers are blocks with an `attention`, whose `out` projects all heads."""
+
+    config: AttentionConfig
+    blocks: nn.ModuleList
+    """One for each layer, or one for all."""
+
+    @property
+    def heads(self) -> int:
+        return self.config.heads
+
+    def block(self, layer: int) -> Any:
+        """The block of a layer, counted from 0."""
+        return self.blocks[layer % len(self.blocks)]
+
+    def forward(
+        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
+    ) -> Tensor | list[Tensor]:
+        """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
+        states = self.read(batch, [self.depth] if layers is None else layers, limit, None)
+        return states[self.depth] if layers is None else [states[layer] for layer in layers]
+
+    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
+        return self.read(batch, [self.depth], None, kept_LH)[self.depth]
+
+    @abstractmethod
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        """The states of these layers in the order of the batch; `kept` are the factors of heads in `with_heads`."""
+
+    def run_blocks(self, x_ND: Tensor, layers: Sequence[int], inputs: Sequence[tuple[Any, ...]]) -> dict[int, Tensor]:
+        """The states of these layers, from the embeddings; `inputs` are those of each block after the states."""
+        states = {0: x_ND} if 0 in layers else {}
+        for layer in range(max(layers, default=0)):
+            x_ND = self.layer(self.block(layer), x_ND, *inputs[layer])
+            if layer + 1 in layers:
+                states[layer + 1] = x_ND
+        return states
+
+    def longest(self, lengths: Tensor, limit: int | None) -> int:
+        """The longest sequence: `limit` if given; else the lengths are read, which CUDA has to wait for."""
+        longest = limit if limit is not None else int(lengths.max()) if len(lengths) else 0
+        if longest > self.config.max_positions:
+            raise UsageError(
+                f"a sequence of {longest} tokens is longer than the model's {self.config.max_positions} positions; "
+                f"cut the text into windows of {self.config.max_positions}"
+            )
+        return longest
+
+    @torch.no_grad()
+    def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
+        for layer, head in heads:
+            out = cast(nn.Linear, self.block(layer - 1).attention.out)
+            size = out.in_features // self.heads
+            out.weight[:, (head - 1) * size : head * size] = 0
+
+    def block_parts(self) -> list[tuple[int, nn.Module]]:
+        """The blocks as in `parts`."""
+        return [(len(self.blocks) - 1 - number, block) for number, block in enumerate(self.blocks)]
+
+
+def by_sequence(weights: Sequence[Tensor], lengths: Tensor) -> list[Tensor]:
+    """Attention weights of sequences that are sorted by length, in the order of the batch."""
+    order = torch.argsort(lengths, stable=True).tolist()
+    sorted_weights = dict(zip(order, weights, strict=True))
+    return [sorted_weights[number] for number in range(len(order))]
+
+
+class AttentionSettings(Settings, path="model.", error=RecipeError):
+    """First settings of encoders of attention blocks, and the sizes that follow from them."""
+
+    layers: Layers = 12
+    """Blocks."""
+    hidden: Size = 768
+    """Size of a token's vector."""
+    heads: Size = 12
+    """Attention heads; they share the hidden size equally."""
+    feedforward: SizeOrNone = 0
+    """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.hidden, self.heads)
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feedforward layer has a gate."""
+        return False
+
+    @property
+    def inner(self) -> int:
+        """Inner size of the feedforward layer, resolved."""
+        return self.feedforward or default_inner(self.hidden, gated=self.gated)
+
+    @property
+    def blocks(self) -> int:
+        """Layers with weights of their own."""
+        return self.layers
+
+    @property
+    def word_width(self) -> int:
+        """Size of the word vectors, resolved; tied heads end in it."""
+        return self.hidden
+
+    @property
+    def biases(self) -> bool:
+        """Whether linear layers and norms, of heads too, have biases."""
+        return True
+
+    @property
+    def kept_numbers(self) -> int:
+        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
+        return self.layers * (4 * self.hidden + self.inner)
+
+
+def default_inner(hidden: int, *, gated: bool) -> int:
+    """4 × hidden; if gated, two thirds of it, rounded up to a multiple of 64, which kernels prefer."""
+    return -(-8 * hidden // (3 * 64)) * 64 if gated else 4 * hidden
+
+
+def check_heads(hidden: int, heads: int, *, or_else: str = "") -> None:
+    """Refuse heads that do not share the hidden size equally."""
+    if hidden % heads:
+        fit = [count for count in range(1, hidden + 1) if hidden % count == 0]
+        near = min(fit, key=lambda count: abs(count - heads))
+        raise RecipeError(
+            f"model.hidden = {hidden} is not divisible by model.heads = {heads}; set model.heads = {near}{or_else}"
+        )
+
+
+def fewer_heads(hidden: int, *, size: int) -> int:
+    """Heads of about this size that share a hidden size equally; at least one."""
+    return next(heads for heads in range(max(1, hidden // size), 0, -1) if hidden % heads == 0)

@@ -40,10 +40,33 @@ from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import ActivationCheckpointing
+from larvatus.models.nn.encoder_base import ActivationCheckpointing, check_heads, default_inner
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.relative_bias import RelativeBias
-from larvatus.models.nn.rms_norm import RMSNorm
+from larvatus.models.nn.positions import RelativeBias
+
+
+class RMSNorm(nn.Module):
+    """RMSNorm (Zhang & Sennrich 2019): x / √(mean(x²) + ε) · g. It subtracts no mean and adds no bias.
+
+    >>> RMSNorm(2, eps=0.0)(torch.tensor([[2.0, -2.0]])).tolist()
+    [[1.0, -1.0]]
+    """
+
+    def __init__(self, size: int, *, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """All ones."""
+        self.weight.fill_(1.0)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """The mean of squares is computed in float32, or wider, whatever the precision in force."""
+        wide = x_ND.to(torch.promote_types(x_ND.dtype, torch.float32))
+        y_ND: Tensor = self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))
+        return y_ND
 
 
 class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
@@ -80,13 +103,8 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.head_size and self.hidden % self.heads:
-            fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
-            near = min(fit, key=lambda heads: abs(heads - self.heads))
-            raise RecipeError(
-                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = "
-                f"{near}, or model.head_size"
-            )
+        if not self.head_size:
+            check_heads(self.hidden, self.heads, or_else=", or model.head_size")
         if self.relative_buckets % 2 or self.relative_buckets < 4:
             raise RecipeError(
                 f"model.relative_buckets = {self.relative_buckets} must be even, half on either side, and at least 4; "
@@ -114,11 +132,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
     @property
     def inner(self) -> int:
         """Inner size of the feedforward layer, resolved."""
-        if self.gated:
-            return (
-                self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64
-            )  # rounded up to multiples of 64, which kernels prefer
-        return self.feedforward or 4 * self.hidden
+        return self.feedforward or default_inner(self.hidden, gated=self.gated)
 
     @property
     def word_width(self) -> int:
@@ -171,12 +185,12 @@ class EncoderDecoderBlock(nn.Module):
         self,
         x_ND: Tensor,
         itself: CrossGroups,
-        sight: AttentionMask,
+        mask: AttentionMask,
         memory_MD: Tensor | None = None,
         across: CrossGroups | None = None,
     ) -> Tensor:
         h_ND = self.attention_norm(x_ND)
-        x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, itself, sight))
+        x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, itself, mask))
         if self.cross is not None and self.cross_norm is not None:
             x_ND = x_ND + self.dropout(self.cross(self.cross_norm(x_ND), memory_MD, across))
         y_ND: Tensor = x_ND + self.dropout(self.feedforward(self.feedforward_norm(x_ND)))
@@ -268,10 +282,10 @@ class DecoderStack(ActivationCheckpointing):
                 "decoder; give shorter texts"
             )
         read_MD = memory.states_MD.index_select(0, pairs.read)
-        sight = AttentionMask(causal=True, bias=self.relative.table(pairs.longest))
+        mask = AttentionMask(causal=True, bias=self.relative.table(pairs.longest))
         x_ND = self.dropout(x_ND.index_select(0, pairs.order))
         for block in self.blocks:
-            x_ND = self.layer(block, x_ND, pairs.itself, sight, read_MD, pairs.across)
+            x_ND = self.layer(block, x_ND, pairs.itself, mask, read_MD, pairs.across)
         return self.finished(x_ND).index_select(0, pairs.inverse)
 
     def finished(self, x_ND: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A linear layer with an optional low-rank addition, and the full matrix it multiplies with.
+"""Linear layers with a low-rank addition (LoRA), and in 8-bit integers for inference on a CPU.
 
 h = W x + (α / r) B A x            A [r, in], B [out, r]: LoRA (Hu et al. 2022), which `lora.py` adds and merges
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, NoReturn, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from larvatus.core.errors import UsageError
+from larvatus.models.nn.device import has_int8_products
 from larvatus.models.nn.dropout import Dropout
 
 
@@ -91,3 +93,81 @@ class LoRALinear(nn.Linear):
 def full_weight(linear: nn.Linear) -> Tensor:
     """The full matrix of a layer, for callers that use a part of it."""
     return linear.full_weight() if isinstance(linear, LoRALinear) else linear.weight
+
+
+ROWS = 512
+"""Rows at a time, so that intermediate results stay in the caches."""
+LEAST = 1e-30
+"""Smallest maximum of a row, so that rows of zeros have a scale."""
+
+
+def check_int8() -> None:
+    """Refuse if torch has no such product."""
+    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not torch.backends.mkldnn.is_available():
+        raise UsageError("int8 needs a torch with oneDNN, which this one lacks; leave out quantise")
+
+
+class Int8Linear(nn.Module):
+    """The output of a linear layer, up to rounding. It has no weights to train or save.
+
+    y_o = a · w_o · Σ_i X_i W_oi + b_o        X = round(x / a), a = max |x| / 127 for each row of the input
+                                              W = round(w / w_o), w_o = max |w_oi| / 127 for each output, once
+
+    The integer product is exact (32 bits), so only the rounding of weights and inputs is lost. Each row has its own
+    scale, so a text's result does not depend on other texts in the batch. oneDNN computes the product.
+
+    >>> layer = Int8Linear(nn.Linear(64, 32))
+    >>> layer(torch.ones(3, 64)).shape
+    torch.Size([3, 32])
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight_OI = full_weight(linear).detach().float()
+        # without 8-bit products in the processor, pairs are added in 16 bits: 63 · 255 · 2 still fits
+        largest = 127 if has_int8_products() else 63
+        scale_O = weight_OI.abs().amax(1).clamp_min(LEAST) / largest
+        whole_OI = (weight_OI / scale_O[:, None]).round().to(torch.int8)
+        # no buffers: these stay where they are when the model is moved
+        self._weight = torch.ops.onednn.qlinear_prepack(whole_OI, None)
+        self._scale = scale_O / 127  # includes the 127 of the rows
+        self._zero = torch.zeros(self.out_features, dtype=torch.int32)
+        self._bias: Tensor | None = None if linear.bias is None else linear.bias.detach().float()
+        self.training = False
+
+    @property
+    def weights(self) -> int:
+        """Number of weights that it represents."""
+        return self.in_features * self.out_features + (0 if self._bias is None else self.out_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[…, in] → […, out]."""
+        rows = x.reshape(-1, self.in_features)
+        y = torch.empty(len(rows), self.out_features)
+        for part, out in zip(rows.split(ROWS), y.split(ROWS), strict=True):
+            self._product(part, out)
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def _product(self, x_NI: Tensor, out_NO: Tensor) -> None:
+        """Write the product into `out`."""
+        largest_N1 = torch.maximum(x_NI.amax(1, keepdim=True), x_NI.amin(1, keepdim=True).neg_())
+        largest_N1 = largest_N1.float().clamp_min_(LEAST)
+        whole_NI = (x_NI * (127 / largest_N1)).round_().to(torch.int8)
+        y_NO = torch.ops.onednn.qlinear_pointwise(
+            whole_NI, 1.0, 0, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        if self._bias is None:
+            torch.mul(y_NO, largest_N1, out=out_NO)
+        else:
+            torch.addcmul(self._bias, y_NO, largest_N1, out=out_NO)
+
+    def train(self, mode: bool = True) -> Self:
+        if mode:
+            raise UsageError("an int8 model is for inference and cannot be trained; load it without quantise")
+        return super().train(mode)
+
+    def _save_to_state_dict(self, *_: Any) -> NoReturn:
+        raise UsageError(
+            "an int8 model has no float weights to save, convert or train; load it without quantise for that"
+        )

@@ -24,7 +24,7 @@ from larvatus.core import rng
 from larvatus.core.errors import UsageError, did_you_mean
 from larvatus.core.ranges import DropoutRate, Factor, Size
 from larvatus.core.settings import Settings
-from larvatus.models.nn.block import Block
+from larvatus.models.nn.block_stack import Block
 from larvatus.models.nn.linear import LoRALinear, LowRank
 from larvatus.models.nn.xlnet_layers import XLNetBlock
 

@@ -21,29 +21,19 @@ from typing import Literal
 import msgspec
 from torch import Tensor, nn
 
+from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone
-from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.block import Block, NormOrder
-from larvatus.models.nn.block_stack import BlockStack
-from larvatus.models.nn.embeddings import Embeddings
-from larvatus.models.nn.encoder_base import Encoder
+from larvatus.models.nn.block_stack import Block, BlockStack, NormOrder
+from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import AttentionSettings, Encoder, fewer_heads
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.relative_bias import RelativeBias
-from larvatus.models.nn.rotary import rotation
+from larvatus.models.nn.positions import RelativeBias, rotation
 
 
-class TransformerSettings(Settings, path="model.", error=RecipeError):
-    layers: Layers = 12
-    """Blocks."""
-    hidden: Size = 768
-    """Size of a token's vector."""
-    heads: Size = 12
-    """Attention heads; they share the hidden size equally."""
-    feedforward: SizeOrNone = 0
-    """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
+class TransformerSettings(AttentionSettings):
     activation: Activation = "gelu"
     """Nonlinearity of the feedforward layer."""
     norm: NormOrder = "post"
@@ -93,12 +83,6 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden % self.heads:
-            fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
-            near = min(fit, key=lambda heads: abs(heads - self.heads))
-            raise RecipeError(
-                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
-            )
         _check_positions(self)
         _check_windows(self)
         _check_relative(self)
@@ -106,15 +90,6 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
             raise RecipeError('model.first_norm = false needs pre-norm; set model.norm = "pre"')
         if self.shared and not self.first_norm:
             raise RecipeError("model.shared = true needs layers that are all equal; set model.first_norm = true")
-
-    @property
-    def inner(self) -> int:
-        """Inner size of the feedforward layer, resolved."""
-        if self.gated:
-            return (
-                self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64
-            )  # rounded up to multiples of 64, which kernels prefer
-        return self.feedforward or 4 * self.hidden
 
     @property
     def word_width(self) -> int:
@@ -131,11 +106,6 @@ class TransformerSettings(Settings, path="model.", error=RecipeError):
         block = 4 * self.hidden**2 + (3 if self.gated else 2) * self.hidden * self.inner
         rows = vocabulary + self.segments + (self.max_positions if self.positions == "learned" else 0)
         return block * self.blocks + rows * self.word_width
-
-    @property
-    def kept_numbers(self) -> int:
-        """Numbers that a token keeps for the backward pass: queries, keys, values, out, inner of every layer."""
-        return self.layers * (4 * self.hidden + self.inner)
 
     def window(self, layer: int) -> int:
         """Tokens that a layer attends to on either side; 0: all of them."""
@@ -199,11 +169,10 @@ class TransformerConfig(TransformerSettings, tag_field="type", tag="transformer"
         64 numbers; a generator narrower than a head has one.
         """
         hidden = max(1, round(self.hidden * share))
-        most = max(1, hidden // (self.hidden // self.heads))
         return msgspec.structs.replace(
             self,
             hidden=hidden,
-            heads=next(heads for heads in range(most, 0, -1) if hidden % heads == 0),
+            heads=fewer_heads(hidden, size=self.hidden // self.heads),
             feedforward=max(1, round(self.feedforward * share)) if self.feedforward else 0,
             embedding=self.word_width,
         )
@@ -253,7 +222,7 @@ class Transformer(BlockStack):
     def biased(self) -> bool:
         return self.relative is not None
 
-    def sights(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
+    def attention_masks(self, positions_N: Tensor, *, longest: int) -> list[AttentionMask]:
         """Global and local layers, each kind with its rotary angles."""
         config = self.config
         bases = {0: config.rotary_base}
@@ -300,3 +269,58 @@ def _block(config: TransformerConfig, layer: int) -> Block:
         norm=config.norm,
         dropout=config.dropout,
     )
+
+
+class Embeddings(nn.Module):
+    """Input embeddings (BERT, Devlin et al. 2019, §3 and figure 2): word + position + segment, then norm and dropout.
+
+    x_i = dropout(norm(words[id_i] + positions[i] + segments[s_i]))
+
+    Factorised (ALBERT, Lan et al. 2020, §3.1): all this in a smaller width E, then x_i ← P x_i + b, so a large
+    vocabulary costs V × E + E × D weights instead of V × D.
+
+    A model without learned positions has max_positions = 0 here, one without segments has segments = 0; with a single
+    segment, every token has it, whatever the batch contains. `words` is also the output matrix of the masked-LM head
+    (tied weights). E is the width of the embeddings.
+
+    >>> import torch
+    >>> from larvatus.core.batch import TokenBatch
+    >>> batch = TokenBatch.of([[2, 5, 3], [2, 3]]).map(torch.from_numpy)
+    >>> sizes = {"vocabulary": 8, "width": 2, "hidden": 4, "max_positions": 16, "segments": 2}
+    >>> Embeddings(**sizes, norm_epsilon=1e-12, dropout=0.0)(batch).shape
+    torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        width: int,
+        hidden: int,
+        max_positions: int,
+        segments: int,
+        norm_epsilon: float,
+        dropout: float,
+        biases: bool = True,
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(max_positions, width) if max_positions else None
+        self.segments = nn.Embedding(segments, width) if segments else None
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon, bias=biases)
+        self.dropout = Dropout(dropout)
+        self.project = nn.Linear(width, hidden, bias=biases) if width != hidden else nn.Identity()
+
+    def share(self, other: Embeddings) -> None:
+        """Share the tables and the norm of another; only the projection stays separate (ELECTRA's generator)."""
+        self.words, self.positions, self.segments, self.norm = other.words, other.positions, other.segments, other.norm
+
+    def forward(self, batch: TokenBatch[Tensor]) -> Tensor:
+        x_NE = self.words(batch.ids)
+        if self.positions is not None:
+            x_NE = x_NE + self.positions(batch.positions)
+        if self.segments is not None:
+            alone = self.segments.num_embeddings == 1  # such models read pairs too, whose second text has no row
+            x_NE = x_NE + (self.segments.weight[0] if alone else self.segments(batch.segments))
+        y_ND: Tensor = self.project(self.dropout(self.norm(x_NE)))
+        return y_ND

@@ -31,25 +31,16 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Size, SizeOrNone
 from larvatus.models.nn.attention.relative_attention import RelativeContext, sinusoids
 from larvatus.models.nn.attention.streams import StreamLayout
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import Encoder
+from larvatus.models.nn.encoder_base import AttentionEncoder, AttentionSettings, Encoder, by_sequence, fewer_heads
 from larvatus.models.nn.feedforward import Activation
 from larvatus.models.nn.xlnet_layers import SegmentMemory, SequenceHalves, XLNetBlock
 
 
-class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="xlnet"):
-    layers: Layers = 12
-    """Blocks."""
-    hidden: Size = 768
-    """Size of a token's vector."""
-    heads: Size = 12
-    """Attention heads; they share the hidden size equally."""
-    feedforward: SizeOrNone = 0
-    """Inner size of the feedforward layer; 0 means 4 × hidden."""
+class XLNetConfig(AttentionSettings, tag_field="type", tag="xlnet"):
     activation: Activation = "gelu"
     """Nonlinearity of the feedforward layer."""
     norm_epsilon: Epsilon = 1e-12
@@ -67,22 +58,11 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden % self.heads:
-            fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
-            near = min(fit, key=lambda heads: abs(heads - self.heads))
-            raise RecipeError(
-                f"model.hidden = {self.hidden} is not divisible by model.heads = {self.heads}; set model.heads = {near}"
-            )
         if self.hidden % 2:
             raise RecipeError(
                 f"model.hidden = {self.hidden} must be even, since distances are sines and cosines; set model.hidden "
                 f"= {self.hidden + 1}"
             )
-
-    @property
-    def inner(self) -> int:
-        """Inner size of the feedforward layer, resolved."""
-        return self.feedforward or 4 * self.hidden
 
     @property
     def segments(self) -> int:
@@ -94,23 +74,6 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
         """Its vocabularies add nothing before a text."""
         return False
 
-    @property
-    def word_width(self) -> int:
-        return self.hidden
-
-    @property
-    def biases(self) -> bool:
-        """Whether heads have biases."""
-        return True
-
-    @property
-    def blocks(self) -> int:
-        return self.layers
-
-    @property
-    def kept_numbers(self) -> int:
-        return self.layers * (4 * self.hidden + self.inner)
-
     def least_weights(self, vocabulary: int) -> int:
         return self.layers * (5 * self.hidden**2 + 2 * self.hidden * self.inner) + vocabulary * self.hidden
 
@@ -119,8 +82,7 @@ class XLNetConfig(Settings, path="model.", error=RecipeError, tag_field="type", 
 
     def narrowed(self, share: float) -> XLNetConfig:
         hidden = max(2, 2 * round(self.hidden * share / 2))
-        most = max(1, hidden // (self.hidden // self.heads))
-        heads = next(heads for heads in range(most, 0, -1) if hidden % heads == 0)
+        heads = fewer_heads(hidden, size=self.hidden // self.heads)
         inner = max(1, round(self.feedforward * share)) if self.feedforward else 0
         return msgspec.structs.replace(self, hidden=hidden, heads=heads, feedforward=inner)
 
@@ -147,7 +109,7 @@ class Query(nn.Module):
         return self.unknown.expand(count, -1)
 
 
-class XLNet(Encoder):
+class XLNet(AttentionEncoder):
     config: XLNetConfig
 
     def __init__(self, config: XLNetConfig, vocabulary: int) -> None:
@@ -155,38 +117,26 @@ class XLNet(Encoder):
         self.config = config
         self.embeddings = XLNetEmbeddings(vocabulary, config.hidden, config.dropout)
         self.query = Query(config.hidden)
+        rates = {"norm_epsilon": config.norm_epsilon, "dropout": config.dropout}
         self.blocks = nn.ModuleList(
-            XLNetBlock(
-                hidden=config.hidden,
-                heads=config.heads,
-                inner=config.inner,
-                activation=config.activation,
-                norm_epsilon=config.norm_epsilon,
-                dropout=config.dropout,
-            )
-            for _ in range(config.layers)
+            XLNetBlock(config, activation=config.activation, **rates) for _ in range(config.layers)
         )
 
     @property
     def word_vectors(self) -> Tensor:
         return self.embeddings.words.weight
 
-    @property
-    def heads(self) -> int:
-        return self.config.heads
-
     # ── the content stream
 
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
+    def read(
+        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
+    ) -> dict[int, Tensor]:
+        """The content stream's states."""
         around = self._around(batch, limit=limit)
-        wanted = [self.depth] if layers is None else layers
-        states = self._content(batch, around, wanted)
-        if self.depth in wanted:
+        states = self._content(batch, around, layers, kept_LH=kept_LH)
+        if self.depth in states:
             states[self.depth] = self._last_dropout(states[self.depth])
-        restored = {layer: around.streams.tokens.restore(states[layer]) for layer in wanted}
-        return restored[self.depth] if layers is None else [restored[layer] for layer in layers]
+        return {layer: around.streams.tokens.restore(x_ND) for layer, x_ND in states.items()}
 
     def with_memory(
         self, batch: TokenBatch[Tensor], memory: SegmentMemory | None = None, *, limit: int | None = None
@@ -217,13 +167,11 @@ class XLNet(Encoder):
     ) -> dict[int, Tensor]:
         """The states of the requested layers, in the order of the groups."""
         x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
-        states = {0: x_ND} if 0 in wanted else {}
-        for layer in range(max(wanted, default=0)):
-            seen = around if kept_LH is None else dataclasses.replace(around, heads=kept_LH[layer])
-            x_ND = self.layer(self.blocks[layer], x_ND, _past(memory, layer, around), seen)
-            if layer + 1 in wanted:
-                states[layer + 1] = x_ND
-        return states
+        contexts = [around] * self.depth
+        if kept_LH is not None:
+            contexts = [dataclasses.replace(around, heads=kept_H) for kept_H in kept_LH]
+        inputs = [(_past(memory, layer, around), context) for layer, context in enumerate(contexts)]
+        return self.run_blocks(x_ND, wanted, inputs)
 
     # ── two streams
 
@@ -298,12 +246,7 @@ class XLNet(Encoder):
             )
         remembered = None if memory is None else memory.lengths
         streams = StreamLayout.of(batch.lengths, places=places_M, remembered=remembered, padded=padded)
-        longest = streams.longest if limit is None else limit
-        if longest > self.config.max_positions:
-            raise UsageError(
-                f"a sequence of {longest} tokens is longer than the model's {self.config.max_positions} positions; "
-                f"cut the text into windows of {self.config.max_positions}"
-            )
+        longest = self.longest(batch.lengths, streams.longest if limit is None else limit)
         reach = max(0, longest - 1 + (0 if memory is None else self._keeps))  # equal for all batches of a run
         return RelativeContext(
             streams=streams,
@@ -322,25 +265,11 @@ class XLNet(Encoder):
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         around = self._around(batch, padded=False)
-        order = torch.argsort(batch.lengths, stable=True).tolist()
         x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
         for module in self.blocks:
             block = cast(XLNetBlock, module)
-            by_sequence = dict(zip(order, block.attention.weights(x_ND, around), strict=True))
-            yield [by_sequence[number] for number in range(len(order))]
+            yield by_sequence(block.attention.weights(x_ND, around), batch.lengths)
             x_ND = block(x_ND, None, around)
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        around = self._around(batch)
-        top_ND = self._content(batch, around, [self.depth], kept_LH=kept_LH)[self.depth]
-        return around.streams.tokens.restore(self._last_dropout(top_ND))
-
-    @torch.no_grad()
-    def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
-        size = self.config.hidden // self.config.heads
-        for layer, head in heads:
-            out = cast(XLNetBlock, self.blocks[layer - 1]).attention.out
-            out.weight[:, (head - 1) * size : head * size] = 0
 
     def share_embeddings(self, other: Encoder) -> None:
         if not isinstance(other, XLNet) or other.width != self.width:
@@ -351,9 +280,7 @@ class XLNet(Encoder):
 
     def parts(self) -> list[tuple[int, nn.Module]]:
         """The content stream's parts: no task uses the query stream."""
-        count = len(self.blocks)
-        blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
-        return [(count, self.embeddings), *blocks]
+        return [(len(self.blocks), self.embeddings), *self.block_parts()]
 
     def flops(self, length: int) -> int:
         """Operations of the content stream; those of queries depend on how many tokens are predicted."""

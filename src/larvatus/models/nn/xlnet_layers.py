@@ -26,20 +26,21 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.models.nn.attention.relative_attention import RelativeAttention, RelativeContext
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import Dropout
+from larvatus.models.nn.encoder_base import AttentionSettings
 from larvatus.models.nn.feedforward import Activation, FeedForward
-from larvatus.models.nn.uncompiled import uncompiled
 
 
 class XLNetBlock(nn.Module):
     def __init__(
-        self, *, hidden: int, heads: int, inner: int, activation: Activation, norm_epsilon: float, dropout: float
+        self, config: AttentionSettings, *, activation: Activation, norm_epsilon: float, dropout: float
     ) -> None:
         super().__init__()
-        self.attention = RelativeAttention(hidden=hidden, heads=heads, dropout=dropout)
-        self.attention_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
-        self.feedforward = FeedForward(hidden=hidden, inner=inner, activation=activation)
-        self.feedforward_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.attention = RelativeAttention(hidden=config.hidden, heads=config.heads, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(config.hidden, eps=norm_epsilon)
+        self.feedforward = FeedForward(hidden=config.hidden, inner=config.inner, activation=activation)
+        self.feedforward_norm = nn.LayerNorm(config.hidden, eps=norm_epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> Tensor:
@@ -132,7 +133,7 @@ class SequenceHalves:
                 segments=batch.segments[rows],
                 words=batch.words[rows],
             )
-            asked = torch.from_numpy(number_N[places[chosen_M]]).to(device)
-            halves.append(SequenceHalf(tokens, order_N[rows], asked))
+            predicted = torch.from_numpy(number_N[places[chosen_M]]).to(device)
+            halves.append(SequenceHalf(tokens, order_N[rows], predicted))
         back = np.where(early_M, np.cumsum(early_M), early_M.sum() + np.cumsum(~early_M)) - 1
         return cls(halves[0], halves[1], torch.from_numpy(back).to(device))

@@ -22,8 +22,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.linear_cross_entropy import word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -63,14 +62,7 @@ class CausalLM(nn.Module):
 
     def forward(self, z_ND: Tensor, targets: NextTokens[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
         z_MD = z_ND.index_select(0, targets.places)
-        no_bias_V = words_VD.new_zeros(len(words_VD))
-        total, correct = linear_cross_entropy(z_MD, words_VD, no_bias_V, targets.ids, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(targets.ids != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        return word_loss(z_MD, words_VD, None, targets.ids, weight=self.config.weight, accuracy=accuracy)
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[NextTokens], encoder.word_vectors, accuracy=accuracy)

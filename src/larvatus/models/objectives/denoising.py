@@ -22,8 +22,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
-from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.linear_cross_entropy import word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -70,12 +69,5 @@ class Denoising(nn.Module):
         return F.linear(z_MD, words_VD)
 
     def loss(self, z_MD: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        ids_M, words_VD = batch.targets[DenoisedText].ids, encoder.word_vectors
-        no_bias_V = words_VD.new_zeros(len(words_VD))
-        total, correct = linear_cross_entropy(z_MD, words_VD, no_bias_V, ids_M, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(ids_M != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        ids_M, weight = batch.targets[DenoisedText].ids, self.config.weight
+        return word_loss(z_MD, encoder.word_vectors, None, ids_M, weight=weight, accuracy=accuracy)

@@ -31,7 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
+from larvatus.models.objectives.loss import Loss
 
 _LEVELS = 1 << 24  # float32 holds every multiple of 2^-24 below 1
 
@@ -160,3 +161,12 @@ def _sampled(logits_MV: Tensor, bits_M: Tensor) -> Tensor:
     parts = zip(logits_MV.split(rows), bits_M.split(rows), strict=True)
     wide = torch.promote_types(logits_MV.dtype, torch.float32)
     return torch.cat([inverse_cdf(x_CV.softmax(-1, dtype=wide), bits_C) for x_CV, bits_C in parts])
+
+
+def word_loss(
+    h_MD: Tensor, words_VD: Tensor, bias_V: Tensor | None, ids_M: Tensor, *, weight: float, accuracy: bool
+) -> Loss:
+    """The loss of an objective that predicts words from vectors; without a bias, it is 0."""
+    bias_V = words_VD.new_zeros(len(words_VD)) if bias_V is None else bias_V
+    total, correct = linear_cross_entropy(h_MD, words_VD, bias_V, ids_M, accuracy=accuracy)
+    return Loss(total=total, count=(ids_M != IGNORE).sum(), correct=correct if accuracy else None, weight=weight)

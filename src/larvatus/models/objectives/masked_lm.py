@@ -21,10 +21,10 @@ from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
-from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
+from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy_and_samples, word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -63,11 +63,7 @@ class MaskedLM(nn.Module):
 
     def forward(self, z_ND: Tensor, targets: MaskedTokens[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
         h_ME = self.transform(z_ND.index_select(0, targets.places))
-        total, correct = linear_cross_entropy(h_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
-        return self._loss(total, correct if accuracy else None, targets)
-
-    def _loss(self, total: Tensor, correct: Tensor | None, targets: MaskedTokens[Tensor]) -> Loss:
-        return Loss(total=total, count=(targets.ids != IGNORE).sum(), correct=correct, weight=self.config.weight)
+        return word_loss(h_ME, words_VE, self.bias, targets.ids, weight=self.config.weight, accuracy=accuracy)
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[MaskedTokens], encoder.word_vectors, accuracy=accuracy)
@@ -83,4 +79,6 @@ class MaskedLM(nn.Module):
         total, correct, samples_M = linear_cross_entropy_and_samples(
             h_ME, encoder.word_vectors, self.bias, targets.ids, bits_M, accuracy=accuracy
         )
-        return self._loss(total, correct if accuracy else None, targets), samples_M
+        count = (targets.ids != IGNORE).sum()
+        loss = Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
+        return loss, samples_M

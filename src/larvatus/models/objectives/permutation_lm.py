@@ -23,9 +23,8 @@ from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.nn.xlnet import XLNetConfig
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.linear_cross_entropy import word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -86,11 +85,5 @@ class PermutationLM(nn.Module):
         return F.linear(z_MD, words_VD, self.bias)
 
     def loss(self, z_MD: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        ids_M = batch.targets[PermutedTokens].ids
-        total, correct = linear_cross_entropy(z_MD, encoder.word_vectors, self.bias, ids_M, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(ids_M != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        ids_M, weight = batch.targets[PermutedTokens].ids, self.config.weight
+        return word_loss(z_MD, encoder.word_vectors, self.bias, ids_M, weight=weight, accuracy=accuracy)

@@ -23,9 +23,9 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, ReplacedTokens
 from larvatus.core.ranges import Share, Weight
 from larvatus.core.settings import Settings
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

@@ -25,8 +25,8 @@ from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import OrderLabels, PairLabels, SequenceLabels
 from larvatus.core.ranges import Weight, check_ranges
 from larvatus.core.settings import Settings
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.models.objectives.loss import Loss
 
 

@@ -26,8 +26,7 @@ from larvatus.core.ranges import Size, Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.linear_cross_entropy import word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -72,13 +71,7 @@ class SpanBoundary(nn.Module):
 
     def forward(self, z_ND: Tensor, targets: SpanTargets[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
         s_ME = self.represent(z_ND, targets)
-        total, correct = linear_cross_entropy(s_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(targets.ids != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        return word_loss(s_ME, words_VE, self.bias, targets.ids, weight=self.config.weight, accuracy=accuracy)
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[SpanTargets], encoder.word_vectors, accuracy=accuracy)

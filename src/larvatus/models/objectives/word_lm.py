@@ -33,10 +33,10 @@ from larvatus.core.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.text.vocabularies.characters import WORDS, NextWords, PreviousWords
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.elmo import CHARACTERS_PER_WORD, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.nn.static_shapes import IGNORE
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.models.objectives.linear_cross_entropy import word_loss
 from larvatus.models.objectives.loss import Loss
 
 
@@ -122,14 +122,7 @@ class WordLM(nn.Module):
         h_MP = (right_NP if self.needs is NextWords else left_NP).index_select(0, targets.places)
         weight, bias = encoder.softmax.weight, encoder.softmax.bias
         samples = self.config.samples
-        correct = None
-        if self.training and 0 < samples < len(weight) - WORDS:
-            total = sampled_cross_entropy(h_MP, weight, bias, targets.ids, head=WORDS, samples=samples)
-        else:
-            total, correct = linear_cross_entropy(h_MP, weight, bias, targets.ids, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(targets.ids != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        if not (self.training and 0 < samples < len(weight) - WORDS):
+            return word_loss(h_MP, weight, bias, targets.ids, weight=self.config.weight, accuracy=accuracy)
+        total = sampled_cross_entropy(h_MP, weight, bias, targets.ids, head=WORDS, samples=samples)
+        return Loss(total=total, count=(targets.ids != IGNORE).sum(), weight=self.config.weight)

@@ -23,7 +23,7 @@ from larvatus.data.labelled.records import TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Classification, ClassificationConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions

@@ -25,7 +25,7 @@ from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_cl
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Classification, ClassificationConfig
 from larvatus.models.heads.classification import Kind
-from larvatus.models.nn.static_shapes import IGNORE
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     class_scores,

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.data.labelled.file_options import Paths, TextFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
@@ -33,7 +34,6 @@ from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.models.network import Network
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.classify.classify import (
     LabelledTexts,

@@ -33,8 +33,7 @@ from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import Spans, SpansConfig
 from larvatus.models.heads.spans import NULL, Decoding
-from larvatus.models.nn.relation_scorer import distances, gaps
-from larvatus.models.nn.span_scorer import BUDGET
+from larvatus.models.nn.span_scorer import BUDGET, distances, gaps
 from larvatus.tasks.encoding.sequences import run_indices
 from larvatus.tasks.encoding.unknown import UnknownLabels
 

@@ -32,8 +32,16 @@ from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.labelled.span_records import BINARY, SpannedWords, binary
 from larvatus.metrics.classification import F1, divide
-from larvatus.metrics.entities import Entities, EntityErrors
-from larvatus.metrics.spans import RelationScore, Span, SpanScore, depths, relation_f1, span_f1
+from larvatus.metrics.entities import (
+    Entities,
+    EntityErrors,
+    RelationScore,
+    Span,
+    SpanScore,
+    depths,
+    relation_f1,
+    span_f1,
+)
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.spans import NULL, Decoding

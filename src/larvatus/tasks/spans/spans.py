@@ -28,8 +28,7 @@ from larvatus.models.heads import Spans, SpansConfig
 from larvatus.models.heads.spans import NULL
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.models.nn.relation_scorer import RelationScorer
-from larvatus.models.nn.span_scorer import SpanIndex
+from larvatus.models.nn.span_scorer import RelationScorer, SpanIndex
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.words import WordExample, align_examples

@@ -25,8 +25,7 @@ from larvatus.data.labelled.tagged import read_spanned
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.pooling import WordPool
-from larvatus.models.heads.relations import RelationsConfig
-from larvatus.models.heads.spans import Decoding
+from larvatus.models.heads.spans import Decoding, RelationsConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.span_scorer import Representation
 from larvatus.tasks.arguments import Defaults, TaskArguments, report_unknown, with_layer_mix

@@ -42,8 +42,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.models.heads.pooling import WordPool
 from larvatus.models.network import Network
+from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.encoding.sequences import Sequences, word_sequences
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions

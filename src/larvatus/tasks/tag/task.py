@@ -20,6 +20,7 @@ import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
+from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.targets import WordTags
 from larvatus.data.labelled.file_options import Paths, WordFiles
 from larvatus.data.labelled.problems import Problems
@@ -31,7 +32,6 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.network import Network
-from larvatus.models.nn.static_shapes import IGNORE
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions

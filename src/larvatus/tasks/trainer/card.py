@@ -18,9 +18,16 @@ import torch
 
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.card import STATISTICS, format_number, render_figures, table
-from larvatus.models.bundle.claims import STATISTIC, Claim, Data, make_claim
-from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
-from larvatus.models.bundle.sizes import size_claims
+from larvatus.models.bundle.claims import (
+    STATISTIC,
+    Claim,
+    Data,
+    PowerDraw,
+    device_power,
+    energy_claims,
+    make_claim,
+    size_claims,
+)
 from larvatus.models.network import ObjectiveConfig
 from larvatus.tasks.registry import task_of_head
 from larvatus.tasks.scoring import head_of

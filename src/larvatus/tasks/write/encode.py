@@ -168,11 +168,11 @@ def _written(
     generator: Generator, sequences: Sequences, chosen: Ints, stopping: Stopping, *, most: int, beams: int
 ) -> list[DecodedSequence]:
     batch = on_device(sequences.batch(chosen), generator.encoder.device)
-    under_way = generator.encoder.continuing(batch, room=most, head=generator.head)
+    under_way = generator.encoder.generation_state(batch, max_new=most, head=generator.head)
     rooms = np.full(len(chosen), most, np.int64)
     if beams == 1:
-        return decode(under_way, choose=greedy, most=rooms, stopping=stopping)
-    return [ranked[0] for ranked in beam_search(under_way, BeamSettings(beams), most=rooms, stopping=stopping)]
+        return decode(under_way, choose=greedy, limits=rooms, stopping=stopping)
+    return [ranked[0] for ranked in beam_search(under_way, BeamSettings(beams), limits=rooms, stopping=stopping)]
 
 
 def _answered(tokenizer: Tokenizer, unrolled: DecodedSequence, stopping: Stopping) -> GeneratedAnswers:

@@ -19,12 +19,21 @@ import torch
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.mixture import filtered_count, hygiene_lines
 from larvatus.models.bundle.card import Card, Datasheet, DatasheetSource, model_card
-from larvatus.models.bundle.claims import PERPLEXITY, CardText, Claim, Data, claim_dicts, make_claim
+from larvatus.models.bundle.claims import (
+    PERPLEXITY,
+    CardText,
+    Claim,
+    Data,
+    PowerDraw,
+    claim_dicts,
+    device_power,
+    energy_claims,
+    make_claim,
+    size_claims,
+)
 from larvatus.models.bundle.directory import GENERATOR, architecture_of, save_bundle
-from larvatus.models.bundle.energy import PowerDraw, device_power, energy_claims
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.sizes import size_claims
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.settings import Runtime

@@ -30,9 +30,9 @@ from larvatus.core.errors import NumericsError
 from larvatus.data.corpus.loader import Cursor, Loader, RankAssignment
 from larvatus.data.corpus.loader import RankShare as ReadShare
 from larvatus.models.network import Network
+from larvatus.models.nn.compiling import fill_batch
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.dropout import has_dropout
-from larvatus.models.nn.static_shapes import fill_batch
 from larvatus.models.objectives import Loss, WordObjective, weighted_sum
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.ranks import Ranks

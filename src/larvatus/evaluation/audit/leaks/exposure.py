@@ -231,7 +231,7 @@ def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[
     if can_infill(model.network, tokenizer):
         return _written_scores(model, spans)
     predictor = require_predictor(model.network, tokenizer, what="rank canaries", name=name)
-    room = predictor.room(tokenizer)
+    room = predictor.longest_text(tokenizer)
     if max(len(span.ids) for span in spans) > room:
         raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
     return read_spans(predictor, tokenizer, spans).log_probabilities

@@ -69,7 +69,7 @@ class ExtractionOptions(Settings):
         room = (encoder.reach if encoder.closes_prompts else encoder.reach // 2) - extra
         options = cls(prefixes=prefixes or (min(USUAL, room),), suffix=min(USUAL, room) if suffix is None else suffix)
         longest = max(options.prefixes)
-        if longest + extra > encoder.reach or options.suffix + extra > encoder.room_after(longest):
+        if longest + extra > encoder.reach or options.suffix + extra > encoder.max_new_tokens(longest):
             raise UsageError(
                 f"{name} reads {encoder.reach:,} tokens at once, too few for a prefix of {longest:,} and a suffix of "
                 f"{options.suffix:,}; give prefix = {room:,} and suffix = {room:,} or less"

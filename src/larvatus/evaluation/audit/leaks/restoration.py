@@ -26,7 +26,7 @@ from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, resampled, signed_between, spread_note
-from larvatus.inference.cloze.blanks import window
+from larvatus.inference.cloze.fill import window
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.bootstrap import bootstrap
@@ -208,7 +208,7 @@ def _counts(
     """[kinds, texts, 2] restored and asked."""
     name = str(model.bundle.path)
     predictor = require_predictor(model.network, model.tokenizer, what="restore names", name=name)
-    room = predictor.room(model.tokenizer)
+    room = predictor.longest_text(model.tokenizer)
     kinds = get_args(Kind)
     counts = np.zeros((len(kinds), len(texts), 2))
     for first in range(0, len(texts), _AT_ONCE):

@@ -216,7 +216,7 @@ def _ids(
     read = asking.ids(
         np.asarray(encode(before.rstrip()).ids, np.int64), None if tail is None else np.asarray(tail, np.int64)
     )
-    if generator.encoder.room_after(len(read)) < options.max_tokens + len(asking.opening):
+    if generator.encoder.max_new_tokens(len(read)) < options.max_tokens + len(asking.opening):
         raise DataError(
             f"prompt {prompt.text!r} has {len(read):,} tokens: with {options.max_tokens:,} more it does not fit the "
             f"model's context of {generator.encoder.reach:,}; shorten it, or lower max_tokens"
@@ -235,7 +235,7 @@ def _written(
     """Sampled continuations of each prompt; they depend on the seed and on the numbers of prompt and sample."""
     samples, encoder = options.samples, generator.encoder
     batch = on_device(TokenBatch.of([ids.tolist() for _, ids in prompts]), encoder.device)
-    under_way = encoder.continuing(batch, room=options.max_tokens + len(asking.opening), head=generator.head)
+    under_way = encoder.generation_state(batch, max_new=options.max_tokens + len(asking.opening), head=generator.head)
     rows = np.repeat(np.arange(len(prompts)), samples)
     under_way.take(torch.from_numpy(rows))
     for token in asking.opening.tolist():
@@ -245,7 +245,7 @@ def _written(
         Sampling(1.0, top_p=NUCLEUS), options.seed, numbers, np.tile(np.arange(samples), len(prompts))
     )
     most = np.full(len(rows), options.max_tokens, np.int64)
-    sequences = decode(under_way, choose=draws, most=most, stopping=Stopping(asking.ends), prompts=rows)
+    sequences = decode(under_way, choose=draws, limits=most, stopping=Stopping(asking.ends), prompts=rows)
     texts = [
         _text(model, asking, prompts[row][1], [token for token in each.ids if token not in asking.ends])
         for row, each in zip(rows.tolist(), sequences, strict=True)

@@ -3,33 +3,41 @@
 larvatus attention "The cat sat on the mat." --model DIR --out attention.html --png head.png --layer 3 --head 1
 larvatus attention --corpus TEXT --model DIR
 larvatus attention importance --corpus TEXT --model DIR --prune 1:2,3:1 --out DIR2
+
+The page (`attention_page`) stores the T × T weights of a head as bytes 255·√α, deflated, one block per head: small
+weights keep their digits (no weight is off by more than 0.002 + α/250), and the browser unpacks only the selected head.
+Pictures need matplotlib (the extra `plots`).
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import typer
 from rich.console import Console
 
+from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_outputs, require_matplotlib, write_output
+from larvatus.core.outputs import check_outputs, escape_dollars, new_output, require_matplotlib, write_output
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.inference.interpret.attention import TextAttention, check_head
-from larvatus.inference.interpret.attention_views import attention_page, draw_head, draw_heads
 from larvatus.inference.interpret.heads import HeadStatistics, head_statistics, read_passages, text_statistics
 from larvatus.inference.interpret.importance import Head, Importance, read_heads
 from larvatus.inference.model import Model, load
+from larvatus.inference.web_page import asset, build_page
 from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, run_head_importance
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
@@ -131,7 +139,7 @@ def _over_corpus(
 ) -> tuple[list[HeadStatistics], dict[str, int]]:
     skipped = Skipped()
     documents = read_documents(list(corpus), options=reading, skipped=skipped)
-    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
+    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, limit=limit), limit))
     report_skipped(skipped)
     with ProgressReporter("passages") as progress:
         done = 0
@@ -264,3 +272,96 @@ def _show_importance(result: Importance, heads: Sequence[Head], out: Path | None
         names = ", ".join(f"{layer}-{head}" for layer, head in heads)
         print(f"without {names} together: {name} {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")
         print(f"saved {out}: their columns of the output projection are zero, shapes stay")
+
+
+_TITLE = 70
+
+
+def attention_page(attention: TextAttention, *, layer: int = 1, head: int = 1) -> str:
+    """`layer` and `head` are shown first."""
+    layers, heads, tokens, _ = attention.weights.shape
+    check_head(layer, head, layers=layers, heads=heads)
+    text = attention.text if len(attention.text) <= _TITLE else attention.text[: _TITLE - 1] + "…"
+    blobs = {
+        f"w-{row + 1}-{column + 1}": zlib.compress(packed(attention.weights[row, column]).tobytes(), 6)
+        for row in range(layers)
+        for column in range(heads)
+    }
+    data = {
+        "tokens": list(attention.tokens),
+        "layers": layers,
+        "heads": heads,
+        "layer": layer,
+        "head": head,
+        "about": f"{' '.join(text.split())} · {tokens:,} tokens, {layers} layers × {heads} heads",
+        "table": [
+            {"type": row.type, "entropy": row.entropy, "uniform": row.uniform, "distance": row.distance}
+            for row in text_statistics(attention)
+        ],
+    }
+    package = "larvatus.inference.interpret"
+    return build_page(
+        f"attention · {text}",
+        body=asset(package, "attention.html"),
+        script=asset(package, "attention.js"),
+        data=data,
+        blobs=blobs,
+    )
+
+
+def packed(weights: Floats) -> npt.NDArray[np.uint8]:
+    """255·√α, rounded."""
+    squeezed: npt.NDArray[np.uint8] = np.rint(255 * np.sqrt(weights)).astype(np.uint8)
+    return squeezed
+
+
+_NAMED = 64
+"""Most tokens whose names are drawn."""
+_MAP = "magma_r"
+
+
+def draw_head(attention: TextAttention, path: Path, *, layer: int, head: int) -> None:
+    """Draw one head; rows attend to columns."""
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+
+    weights = attention.head(layer, head)
+    count = len(attention.tokens)
+    side = min(11.0, max(4.6, 0.3 * count + 2))
+    figure = Figure(figsize=(side + 0.9, side), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(weights, cmap=_MAP, vmin=0, vmax=max(0.05, float(weights.max())), interpolation="nearest")
+    if count <= _NAMED:
+        names = [escape_dollars(token) for token in attention.tokens]
+        size = 9 if count <= 32 else 6
+        axes.set_xticks(np.arange(count), names, rotation=90, fontsize=size)
+        axes.set_yticks(np.arange(count), names, fontsize=size)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    row = text_statistics(attention)[(layer - 1) * attention.weights.shape[1] + head - 1]
+    axes.set_title(f"layer {layer}, head {head}: {row.type}", loc="left", fontsize=11)
+    figure.colorbar(image, ax=axes, shrink=0.7, label="attention weight")
+    with new_output(path) as aside:
+        figure.savefig(aside, format="png")
+
+
+def draw_heads(attention: TextAttention, path: Path) -> None:
+    """All heads, layers from top to bottom; colours by √α, so that small weights show."""
+    from matplotlib.figure import Figure
+
+    layers, heads = attention.weights.shape[:2]
+    types = [row.type for row in text_statistics(attention)]
+    figure = Figure(figsize=(0.95 * heads + 0.6, 1.12 * layers + 0.5), dpi=110, layout="constrained")
+    grid = figure.subplots(layers, heads, squeeze=False)
+    for layer in range(layers):
+        for head in range(heads):
+            axes = grid[layer][head]
+            axes.imshow(np.sqrt(attention.weights[layer, head]), cmap=_MAP, vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_color("#cccccc")
+            axes.set_title(f"{layer + 1}-{head + 1} {types[layer * heads + head]}", fontsize=6.5, pad=2)
+    text = " ".join(attention.text.split())
+    short = text if len(text) <= 80 else text[:79] + "…"
+    figure.suptitle(escape_dollars(f"layer-head, rows attend to columns: {short}"), fontsize=9, x=0.01, ha="left")
+    with new_output(path) as aside:
+        figure.savefig(aside, format="png")

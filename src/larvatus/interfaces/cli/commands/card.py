@@ -25,7 +25,7 @@ from larvatus.interfaces.api.cards import ModelCard, card, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.tables import show_part, wide_console
 from larvatus.models.bundle.card import format_claim
-from larvatus.models.bundle.energy import INTENSITY, WATTS
+from larvatus.models.bundle.claims import INTENSITY, WATTS
 
 ENERGY = "Estimate of energy"
 

@@ -17,7 +17,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.row_files import row_file
 from larvatus.data.text.readers import expand_patterns, read_single_texts
-from larvatus.inference.cloze.blanks import mark_of
+from larvatus.inference.cloze.fill import mark_of
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Machine, ModelName, TextFileOptions

@@ -17,8 +17,7 @@ from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.languages import path_of
-from larvatus.inference.maps.page import about, map_page
-from larvatus.inference.maps.picture import draw_map
+from larvatus.inference.maps.picture import about, draw_map, map_page
 from larvatus.inference.maps.project import Method
 from larvatus.inference.maps.word_map import WordMap
 from larvatus.inference.vectors.options import Pool

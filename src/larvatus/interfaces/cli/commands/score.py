@@ -35,8 +35,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
 from larvatus.interfaces.cli.tables import print_json, show_part
-from larvatus.metrics.accuracy import Accuracy
-from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.metrics.accuracy import Accuracy, PairAccuracies
 
 LINES_AT_ONCE = 256
 

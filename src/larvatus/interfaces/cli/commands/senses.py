@@ -25,9 +25,8 @@ from larvatus.inference.model import load
 from larvatus.inference.senses.backoff import SenseEntry, describe_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.running import find_instances, find_tagged
 from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence, gold_of, read_keys, read_unified
-from larvatus.inference.senses.tagger import SenseOptions, SenseTaggedWord, SenseTagger
+from larvatus.inference.senses.tagger import SenseOptions, SenseTaggedWord, SenseTagger, find_instances, find_tagged
 from larvatus.inference.senses.wordnet import NAMES, WordNet
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
@@ -35,7 +34,7 @@ from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
 from larvatus.interfaces.cli.tables import print_json, show_part
 from larvatus.interfaces.settings import TextSettings
-from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.metrics.classification import sense_f1
 from larvatus.models.bundle.model_names import HELP as PACKAGED
 from larvatus.models.bundle.model_names import model_or_packaged
 

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Meta
 
 from larvatus.core.arrays import Doubles, Ints
-from larvatus.inference.maps.clusters import MOST, WORTHWHILE, by_size, context_words, typical_words
+from larvatus.inference.maps.clusters import MAX_CLUSTERS, WORTHWHILE, by_size, context_words, typical_words
 from larvatus.inference.maps.project import principal_components
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
@@ -213,7 +213,7 @@ def clusters(vectors: Doubles, count: int | None = None) -> Ints:
     unit = vectors / np.maximum(lengths, 1e-12)
     apart_NN = np.clip(1 - unit @ unit.T, 0.0, 2.0)
     np.fill_diagonal(apart_NN, 0.0)
-    most = min(MOST, len(vectors) - 1) if count is None else min(count, len(vectors))
+    most = min(MAX_CLUSTERS, len(vectors) - 1) if count is None else min(count, len(vectors))
     by_count = _merged(apart_NN, most)
     if count is not None:
         return by_size(by_count[most])

@@ -29,13 +29,13 @@ from msgspec import Struct
 from larvatus.core.errors import did_you_mean
 from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
-from larvatus.inference.model.quantised import int8_weights
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.heads.head import HeadConfig
+from larvatus.models.network import int8_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
-from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, convert, shifted, size
-from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, shifted, size
+from larvatus.models.bundle.huggingface.layout import Architecture, TableLayout
+from larvatus.models.bundle.huggingface.task_heads import CLS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
 from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, SentenceOrderConfig
@@ -78,7 +78,13 @@ OBJECTIVES: dict[str, ObjectiveConfig] = {
     "sentence-order": SentenceOrderConfig(),
     "replaced-tokens": ReplacedTokensConfig(generator=0.0),
 }
-NAMED_DROPOUT = {"dropout": "classifier_dropout"}
+
+
+def dense_classifier(dense: str, dropout_field: str | None = None) -> TaskHead:
+    """A classifier with a dense layer of its own over [CLS], as RoBERTa has it."""
+    names = {"dense": "classifier.dense", "classifier": "classifier.out_proj"}
+    fields = {"dropout": dropout_field} if dropout_field else {}
+    return TaskHead(names=names, fixed=CLS | {"dense": dense}, fields=fields)
 
 
 class BertSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,15 +126,15 @@ class MPNetSettings(BertSettings, frozen=True, kw_only=True):
     pad_token_id: Literal[1] = 1
 
 
-class BertLike(ModelLayout):
+class BertLike(TableLayout):
     """A family whose encoder is our transformer (`models/nn/transformer.py`). The attributes are BERT's."""
 
     model_type = "bert"
     family = "BERT"
-    settings: type[Any] = BertSettings
+    settings: type[msgspec.Struct] = BertSettings
     table = ConfigTable(TransformerConfig, FIELDS, constants=CONSTANTS)
     prefix = "bert"
-    layer = "bert.encoder.layer.{}"
+    layer = "encoder.layer.{}"
     embeddings: Mapping[str, str] = EMBEDDINGS
     block: Mapping[str, tuple[str, ...]] = BLOCK
     modules: Mapping[str, str] = {}
@@ -148,10 +154,10 @@ class BertLike(ModelLayout):
             "classification": TaskHead(
                 names={"dense": "bert.pooler.dense", "classifier": "classifier"},
                 fixed=CLS | {"dense": "tanh"},
-                fields=NAMED_DROPOUT,
+                fields={"dropout": "classifier_dropout"},
             ),
-            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=NAMED_DROPOUT),
-            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            "tagging": tagger("classifier_dropout"),
+            "answering": QA_OUTPUTS,
         },
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
@@ -168,12 +174,7 @@ class BertLike(ModelLayout):
     gelu_head = False
     """Whether the masked-lm head has a GELU, whatever the encoder has."""
     roots: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
-    """Beginnings of tensor names that models without a head store without the prefix."""
     buffers: tuple[str, ...] = ("position_ids", "token_type_ids")
-    """Endings of constants that older versions saved as buffers."""
-
-    def __init__(self) -> None:
-        self.architectures = {**self.pretraining, **self.tasks.architectures}
 
     def unsupported(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
@@ -190,33 +191,17 @@ class BertLike(ModelLayout):
             return f"{self.family}'s masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        return {
-            "model_type": self.model_type,
-            "architectures": self.class_names(architecture),
-            "vocab_size": architecture.vocabulary,
-            **self.table.write(architecture.model),
-            "pad_token_id": pad,
-            "dtype": "float32",
-            **self.tasks.config(architecture.objectives),
-        }
-
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
-        theirs = self.read_settings(config, source)
-        model: TransformerConfig = self.table.read(theirs, source)
-        promised = self.promised_heads(theirs.architectures, source)
-        objectives = self.tasks.objectives(config, promised, dropout=model.dropout, source=source)
-        objectives = objectives or self.objectives(promised, names)
-        if self.gelu_head and MaskedLMConfig() in objectives and model.activation != "gelu":
+        architecture = super().architecture(config, source=source, names=names)
+        if self.gelu_head and MaskedLMConfig() in architecture.objectives and architecture.model.activation != "gelu":
             raise ArtefactError(
-                f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of {self.model_type} always "
+                f"{source}: hidden_act is {config['hidden_act']!r}, but the masked-lm head of {self.model_type} always "
                 "has a GELU; a model with both is not supported"
             )
-        return Architecture(model=model, objectives=objectives, vocabulary=theirs.vocab_size)
+        return architecture
 
     def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
-        """The fields of config.json; what our transformer cannot express is refused."""
-        theirs = convert(config, self.settings, source)
+        theirs = super().read_settings(config, source)
         if getattr(theirs, "pruned_heads", None):
             raise ArtefactError(f"{source}: pruned_heads is set, and pruned attention heads are not supported")
         return theirs
@@ -240,7 +225,9 @@ class BertLike(ModelLayout):
             case ["encoder", "embeddings", part]:
                 return (f"{self.prefix}.embeddings.{self.embeddings[part]}.{kind}",)
             case ["encoder", "blocks", i, *part]:
-                return tuple(f"{self.layer.format(i)}.{name}.{kind}" for name in self.block[".".join(part)])
+                return tuple(
+                    f"{self.prefix}.{self.layer.format(i)}.{name}.{kind}" for name in self.block[".".join(part)]
+                )
             case ["objectives", head, *part] if head in self.tasks.heads:
                 return self.tasks.tensor_names(head, ".".join([*part, kind]))
             case ["objectives", head, *part]:
@@ -248,61 +235,73 @@ class BertLike(ModelLayout):
         raise KeyError(parameter)
 
     def canonical_name(self, name: str) -> str | None:
-        if name.endswith(self.buffers):
-            return None
-        name = f"{self.prefix}.{name}" if name.startswith(self.roots) else name
-        if self.model_type == "bert":  # files that were converted from TensorFlow
-            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        return name
+        canonical = super().canonical_name(name)
+        if canonical is None or self.model_type != "bert":
+            return canonical
+        # files that were converted from TensorFlow
+        return canonical.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-class Roberta(BertLike):
+class ShiftedPositions(BertLike):
+    """A family whose first two rows of positions belong to no token, with RoBERTa's masked-lm head."""
+
+    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": LM_HEAD}
+    gelu_head = True
+    pad = PAD
+
+    def __init__(self) -> None:
+        super().__init__()
+        tables = f"{self.prefix}.embeddings"
+        self.positions = f"{tables}.position_embeddings.weight"
+        self.aliases = {
+            "lm_head.decoder.weight": f"{tables}.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        }
+        # of models without a head, never trained
+        self.optional = frozenset(f"{self.prefix}.pooler.dense.{kind}" for kind in ("weight", "bias"))
+
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        table = tensors[self.positions]
+        return {**tensors, self.positions: torch.cat([table.new_zeros(UNUSED, table.shape[1]), table])}
+
+    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {**tensors, self.positions: tensors[self.positions][UNUSED:]}
+
+
+class Roberta(ShiftedPositions):
     family = "RoBERTa"
     settings = RobertaSettings
     table = ConfigTable(
         TransformerConfig, ROBERTA_FIELDS, fixed={"segments": 0}, constants=CONSTANTS | {"type_vocab_size": 1}
     )
-    prefix, layer = "roberta", "roberta.encoder.layer.{}"
-    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": LM_HEAD}
-    aliases: Mapping[str, str] = {
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    }
-    optional = frozenset({"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"})  # RobertaModel's, never trained
-    gelu_head = True
-    pad = PAD
+    prefix = "roberta"
+    segments = "roberta.embeddings.token_type_embeddings.weight"
 
     def __init__(self, model_type: str, classes: str, *, vocabulary: str = "byte-bpe") -> None:
         self.model_type, self.vocabulary = model_type, vocabulary
         self.tasks = TaskHeads(
             classes,
             {
-                "classification": TaskHead(
-                    names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-                    fixed=CLS | {"dense": "tanh"},
-                    fields=NAMED_DROPOUT,
-                ),
-                "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=NAMED_DROPOUT),
-                "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+                "classification": dense_classifier("tanh", "classifier_dropout"),
+                "tagging": tagger("classifier_dropout"),
+                "answering": QA_OUTPUTS,
             },
         )
         self.pretraining = {f"{classes}ForMaskedLM": ("masked-lm",), f"{classes}Model": ()}
         super().__init__()
 
     def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        positions, segments = (f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("position", "token_type"))
-        table = tensors[positions]
-        unused, segment = (table.new_zeros(rows, table.shape[1]) for rows in (UNUSED, 1))
-        return {**tensors, positions: torch.cat([unused, table]), segments: segment}
+        exported = super().export_tensors(tensors)
+        table = exported[self.positions]
+        return {**exported, self.segments: table.new_zeros(1, table.shape[1])}
 
     def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        positions, segments = (f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("position", "token_type"))
-        table, segment = (tensors[name].to(torch.float32) for name in (positions, segments))
-        kept = {name: tensor for name, tensor in tensors.items() if name != segments}
-        return {**kept, positions: table[UNUSED:] + segment}
+        imported = super().import_tensors(tensors)
+        segment = imported.pop(self.segments)
+        return {**imported, self.positions: imported[self.positions].to(torch.float32) + segment.to(torch.float32)}
 
 
-class MPNet(BertLike):
+class MPNet(ShiftedPositions):
     model_type, family = "mpnet", "MPNet"
     settings = MPNetSettings
     table = ConfigTable(
@@ -311,39 +310,19 @@ class MPNet(BertLike):
         fixed={"segments": 0, "relative_buckets": 32, "relative_distance": 128},
         constants={"tie_word_embeddings": True, "relative_attention_num_buckets": 32},
     )
-    prefix, layer = "mpnet", "mpnet.encoder.layer.{}"
+    prefix = "mpnet"
     block = BLOCK | {
         "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
         "attention.out": ("attention.attn.o",),
         "attention_norm": ("attention.LayerNorm",),
     }
     modules: Mapping[str, str] = {"encoder.relative": "mpnet.encoder.relative_attention_bias"}
-    heads: Mapping[str, Mapping[str, str]] = {"masked-lm": LM_HEAD}
     tasks = TaskHeads(
         "MPNet",
         {
-            "classification": TaskHead(
-                names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-                fixed=CLS | {"dense": "tanh"},
-                fields={},
-            ),
-            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
-            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            "classification": dense_classifier("tanh"),
+            "tagging": tagger(),
+            "answering": QA_OUTPUTS,
         },
     )
     pretraining: Mapping[str, tuple[str, ...]] = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": ()}
-    aliases: Mapping[str, str] = {
-        "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    }
-    optional = frozenset({"mpnet.pooler.dense.weight", "mpnet.pooler.dense.bias"})  # MPNetModel's, never trained
-    gelu_head = True
-    pad = PAD
-    positions = "mpnet.embeddings.position_embeddings.weight"
-
-    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        table = tensors[self.positions]
-        return {**tensors, self.positions: torch.cat([table.new_zeros(UNUSED, table.shape[1]), table])}
-
-    def import_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {**tensors, self.positions: tensors[self.positions][UNUSED:]}

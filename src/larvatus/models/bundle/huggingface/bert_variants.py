@@ -30,14 +30,14 @@ from larvatus.models.bundle.huggingface.bert_like import (
     ACTIVATIONS,
     CONSTANTS,
     FIELDS,
-    NAMED_DROPOUT,
     ActivationName,
     BertLike,
     BertSettings,
+    dense_classifier,
 )
 from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, size
 from larvatus.models.bundle.huggingface.layout import OWN_TOKENS
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
 from larvatus.models.nn.transformer import TransformerConfig
 
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
@@ -87,7 +87,7 @@ class Electra(BertLike):
     table = ConfigTable(
         TransformerConfig, FIELDS | {"embedding_size": size("embedding", "word_width")}, constants=CONSTANTS
     )
-    prefix, layer = "electra", "electra.encoder.layer.{}"
+    prefix = "electra"
     modules: Mapping[str, str] = {"encoder.embeddings.project": "electra.embeddings_project"}
     heads: Mapping[str, Mapping[str, str]] = {
         "masked-lm": {
@@ -103,13 +103,9 @@ class Electra(BertLike):
     tasks = TaskHeads(
         "Electra",
         {
-            "classification": TaskHead(
-                names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-                fixed=CLS | {"dense": "gelu"},
-                fields=NAMED_DROPOUT,
-            ),
-            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=NAMED_DROPOUT),
-            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            "classification": dense_classifier("gelu", "classifier_dropout"),
+            "tagging": tagger("classifier_dropout"),
+            "answering": QA_OUTPUTS,
         },
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
@@ -132,7 +128,7 @@ class Albert(BertLike):
         fixed={"shared": True},
         constants=CONSTANTS | {"num_hidden_groups": 1, "inner_group_num": 1} | OWN_TOKENS,
     )
-    prefix, layer = "albert", "albert.encoder.albert_layer_groups.0.albert_layers.0"
+    prefix, layer = "albert", "encoder.albert_layer_groups.0.albert_layers.0"
     block: Mapping[str, tuple[str, ...]] = {
         "attention.qkv": ("attention.query", "attention.key", "attention.value"),
         "attention.out": ("attention.dense",),
@@ -155,13 +151,8 @@ class Albert(BertLike):
                 fields={"dropout": "classifier_dropout_prob"},
                 dropout=0.1,
             ),
-            "tagging": TaskHead(
-                names={"classifier": "classifier"},
-                fixed=TOKENS,
-                fields={"dropout": "classifier_dropout_prob"},
-                dropout=0.1,
-            ),
-            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            "tagging": tagger("classifier_dropout_prob", dropout=0.1),
+            "answering": QA_OUTPUTS,
         },
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
@@ -216,7 +207,7 @@ class DistilBert(BertLike):
         fixed={"segments": 0, "norm_epsilon": 1e-12},
         constants={"sinusoidal_pos_embds": False, "tie_word_embeddings": True},
     )
-    prefix, layer = "distilbert", "distilbert.transformer.layer.{}"
+    prefix, layer = "distilbert", "transformer.layer.{}"
     block: Mapping[str, tuple[str, ...]] = {
         "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         "attention.out": ("attention.out_lin",),
@@ -237,7 +228,7 @@ class DistilBert(BertLike):
                 fields={"dropout": "seq_classif_dropout"},
                 dropout=0.2,
             ),
-            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+            "tagging": tagger(),
             "answering": TaskHead(
                 names={"classifier": "qa_outputs"}, fixed=ENDS, fields={"dropout": "qa_dropout"}, dropout=0.1
             ),

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size
-from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, convert, or_none
-from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture, ModelLayout
-from larvatus.models.bundle.huggingface.task_heads import ENDS, LAST, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, or_none
+from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture, TableLayout
+from larvatus.models.bundle.huggingface.task_heads import LAST, QA_OUTPUTS, TaskHead, TaskHeads, tagger
+from larvatus.models.network import ObjectiveConfig
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLMConfig
 
@@ -56,15 +57,14 @@ PLAIN = {"choosing": {"dense": "none"}}
 """Endings, too, are scored by a matrix only."""
 
 
-class GPTSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of config.json that change the computation, with GPT's defaults; other fields are ignored."""
+class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of config.json that change the computation in both families, with GPT's defaults; others are ignored."""
 
     vocab_size: Size = 40478
     n_positions: Size = 512
     n_embd: Size = 768
     n_layer: Layers = 12
     n_head: Size = 12
-    afn: Literal["gelu", "relu"] = "gelu"
     resid_pdrop: DropoutRate = 0.1
     embd_pdrop: DropoutRate = 0.1
     attn_pdrop: DropoutRate = 0.1
@@ -74,31 +74,25 @@ class GPTSettings(msgspec.Struct, frozen=True, kw_only=True):
     architectures: tuple[str, ...] | None = ()
 
 
-class GPT2Settings(msgspec.Struct, frozen=True, kw_only=True):
+class GPTSettings(CommonSettings, frozen=True, kw_only=True):
+    afn: Literal["gelu", "relu"] = "gelu"
+
+
+class GPT2Settings(CommonSettings, frozen=True, kw_only=True):
     vocab_size: Size = 50257
     n_positions: Size = 1024
-    n_embd: Size = 768
-    n_layer: Layers = 12
-    n_head: Size = 12
     n_inner: Size | None = None
     activation_function: Literal["gelu_new", "gelu_pytorch_tanh", "gelu", "relu"] = "gelu_new"
-    resid_pdrop: DropoutRate = 0.1
-    embd_pdrop: DropoutRate = 0.1
-    attn_pdrop: DropoutRate = 0.1
-    layer_norm_epsilon: Epsilon = 1e-5
-    initializer_range: Deviation = 0.02
     scale_attn_weights: Literal[True] = True
     scale_attn_by_inverse_layer_idx: Literal[False] = False
     add_cross_attention: Literal[False] = False
-    tie_word_embeddings: Literal[True] = True
-    architectures: tuple[str, ...] | None = ()
 
 
-class GPT(ModelLayout):
+class GPT(TableLayout):
     """The attributes are GPT's."""
 
     model_type, family = "openai-gpt", "GPT"
-    settings: type[Any] = GPTSettings
+    settings: type[CommonSettings] = GPTSettings
     table = ConfigTable(
         CausalTransformerConfig,
         FIELDS | {"afn": choice("activation", {"gelu": "gelu-tanh", "relu": "relu"})},
@@ -108,13 +102,9 @@ class GPT(ModelLayout):
     tasks = TaskHeads("OpenAIGPT", {"classification": LAST_TOKEN}, defaults=PLAIN)
     pretraining: Mapping[str, tuple[str, ...]] = {"OpenAIGPTLMHeadModel": ("causal-lm",), "OpenAIGPTModel": ()}
     aliases: Mapping[str, str] = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    prefix = "transformer"
     roots: tuple[str, ...] = ("tokens_embed.", "positions_embed.", "h.")
-    """Beginnings of tensor names that models without a head store without the prefix."""
     buffers: tuple[str, ...] = (".attn.bias", "position_ids")
-    """Endings of constants that older versions saved as buffers."""
-
-    def __init__(self) -> None:
-        self.architectures = {**self.pretraining, **self.tasks.architectures}
 
     def unsupported(self, architecture: Architecture) -> str | None:
         model = architecture.model
@@ -130,36 +120,18 @@ class GPT(ModelLayout):
             )
         return None
 
-    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        return {
-            "model_type": self.model_type,
-            "architectures": self.class_names(architecture),
-            "vocab_size": architecture.vocabulary,
-            **self.table.write(architecture.model),
-            "pad_token_id": pad,
-            "dtype": "float32",
-            **self.tasks.config(architecture.objectives),
-        }
-
-    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
-        """A model without a task head gets causal-lm if its class or file has it: the head has no weights.
-
-        Published files may hold only the encoder (GPT-2's); their config.json then names the class with the head.
-        """
-        theirs = convert(config, self.settings, source)
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
+        theirs = super().read_settings(config, source)
         if theirs.embd_pdrop != theirs.resid_pdrop:
             raise ArtefactError(
                 f"{source}: embd_pdrop = {theirs.embd_pdrop} and resid_pdrop = {theirs.resid_pdrop} differ, which is "
                 "not supported; set both to one rate"
             )
-        promised = self.promised_heads(theirs.architectures, source)
-        tasks = self.tasks.objectives(config, promised, dropout=config.get("resid_pdrop", 0.1), source=source)
-        predicts = "causal-lm" in promised or "lm_head.weight" in names
-        return Architecture(
-            model=self.table.read(theirs, source),
-            objectives=tasks or ((CausalLMConfig(),) if predicts else ()),
-            vocabulary=theirs.vocab_size,
-        )
+        return theirs
+
+    def objectives(self, promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+        """Published files may hold only the encoder (GPT-2's); their config.json then names the class with the head."""
+        return (CausalLMConfig(),) if "causal-lm" in promised or "lm_head.weight" in names else ()
 
     def tensor_names(self, parameter: str) -> tuple[str, ...]:
         place, _, kind = parameter.rpartition(".")
@@ -173,11 +145,6 @@ class GPT(ModelLayout):
             case ["objectives", head, *part] if head in self.tasks.heads:
                 return self.tasks.tensor_names(head, ".".join([*part, kind]))
         raise KeyError(parameter)
-
-    def canonical_name(self, name: str) -> str | None:
-        if name.endswith(self.buffers):
-            return None
-        return f"transformer.{name}" if name.startswith(self.roots) else name
 
     def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: t.T.contiguous() if name.endswith(TRANSPOSED) else t for name, t in tensors.items()}
@@ -207,10 +174,8 @@ class GPT2(GPT):
         "GPT2",
         {
             "classification": LAST_TOKEN,
-            "tagging": TaskHead(
-                names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}, dropout=0.1
-            ),
-            "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
+            "tagging": tagger("classifier_dropout", dropout=0.1),
+            "answering": QA_OUTPUTS,
         },
         defaults=PLAIN,
     )

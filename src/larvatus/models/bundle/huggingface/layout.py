@@ -22,6 +22,7 @@ from torch import Tensor
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.core.ranges import Size
 from larvatus.core.settings import Settings
+from larvatus.models.bundle.huggingface.config_table import ConfigTable, convert
 from larvatus.models.bundle.huggingface.task_heads import TaskHeads
 from larvatus.models.bundle.weights import Shape
 from larvatus.models.network import ObjectiveConfig, tag
@@ -110,6 +111,67 @@ class ModelLayout(ABC):
                     "AutoModel.from_pretrained(…).save_pretrained(…)"
                 )
         return frozenset(head for name in names or () for head in self.architectures[name])
+
+
+class TableLayout(ModelLayout):
+    """A layout of `transformers` that its tables describe."""
+
+    settings: type[Any]
+    """The fields of config.json that are read."""
+    table: ConfigTable
+    pretraining: Mapping[str, tuple[str, ...]]
+    """Classes of `transformers` without a task head, and the heads of each."""
+    prefix: str
+    """Beginning of the encoder's tensor names."""
+    roots: tuple[str, ...]
+    """Beginnings of tensor names that models without a head store without the prefix."""
+    buffers: tuple[str, ...] = ()
+    """Endings of constants that older versions saved as buffers."""
+
+    def __init__(self) -> None:
+        self.architectures = {**self.pretraining, **self.tasks.architectures}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        if misfits := self.table.misfits(architecture.model):
+            return f"{self.family} has no {misfits}"
+        return self.unsupported_heads(architecture)
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        return {
+            "model_type": self.model_type,
+            "architectures": self.class_names(architecture),
+            "vocab_size": architecture.vocabulary,
+            **self.table.write(architecture.model),
+            **self.derived_config(architecture.model),
+            "pad_token_id": pad,
+            "dtype": "float32",
+            **self.tasks.config(architecture.objectives),
+        }
+
+    def derived_config(self, model: Any) -> dict[str, Any]:
+        """Fields of config.json that follow from several settings."""
+        return {}
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        theirs = self.read_settings(config, source)
+        model = self.table.read(theirs, source)
+        promised = self.promised_heads(theirs.architectures, source)
+        objectives = self.tasks.objectives(config, promised, dropout=model.dropout, source=source)
+        objectives = objectives or self.objectives(promised, names)
+        return Architecture(model=model, objectives=objectives, vocabulary=theirs.vocab_size)
+
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
+        """The fields of config.json; what our encoder cannot express is refused."""
+        return convert(config, self.settings, source)
+
+    @abstractmethod
+    def objectives(self, promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+        """The heads of pretraining that config.json promises or the file holds."""
+
+    def canonical_name(self, name: str) -> str | None:
+        if name.endswith(self.buffers):
+            return None
+        return f"{self.prefix}.{name}" if name.startswith(self.roots) else name
 
 
 def to_huggingface(layout: ModelLayout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

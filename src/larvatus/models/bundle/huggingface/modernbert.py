@@ -101,7 +101,7 @@ class ModernBert(BertLike):
         constants={"decoder_bias": True, "tie_word_embeddings": True, **dict.fromkeys(DROPOUTS, 0.0)}
         | dict.fromkeys((*OWN_TOKENS, "cls_token_id", "sep_token_id")),
     )
-    prefix, layer = "model", "model.layers.{}"
+    prefix, layer = "model", "layers.{}"
     embeddings: Mapping[str, str] = {"words": "tok_embeddings", "norm": "norm"}
     block: Mapping[str, tuple[str, ...]] = {
         "attention.qkv": ("attn.Wqkv",),

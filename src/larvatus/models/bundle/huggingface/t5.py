@@ -178,6 +178,7 @@ class T5(ModelLayout):
         raise KeyError(parameter)
 
     def _stack_names(self, side: str, part: list[str]) -> tuple[str, ...]:
+        feedforward = 2 if side == "decoder" else 1  # number of that layer in a block
         match part:
             case ["relative", kind]:
                 return (f"{side}.{BIAS}.{kind}",)
@@ -191,16 +192,11 @@ class T5(ModelLayout):
             case ["blocks", number, ("attention_norm" | "cross_norm") as kind, _]:
                 return (f"{side}.block.{number}.layer.{BLOCK[kind.removesuffix('_norm')][0]}.layer_norm.weight",)
             case ["blocks", number, "feedforward_norm", _]:
-                return (f"{side}.block.{number}.layer.{self._feedforward_layer(side)}.layer_norm.weight",)
+                return (f"{side}.block.{number}.layer.{feedforward}.layer_norm.weight",)
             case ["blocks", number, "feedforward", matrix, _]:
-                place = f"{side}.block.{number}.layer.{self._feedforward_layer(side)}.DenseReluDense"
-                names = {"up": ("wi",), "down": ("wo",)}[matrix]
-                return tuple(f"{place}.{name}.weight" for name in names)
+                place = f"{side}.block.{number}.layer.{feedforward}.DenseReluDense"
+                return (f"{place}.{'wi' if matrix == 'up' else 'wo'}.weight",)
         raise KeyError(".".join(part))
-
-    def _feedforward_layer(self, side: str) -> int:
-        """Number of the feedforward layer in a block."""
-        return 2 if side == "decoder" else 1
 
     def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """They store a gated layer as two matrices: `wi_0`, and the gate `wi_1`."""

@@ -22,8 +22,8 @@ import msgspec
 
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Size
-from larvatus.models.bundle import crf_file
 from larvatus.models.bundle.huggingface.config_table import convert
+from larvatus.models.bundle.weights import CRF_PREFIX
 from larvatus.models.heads.head import FamilyHead as TaskHead
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.registry import HEAD_TYPES
@@ -39,7 +39,15 @@ TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "l
 """Tags the vectors of the last layer unchanged."""
 ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
 """Scores starts and ends of answers from the vectors of the last layer unchanged."""
-MOST_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
+QA_OUTPUTS = TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0)
+"""Question answering, as most families have it."""
+MAX_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
+
+
+def tagger(dropout_field: str | None = None, *, dropout: float | None = None) -> TaskHead:
+    """Tagging as every family has it; `dropout_field` states its dropout, which is `dropout` where it is absent."""
+    fields = {"dropout": dropout_field} if dropout_field else {}
+    return TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=fields, dropout=dropout)
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +68,7 @@ class TaskHeads:
     """How the names of its classes begin."""
     listed: Mapping[str, TaskHead]
     """Heads that the family's file lists, by our names."""
-    separate: tuple[str, ...] = (crf_file.PREFIX,)
+    separate: tuple[str, ...] = (CRF_PREFIX,)
     """Beginnings of our parameter names that are not part of their model and are stored in a separate file."""
 
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -103,8 +111,8 @@ class TaskHeads:
             return f"{self.family} has no model with the head {tag(config)}"
         head = self.heads[tag(config)]
         for name, value in head.fixed.items():
-            if (asked := getattr(config, name)) != value:
-                return f"{self._class(tag(config))} has no {name} = {asked!r}, always {value!r}"
+            if (value_of_head := getattr(config, name)) != value:
+                return f"{self._class(tag(config))} has no {name} = {value_of_head!r}, always {value!r}"
         if getattr(config, "lstm", 0):
             return f"{self._class(tag(config))} has no BiLSTM"
         if getattr(config, "both_orders", False):
@@ -130,8 +138,8 @@ class TaskHeads:
     def _own_settings(self, name: str) -> list[str]:
         """Settings of ours that no field of theirs states."""
         head, kind = self.heads[name], HEAD_TYPES[name]
-        said = {*kind.settings_in_hf_fields(), *head.fields, *head.fixed}
-        return [field for field in kind.__struct_fields__ if field not in said]
+        stated = {*kind.settings_in_hf_fields(), *head.fields, *head.fixed}
+        return [field for field in kind.__struct_fields__ if field not in stated]
 
     def objectives(
         self, config: Mapping[str, Any], promised: Collection[str], *, dropout: float, source: Path
@@ -165,10 +173,8 @@ class TaskHeads:
 def _labels(theirs: TaskSettings, source: Path) -> list[str]:
     """Names of the classes in order; LABEL_0 … if they have none."""
     if theirs.id2label is None:
-        count = (
-            2 if theirs.num_labels is None else theirs.num_labels
-        )  # their default, which older versions did not write
-        if not 1 <= count <= MOST_LABELS:
+        count = 2 if theirs.num_labels is None else theirs.num_labels  # 2 is their default, not written by old versions
+        if not 1 <= count <= MAX_LABELS:
             raise ArtefactError(f"{source}: num_labels = {count:,} is not a number of classes")
         return [f"LABEL_{number}" for number in range(count)]
     names = theirs.id2label

@@ -17,9 +17,10 @@ from torch import Tensor
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 from larvatus.models.bundle.huggingface.bert_like import ACTIVATIONS, ActivationName
-from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, convert, or_none, size
-from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
-from larvatus.models.bundle.huggingface.task_heads import LAST, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, or_none, size
+from larvatus.models.bundle.huggingface.layout import TableLayout
+from larvatus.models.bundle.huggingface.task_heads import LAST, TaskHead, TaskHeads, tagger
+from larvatus.models.network import ObjectiveConfig
 from larvatus.models.nn.xlnet import XLNetConfig
 from larvatus.models.objectives import PermutationLMConfig
 
@@ -73,8 +74,9 @@ class XLNetSettings(msgspec.Struct, frozen=True, kw_only=True):
     architectures: tuple[str, ...] | None = ()
 
 
-class XLNetLayout(ModelLayout):
+class XLNetLayout(TableLayout):
     model_type, family = "xlnet", "XLNet"
+    settings = XLNetSettings
     table = ConfigTable(
         XLNetConfig,
         {
@@ -106,47 +108,27 @@ class XLNetLayout(ModelLayout):
                 fields={"dropout": "summary_last_dropout"},
                 dropout=0.1,
             ),
-            "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+            "tagging": tagger(),
         },
     )
+    pretraining: Mapping[str, tuple[str, ...]] = {"XLNetLMHeadModel": ("permutation-lm",), "XLNetModel": ()}
     aliases: Mapping[str, str] = {"lm_loss.weight": WORDS}
+    prefix = "transformer"
+    roots = ("word_embedding.", "mask_emb", "layer.")
 
-    def __init__(self) -> None:
-        self.architectures = {"XLNetLMHeadModel": ("permutation-lm",), "XLNetModel": (), **self.tasks.architectures}
+    def derived_config(self, model: XLNetConfig) -> dict[str, Any]:
+        return {"d_head": model.hidden // model.heads}
 
-    def unsupported(self, architecture: Architecture) -> str | None:
-        if misfits := self.table.misfits(architecture.model):
-            return f"XLNet has no {misfits}"
-        return self.unsupported_heads(architecture)
-
-    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model = architecture.model
-        assert isinstance(model, XLNetConfig)
-        return {
-            "model_type": self.model_type,
-            "architectures": self.class_names(architecture),
-            "vocab_size": architecture.vocabulary,
-            **self.table.write(model),
-            "d_head": model.hidden // model.heads,
-            "pad_token_id": pad,
-            "dtype": "float32",
-            **self.tasks.config(architecture.objectives),
-        }
-
-    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
-        theirs: XLNetSettings = convert(config, XLNetSettings, source)
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> XLNetSettings:
+        theirs: XLNetSettings = super().read_settings(config, source)
         if theirs.d_head is not None and theirs.d_head * theirs.n_head != theirs.d_model:
             raise ArtefactError(
                 f"{source}: d_head = {theirs.d_head} times n_head = {theirs.n_head} is not d_model = {theirs.d_model}"
             )
-        promised = self.promised_heads(theirs.architectures, source)
-        tasks = self.tasks.objectives(config, promised, dropout=theirs.dropout, source=source)
-        predicts = "permutation-lm" in promised or BIAS in names
-        return Architecture(
-            model=self.table.read(theirs, source),
-            objectives=tasks or ((PermutationLMConfig(),) if predicts else ()),
-            vocabulary=theirs.vocab_size,
-        )
+        return theirs
+
+    def objectives(self, promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+        return (PermutationLMConfig(),) if "permutation-lm" in promised or BIAS in names else ()
 
     def tensor_names(self, parameter: str) -> tuple[str, ...]:
         match parameter.split("."):
@@ -161,9 +143,6 @@ class XLNetLayout(ModelLayout):
             case ["objectives", head, *part] if head in self.tasks.heads:
                 return self.tasks.tensor_names(head, ".".join(part))
         raise KeyError(parameter)
-
-    def canonical_name(self, name: str) -> str | None:
-        return f"transformer.{name}" if name.startswith(("word_embedding.", "mask_emb", "layer.")) else name
 
     def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         by_head = {place: segments.shape[1:] for place, segments in _segments(tensors).items()}

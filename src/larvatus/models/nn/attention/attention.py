@@ -23,9 +23,8 @@ from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
 from larvatus.models.nn.attention.fused import attend_flat, attend_fused, supports_fused_attention
 from larvatus.models.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
 from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
-from larvatus.models.nn.int8 import Int8Linear
-from larvatus.models.nn.linear import LoRALinear, full_weight
-from larvatus.models.nn.rotary import rotate
+from larvatus.models.nn.linear import Int8Linear, LoRALinear, full_weight
+from larvatus.models.nn.positions import rotate
 
 
 class Attention(nn.Module):
@@ -45,7 +44,7 @@ class Attention(nn.Module):
         """Whether LoRA was added, which may drop some of its input."""
         return isinstance(self.qkv, LoRALinear)
 
-    def project(self, x_ND: Tensor, sight: AttentionMask = FULL, rows_N: Tensor | None = None) -> Tensor:
+    def project(self, x_ND: Tensor, mask: AttentionMask = FULL, rows_N: Tensor | None = None) -> Tensor:
         """Queries, keys and values, rotated if positions are rotary: [N, 3, H, K].
 
         With `rows`, token n is row rows[n] of x: equal tokens are projected once.
@@ -54,11 +53,11 @@ class Attention(nn.Module):
         if rows_N is not None:
             qkv = qkv.index_select(0, rows_N)
         qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
-        return qkv_N3HK if sight.rotation is None else rotate(qkv_N3HK, sight.rotation)
+        return qkv_N3HK if mask.rotation is None else rotate(qkv_N3HK, mask.rotation)
 
-    def weights(self, x_ND: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
+    def weights(self, x_ND: Tensor, layout: GroupedLayout, mask: AttentionMask = FULL) -> list[Tensor]:
         """The attention weights, [H, L, L] for each sequence in the order of the layout."""
-        return grouped_weights(self.project(x_ND, sight)[:, :2], layout, sight)
+        return grouped_weights(self.project(x_ND, mask)[:, :2], layout, mask)
 
     def at(self, x_ND: Tensor, layout: GroupedLayout, at_B: Tensor) -> Tensor:
         """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
@@ -67,12 +66,12 @@ class Attention(nn.Module):
         (LoRA's).
         """
         dropout = self.dropout if self.training else 0.0
-        q_BD, kv_ND = self._asked(x_ND, at_B)
+        q_BD, kv_ND = self._queries_and_keys(x_ND, at_B)
         kv_N2HK = kv_ND.unflatten(-1, (2, self.heads, -1))
         y_BD: Tensor = self.out(attend_from(q_BD.unflatten(-1, (self.heads, -1)), kv_N2HK, layout, dropout=dropout))
         return y_BD
 
-    def _asked(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _queries_and_keys(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
         """Queries of some tokens [B, D], keys and values of all [N, 2D]."""
         hidden = x_ND.shape[-1]
         if isinstance(self.qkv, Int8Linear):  # its rows are packed together
@@ -82,9 +81,9 @@ class Attention(nn.Module):
         q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
         return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
 
-    def _bias_of_fused(self, x_ND: Tensor, sight: AttentionMask, rows_N: Tensor | None) -> Tensor | None:
+    def _bias_of_fused(self, x_ND: Tensor, mask: AttentionMask, rows_N: Tensor | None) -> Tensor | None:
         """The bias of queries, keys and values, if our kernels can compute its gradient with that of the scores."""
-        changed = sight.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
+        changed = mask.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
         if (
             changed
             or not torch.is_grad_enabled()
@@ -95,18 +94,18 @@ class Attention(nn.Module):
         return bias if bias is not None and bias.requires_grad else None
 
     def forward(
-        self, x_ND: Tensor, layout: TokenLayout, sight: AttentionMask = FULL, rows_N: Tensor | None = None
+        self, x_ND: Tensor, layout: TokenLayout, mask: AttentionMask = FULL, rows_N: Tensor | None = None
     ) -> Tensor:
         """`rows` as in `project`."""
         dropout = self.dropout if self.training else 0.0
-        if isinstance(layout, FlatLayout) and (bias := self._bias_of_fused(x_ND, sight, rows_N)) is not None:
+        if isinstance(layout, FlatLayout) and (bias := self._bias_of_fused(x_ND, mask, rows_N)) is not None:
             qkv_N3HK = F.linear(x_ND, cast(Tensor, self.qkv.weight), bias.detach()).unflatten(-1, (3, self.heads, -1))
-            y_NHK = attend_fused(qkv_N3HK, layout, sight, dropout=dropout, bias=bias)
+            y_NHK = attend_fused(qkv_N3HK, layout, mask, dropout=dropout, bias=bias)
         elif isinstance(layout, FlatLayout):
-            y_NHK = attend_flat(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
+            y_NHK = attend_flat(self.project(x_ND, mask, rows_N), layout, mask, dropout=dropout)
         else:
-            y_NHK = attend_grouped(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
-        if sight.heads is not None:
-            y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
+            y_NHK = attend_grouped(self.project(x_ND, mask, rows_N), layout, mask, dropout=dropout)
+        if mask.heads is not None:
+            y_NHK = y_NHK * mask.heads[:, None].to(y_NHK.dtype)
         out_ND: Tensor = self.out(y_NHK.flatten(-2))
         return out_ND

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from larvatus.models.nn.rotary import Rotation
+from larvatus.models.nn.positions import Rotation
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from larvatus.models.nn.attention.layout import (
     to_block,
     to_rows,
 )
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,9 @@ class CrossGroup:
     """Sequences that are computed as one block."""
 
     count: int
-    asks: int
+    query_length: int
     """Queries of each; of the longest if they differ."""
-    asked: int
+    key_length: int
     """Keys of each."""
     queries: Padding | None = None
     keys: Padding | None = None
@@ -51,8 +51,8 @@ class CrossGroup:
     @property
     def rows(self) -> tuple[int, int]:
         """Queries and keys of all sequences together."""
-        asks = self.count * self.asks if self.queries is None else len(self.queries.places)
-        return asks, self.count * self.asked if self.keys is None else len(self.keys.places)
+        queries = self.count * self.query_length if self.queries is None else len(self.queries.places)
+        return queries, self.count * self.key_length if self.keys is None else len(self.keys.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +62,15 @@ class CrossGroups:
     groups: tuple[CrossGroup, ...]
 
     @classmethod
-    def of(cls, asks: Ints, asked: Ints, *, padded: bool, device: torch.device) -> CrossGroups:
+    def of(cls, query_lengths: Ints, key_lengths: Ints, *, padded: bool, device: torch.device) -> CrossGroups:
         """From numbers of queries and of keys, sorted so that those of a group are adjacent."""
-        kinds = np.stack([length_class(asks, padded=padded), length_class(asked, padded=padded)], 1)
+        kinds = np.stack([length_class(query_lengths, padded=padded), length_class(key_lengths, padded=padded)], 1)
         ends = [*np.flatnonzero(np.any(kinds[1:] != kinds[:-1], axis=1)) + 1, len(kinds)]
         groups, start = [], 0
         for end in ends if len(kinds) else []:
-            of_queries, of_keys = asks[start:end], asked[start:end]
+            of_queries, of_keys = query_lengths[start:end], key_lengths[start:end]
             queries = padding_if_needed(of_queries, device)
-            keys = queries if asks is asked else padding_if_needed(of_keys, device)
+            keys = queries if query_lengths is key_lengths else padding_if_needed(of_keys, device)
             groups.append(CrossGroup(int(end - start), int(of_queries.max()), int(of_keys.max()), queries, keys))
             start = end
         return cls(tuple(groups))
@@ -89,7 +89,7 @@ class DecoderLayout:
     """Sequences of a decoder, each with the encoder sequence that it reads, sorted by both lengths.
 
     >>> pairs = DecoderLayout.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5]))
-    >>> [(group.count, group.asks, group.asked) for group in pairs.across.groups]
+    >>> [(group.count, group.query_length, group.key_length) for group in pairs.across.groups]
     [(1, 1, 4), (2, 2, 5)]
     """
 
@@ -109,23 +109,30 @@ class DecoderLayout:
         """
         device = lengths.device
         padded = device.type == "cuda" if padded is None else padded
-        asks, asked = torch.stack([lengths, read]).cpu().numpy()
-        by_length = np.lexsort((asked, asks, length_class(asked, padded=padded), length_class(asks, padded=padded)))
-        order = _reordered_tokens(asks, by_length)
+        query_lengths, key_lengths = torch.stack([lengths, read]).cpu().numpy()
+        by_length = np.lexsort(
+            (
+                key_lengths,
+                query_lengths,
+                length_class(key_lengths, padded=padded),
+                length_class(query_lengths, padded=padded),
+            )
+        )
+        order = _reordered_tokens(query_lengths, by_length)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
         order_N, inverse_N, read_M = (
-            torch.from_numpy(array).to(device) for array in (order, inverse, _reordered_tokens(asked, by_length))
+            torch.from_numpy(array).to(device) for array in (order, inverse, _reordered_tokens(key_lengths, by_length))
         )
-        asks, asked = asks[by_length], asked[by_length]
-        writing = asks[asks > 0]
+        query_lengths, key_lengths = query_lengths[by_length], key_lengths[by_length]
+        writing = query_lengths[query_lengths > 0]
         return cls(
             itself=CrossGroups.of(writing, writing, padded=padded, device=device),
-            across=CrossGroups.of(asks, asked, padded=padded, device=device),
+            across=CrossGroups.of(query_lengths, key_lengths, padded=padded, device=device),
             order=order_N,
             inverse=inverse_N,
             read=read_M,
-            longest=int(asks.max(initial=0)),
+            longest=int(query_lengths.max(initial=0)),
         )
 
 
@@ -137,22 +144,22 @@ def _reordered_tokens(lengths: Ints, order: Ints) -> Ints:
 
 @uncompiled
 def attend(
-    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL, *, dropout: float = 0.0
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL, *, dropout: float = 0.0
 ) -> Tensor:
     """Each query attends to the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes vary."""
     out = []
     for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
-        if not (group.asks and group.asked):  # no queries, or no keys
+        if not (group.query_length and group.key_length):  # no queries, or no keys
             out.append(torch.zeros_like(q))
             continue
-        q_BHLK = to_block(q, group.count, group.asks, group.queries).transpose(1, 2)
-        k_BHSK, v_BHSK = to_block(kv, group.count, group.asked, group.keys).permute(2, 0, 3, 1, 4)
-        seen = sight.seen(group.asks, q.device)  # [L, L]
+        q_BHLK = to_block(q, group.count, group.query_length, group.queries).transpose(1, 2)
+        k_BHSK, v_BHSK = to_block(kv, group.count, group.key_length, group.keys).permute(2, 0, 3, 1, 4)
+        seen = mask.seen(group.query_length, q.device)  # [L, L]
         if group.keys is not None:  # [B, 1, L or 1, S]
             real_B11S = group.keys.real[:, None, None]
             seen = real_B11S if seen is None else real_B11S & seen
         y_BHLK = self_attention(
-            q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=sight.bias_of(group.asks), scale=1.0
+            q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=mask.bias_of(group.query_length), scale=1.0
         )
         out.append(to_rows(y_BHLK.transpose(1, 2), group.queries))
     return torch.cat(out) if out else torch.zeros_like(q_NHK)
@@ -161,12 +168,12 @@ def attend(
 def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups) -> Iterator[tuple[CrossGroup, Tensor, Tensor]]:
     """Queries and keys of each group, flat."""
     rows = [group.rows for group in blocks.groups]
-    queries, keys = q_NHK.split([asks for asks, _ in rows]), kv_M2HK.split([asked for _, asked in rows])
+    queries, keys = q_NHK.split([count for count, _ in rows]), kv_M2HK.split([count for _, count in rows])
     return zip(blocks.groups, queries, keys, strict=True)
 
 
 def cross_attention_weights(
-    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL
+    q_NHK: Tensor, kv_M2HK: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL
 ) -> list[Tensor]:
     """Only the attention weights, [H, queries, keys] of each sequence in the order of the groups, for interpretation.
 
@@ -178,8 +185,8 @@ def cross_attention_weights(
         assert group.keys is None
         q_BHLK, k_BHLK = (x.unflatten(0, (group.count, -1)).transpose(1, 2) for x in (q, kv[:, 0]))
         q_BHLK = q_BHLK * q.shape[-1] ** 0.5  # the next line divides by it
-        seen_LL = sight.seen(group.asks, q.device) if group.asks == group.asked else None
-        weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=sight.bias_of(group.asks)))
+        seen_LL = mask.seen(group.query_length, q.device) if group.query_length == group.key_length else None
+        weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=mask.bias_of(group.query_length)))
     return weights
 
 
@@ -215,10 +222,10 @@ class CrossAttention(nn.Module):
         kv_M2HK: Tensor = self.kv(x_MD).unflatten(-1, (2, self.heads, self.size))
         return kv_M2HK
 
-    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, sight: AttentionMask = FULL) -> Tensor:
+    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, sight, dropout=dropout)
-        if sight.heads is not None:
-            y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
+        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, mask, dropout=dropout)
+        if mask.heads is not None:
+            y_NHK = y_NHK * mask.heads[:, None].to(y_NHK.dtype)
         y_ND: Tensor = self.out(y_NHK.flatten(-2))
         return y_ND

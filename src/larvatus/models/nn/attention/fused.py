@@ -63,7 +63,7 @@ def supports_fused_attention(device: torch.device, size: int) -> bool:
 def attend_fused(
     qkv_N3HK: Tensor,
     layout: FlatLayout,
-    sight: AttentionMask = FULL,
+    mask: AttentionMask = FULL,
     *,
     dropout: float = 0.0,
     bias: Tensor | None = None,
@@ -73,9 +73,9 @@ def attend_fused(
     A `bias` [3·H·K] that was added to every row, as a constant, gets its gradient here: the sum over the rows, which
     are available, instead of another pass over all of them.
     """
-    assert sight.bias is None, "these kernels do not support a bias"
-    left = sight.window or EVERYTHING
-    right = 0 if sight.causal else left
+    assert mask.bias is None, "these kernels do not support a bias"
+    left = mask.window or EVERYTHING
+    right = 0 if mask.causal else left
     if dropout > 0:
         seed = torch.randint(-(1 << 31), (1 << 31) - 1, (1,), device=qkv_N3HK.device)
     else:
@@ -204,13 +204,13 @@ def describe_kernel(device: str, precision: str) -> str:
     return "scaled dot products over groups of one length"
 
 
-def attend_flat(qkv_N3HK: Tensor, layout: FlatLayout, sight: AttentionMask = FULL, *, dropout: float = 0.0) -> Tensor:
+def attend_flat(qkv_N3HK: Tensor, layout: FlatLayout, mask: AttentionMask = FULL, *, dropout: float = 0.0) -> Tensor:
     """Attention inside each sequence: [N, 3, H, K] → [N, H, K]."""
-    assert sight.bias is None, "the variable-length kernel does not support a bias"
+    assert mask.bias is None, "the variable-length kernel does not support a bias"
     if supports_fused_attention(qkv_N3HK.device, qkv_N3HK.shape[-1]):
-        return attend_fused(qkv_N3HK, layout, sight, dropout=dropout)
+        return attend_fused(qkv_N3HK, layout, mask, dropout=dropout)
     q, k, v = qkv_N3HK.unbind(1)
-    edges, limit, window, causal = layout.edges, layout.limit, sight.window, sight.causal
+    edges, limit, window, causal = layout.edges, layout.limit, mask.window, mask.causal
     if dropout == 0.0 and not (window or causal):
         from torch.nn.attention.varlen import (
             varlen_attn,  # imports torch's compiler: two seconds, not for every command

@@ -74,8 +74,25 @@ def _range(begin, length, SIZE: tl.constexpr, BLOCK: tl.constexpr, BEFORE: tl.co
 
 
 @triton.jit
+def _extent(edges, sequence):
+    """Start and length of a sequence."""
+    start = tl.load(edges + sequence).to(tl.int64)
+    return start, (tl.load(edges + sequence + 1) - start).to(tl.int32)
+
+
+@triton.jit
+def _block_at(pointer, places, at, length, MASKED: tl.constexpr):
+    """A block of keys or values; masked, zeros past the end of the sequence."""
+    if MASKED:
+        block = tl.load(pointer + places, mask=(at < length)[:, None], other=0.0)
+    else:
+        block = tl.load(pointer + places)
+    return block
+
+
+@triton.jit
 def _forward_blocks(
-    acc, total, most, q, k_ptr, v_ptr, first, last, length, drawn_q, seed_k, threshold,
+    acc, total, highest, q, k_ptr, v_ptr, first, last, length, drawn_q, seed_k, threshold,
     stride: tl.constexpr, scale: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr,
     MASKED: tl.constexpr, rows, LEFT: tl.constexpr, RIGHT: tl.constexpr,
 ):
@@ -84,30 +101,24 @@ def _forward_blocks(
     for begin in range(first, last, BLOCK):
         at = begin + columns
         places = at[:, None] * stride + dims[None, :]
-        if MASKED:
-            k = tl.load(k_ptr + places, mask=(at < length)[:, None], other=0.0)
-        else:
-            k = tl.load(k_ptr + places)
+        k = _block_at(k_ptr, places, at, length, MASKED)
         scores = tl.dot(q, tl.trans(k)) * scale
         if MASKED:
             scores = tl.where(_seen(rows[:, None], at[None, :], length, LEFT, RIGHT), scores, -float("inf"))
-        newest = tl.maximum(most, tl.max(scores, 1))
+        newest = tl.maximum(highest, tl.max(scores, 1))
         if LEFT >= 0 or RIGHT >= 0:  # a row may attend to nothing in this block
             newest = tl.where(newest == -float("inf"), 0.0, newest)
         weights = tl.exp2(scores - newest[:, None])
-        shrink = tl.exp2(most - newest)
+        shrink = tl.exp2(highest - newest)
         total = total * shrink + tl.sum(weights, 1)
         if DROPS:
             kept = drawn_q[:, None] * _places(seed_k, at)[None, :] >= threshold.to(tl.uint32)
             weights = tl.where(kept, weights, 0.0)
         acc = acc * shrink[:, None]
-        if MASKED:
-            v = tl.load(v_ptr + places, mask=(at < length)[:, None], other=0.0)
-        else:
-            v = tl.load(v_ptr + places)
+        v = _block_at(v_ptr, places, at, length, MASKED)
         acc = tl.dot(weights.to(v.dtype), v, acc)
-        most = newest
-    return acc, total, most
+        highest = newest
+    return acc, total, highest
 
 
 @triton.jit
@@ -118,8 +129,7 @@ def forward(
 ):
     """qkv [N, 3, H, K] → out [N, H, K]; lse [H, N], the log (base 2) of the softmax's normaliser."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start = tl.load(edges + sequence).to(tl.int64)
-    length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
+    start, length = _extent(edges, sequence)
     if block * ROWS >= length:
         return
     stride: tl.constexpr = 3 * HEADS * SIZE
@@ -132,22 +142,22 @@ def forward(
     drawn = _places(seed_q, rows)
     acc = tl.zeros([ROWS, SIZE], dtype=tl.float32)
     total = tl.zeros([ROWS], dtype=tl.float32)
-    most = tl.full([ROWS], -float("inf"), dtype=tl.float32)
+    highest = tl.full([ROWS], -float("inf"), dtype=tl.float32)
     first, whole, last = _range(block * ROWS, length, ROWS, COLUMNS, LEFT, RIGHT)
     keys, values = base + HEADS * SIZE, base + 2 * HEADS * SIZE
-    acc, total, most = _forward_blocks(
-        acc, total, most, q, keys, values, first, whole, length, drawn, seed_k, threshold,
+    acc, total, highest = _forward_blocks(
+        acc, total, highest, q, keys, values, first, whole, length, drawn, seed_k, threshold,
         stride, SCALE, COLUMNS, SIZE, DROPS, False, rows, LEFT, RIGHT,
     )
     if whole < last:
-        acc, total, most = _forward_blocks(
-            acc, total, most, q, keys, values, whole, last, length, drawn, seed_k, threshold,
+        acc, total, highest = _forward_blocks(
+            acc, total, highest, q, keys, values, whole, last, length, drawn, seed_k, threshold,
             stride, SCALE, COLUMNS, SIZE, DROPS, True, rows, LEFT, RIGHT,
         )
     y = acc / (total * kept_share)[:, None]
     places = (start + rows[:, None]) * (HEADS * SIZE) + head * SIZE + dims[None, :]
     tl.store(out + places, y.to(out.dtype.element_ty), mask=here)
-    tl.store(lse + head * tokens + start + rows, most + tl.log2(total), mask=rows < length)
+    tl.store(lse + head * tokens + start + rows, highest + tl.log2(total), mask=rows < length)
 
 
 @triton.jit
@@ -174,8 +184,7 @@ def backward_keys(
     sums [B · blocks, 2, H, K]: those gradients summed over the block, for the bias that was added to all tokens.
     """
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start = tl.load(edges + sequence).to(tl.int64)
-    length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
+    start, length = _extent(edges, sequence)
     if block * COLUMNS >= length:
         return
     stride: tl.constexpr = 3 * HEADS * SIZE
@@ -237,12 +246,8 @@ def _queries_blocks(
     for begin in range(first, last, BLOCK):
         at = begin + offsets
         places = at[:, None] * stride + dims[None, :]
-        if MASKED:
-            k = tl.load(k_ptr + places, mask=(at < length)[:, None], other=0.0)
-            v = tl.load(v_ptr + places, mask=(at < length)[:, None], other=0.0)
-        else:
-            k = tl.load(k_ptr + places)
-            v = tl.load(v_ptr + places)
+        k = _block_at(k_ptr, places, at, length, MASKED)
+        v = _block_at(v_ptr, places, at, length, MASKED)
         weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale - log[:, None])
         if MASKED:
             weights = tl.where(_seen(rows[:, None], at[None, :], length, LEFT, RIGHT), weights, 0.0)
@@ -263,8 +268,7 @@ def backward_queries(
 ):
     """Gradients of a block of queries, over all keys of the sequence. sums [B · blocks, H, K], as above."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start = tl.load(edges + sequence).to(tl.int64)
-    length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
+    start, length = _extent(edges, sequence)
     if block * ROWS >= length:
         return
     stride: tl.constexpr = 3 * HEADS * SIZE

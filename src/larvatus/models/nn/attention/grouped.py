@@ -17,8 +17,8 @@ from torch import Tensor
 
 from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
 from larvatus.models.nn.attention.layout import GroupedLayout
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import keep_scale
-from larvatus.models.nn.uncompiled import uncompiled
 
 
 def self_attention(
@@ -64,7 +64,7 @@ def attention_weights(
 
 @uncompiled
 def attend_grouped(
-    qkv_N3HK: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL, *, dropout: float = 0.0
+    qkv_N3HK: Tensor, layout: GroupedLayout, mask: AttentionMask = FULL, *, dropout: float = 0.0
 ) -> Tensor:
     """Attention inside each sequence, for tokens sorted by length: [N, 3, H, K] → [N, H, K].
 
@@ -72,17 +72,17 @@ def attend_grouped(
     """
     out = []
     for (q, k, v), length in _by_group(qkv_N3HK, layout):
-        seen_LL, bias_HLL = sight.seen(length, q.device), sight.bias_of(length)
+        seen_LL, bias_HLL = mask.seen(length, q.device), mask.bias_of(length)
         y_BHLK = self_attention(q, k, v, dropout=dropout, seen_LL=seen_LL, bias_HLL=bias_HLL)
         out.append(y_BHLK.transpose(1, 2).flatten(0, 1))
     return torch.cat(out) if out else qkv_N3HK[:, 2]
 
 
-def grouped_weights(qk_N2HK: Tensor, layout: GroupedLayout, sight: AttentionMask = FULL) -> list[Tensor]:
+def grouped_weights(qk_N2HK: Tensor, layout: GroupedLayout, mask: AttentionMask = FULL) -> list[Tensor]:
     """The attention weights from queries and keys, [H, L, L] for each sequence in the order of the layout."""
     weights: list[Tensor] = []
     for (q, k), length in _by_group(qk_N2HK, layout):
-        seen_LL, bias_HLL = sight.seen(length, q.device), sight.bias_of(length)
+        seen_LL, bias_HLL = mask.seen(length, q.device), mask.bias_of(length)
         weights.extend(attention_weights(q, k, seen_LL=seen_LL, bias_HLL=bias_HLL))
     return weights
 

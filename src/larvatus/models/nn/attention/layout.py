@@ -35,7 +35,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import ranges
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,8 @@ from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.grouped import attention_weights, self_attention
 from larvatus.models.nn.attention.layout import to_rows
 from larvatus.models.nn.attention.streams import StreamGroup, StreamLayout
+from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.linear import LoRALinear, full_weight
-from larvatus.models.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class RelativeAttention(nn.Module):
         qkv_N: Tensor = self.qkv(h_ND)
         keys = self.keys(qkv_N[:, self.hidden :], memory_TD, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
-        return self._mixed(self._attend(q_NHK, keys, around, asked=False), around), keys
+        return self._mixed(self._attend(q_NHK, keys, around, queried=False), around), keys
 
     def keys_of(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
         """Keys and values without queries of the tokens themselves: in the last layer of two streams."""
@@ -99,7 +99,7 @@ class RelativeAttention(nn.Module):
     def query(self, g_MD: Tensor, keys: KeysAndValues, around: RelativeContext) -> Tensor:
         """Attention of the queried positions: [M, D]."""
         q_MHK = self._split(F.linear(g_MD, full_weight(self.qkv)[: self.hidden]), 1)[:, 0]
-        return self._mixed(self._attend(q_MHK, keys, around, asked=True), around)
+        return self._mixed(self._attend(q_MHK, keys, around, queried=True), around)
 
     def weights(self, h_ND: Tensor, around: RelativeContext) -> list[Tensor]:
         """The attention weights of all tokens, [H, L, L] for each sequence in the order of the groups.
@@ -110,7 +110,7 @@ class RelativeAttention(nn.Module):
         keys = self.keys(qkv_N[:, self.hidden :], None, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
         weights: list[Tensor] = []
-        for part in by_group(q_NHK, keys, around, asked=False):
+        for part in by_group(q_NHK, keys, around, queried=False):
             bias_BHQS = self._bias(part, keys.distances_EHK, around)
             q_BHQK = part.q_BHQK + self._vector(self.to_content)
             weights.extend(attention_weights(q_BHQK, part.k_BHSK, bias_HLL=bias_BHQS))
@@ -122,11 +122,11 @@ class RelativeAttention(nn.Module):
         return isinstance(self.qkv, LoRALinear)
 
     @uncompiled
-    def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Tensor:
+    def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, queried: bool) -> Tensor:
         """Group by group; shapes vary from batch to batch, so a compiled model breaks its graph here."""
         dropout = self.dropout if self.training else 0.0
         out = []
-        for part in by_group(q_QHK, keys, around, asked=asked):
+        for part in by_group(q_QHK, keys, around, queried=queried):
             bias_BHQS = self._bias(part, keys.distances_EHK, around)
             q_BHQK = part.q_BHQK + self._vector(self.to_content).to(part.q_BHQK.dtype)
             if part.seen_BQS is not None:
@@ -136,7 +136,7 @@ class RelativeAttention(nn.Module):
             y_BHQK = self_attention(q_BHQK, part.k_BHSK, part.v_BHSK, dropout=dropout, bias_HLL=bias_BHQS)
             if part.seen_BQS is not None:
                 y_BHQK = y_BHQK * sees_BQ1[:, None].to(y_BHQK.dtype)
-            padding = part.group.queries if asked else part.group.tokens
+            padding = part.group.queries if queried else part.group.tokens
             out.append(to_rows(y_BHQK.transpose(1, 2), padding))
         return torch.cat(out) if out else q_QHK
 
@@ -207,13 +207,13 @@ class GroupInputs:
     seen_BQS: Tensor | None  # [B, Q or 1, S]; None: everything is seen
 
 
-def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, asked: bool) -> Iterator[GroupInputs]:
+def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, queried: bool) -> Iterator[GroupInputs]:
     groups = around.streams.groups
-    counts, sizes = [group.rows(asked=asked) for group in groups], [group.rows(asked=False) for group in groups]
+    counts, sizes = [group.rows(queried=queried) for group in groups], [group.rows(queried=False) for group in groups]
     queries, tokens = torch.split(q_QHK, counts), torch.split(keys.tokens_N2HK, sizes)
     segments = torch.split(around.segments_N, sizes)
     orders = torch.split(around.order_N, sizes) if around.order_N is not None else None
-    places = torch.split(around.streams.places, counts) if asked else None
+    places = torch.split(around.streams.places, counts) if queried else None
     kept = [group.count * group.remembered for group in groups]
     memories = torch.split(keys.memory_T2HK, kept) if keys.memory_T2HK is not None else None
     for number, group in enumerate(groups):
@@ -226,10 +226,10 @@ def by_group(q_QHK: Tensor, keys: KeysAndValues, around: RelativeContext, *, ask
             kv_2BHSK = torch.cat([past_2BHTK, kv_2BHSK], dim=3)
         segment_BL = group.block(segments[number])
         order_BL = group.block(orders[number]) if orders is not None else None
-        places_BQ = group.block(places[number], asked=True) if places is not None else None
+        places_BQ = group.block(places[number], queried=True) if places is not None else None
         yield GroupInputs(
             group=group,
-            q_BHQK=group.block(queries[number], asked=asked).transpose(1, 2),
+            q_BHQK=group.block(queries[number], queried=queried).transpose(1, 2),
             k_BHSK=kv_2BHSK[0],
             v_BHSK=kv_2BHSK[1],
             places_BQ=places_BQ,

@@ -6,7 +6,7 @@ without the last two is grouped as `GroupedLayout` does it. On CUDA, sequences w
 positions share a padded block.
 
     >>> streams = StreamLayout.of(torch.tensor([3, 2, 3]), places=torch.tensor([1, 2, 6]))  # 2 of the 1st, 1 of the 3rd
-    >>> [(group.count, group.length, group.asked) for group in streams.groups]
+    >>> [(group.count, group.length, group.query_length) for group in streams.groups]
     [(1, 2, 0), (1, 3, 1), (1, 3, 2)]
 
 N tokens, M queried positions, B sequences.
@@ -23,7 +23,7 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.models.nn.attention.layout import Padding, length_class, padding_if_needed, to_block
-from larvatus.models.nn.uncompiled import uncompiled
+from larvatus.models.nn.compiling import uncompiled
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class StreamGroup:
     """Tokens of each; of the longest if they differ."""
     remembered: int
     """Remembered states of each."""
-    asked: int
+    query_length: int
     """Queried positions of each in the second stream."""
     tokens: Padding | None = None
     queries: Padding | None = None
 
-    def block(self, x: Tensor, *, asked: bool = False) -> Tensor:
+    def block(self, x: Tensor, *, queried: bool = False) -> Tensor:
         """Values of tokens, or of queried positions: [n, …] → [B, L, …]."""
-        return to_block(x, self.count, *((self.asked, self.queries) if asked else (self.length, self.tokens)))
+        return to_block(x, self.count, *((self.query_length, self.queries) if queried else (self.length, self.tokens)))
 
-    def rows(self, *, asked: bool) -> int:
+    def rows(self, *, queried: bool) -> int:
         """Tokens, or queried positions, of all sequences together."""
-        padding, each = (self.queries, self.asked) if asked else (self.tokens, self.length)
+        padding, each = (self.queries, self.query_length) if queried else (self.tokens, self.length)
         return self.count * each if padding is None else len(padding.places)
 
 
@@ -111,14 +111,16 @@ class StreamLayout:
         places_M = np.empty(0, np.int64) if places is None else places.detach().cpu().numpy()
         starts_B = edges(length_B)
         owners_M = np.searchsorted(starts_B[1:], places_M, side="right")
-        asked_B = np.bincount(owners_M, minlength=len(length_B)).astype(np.int64)
-        kinds_B3 = np.stack([length_class(length_B, padded=padded), memory_B, length_class(asked_B, padded=padded)], 1)
+        queries_B = np.bincount(owners_M, minlength=len(length_B)).astype(np.int64)
+        kinds_B3 = np.stack(
+            [length_class(length_B, padded=padded), memory_B, length_class(queries_B, padded=padded)], 1
+        )
         chosen_B = np.lexsort(kinds_B3.T[::-1])  # the length decides first
         chosen_B = chosen_B[length_B[chosen_B] > 0]
-        queries = RowOrder.of_runs(asked_B, chosen_B, device)
+        queries = RowOrder.of_runs(queries_B, chosen_B, device)
         inner_M = torch.from_numpy(places_M - starts_B[owners_M]).to(device)
         return cls(
-            groups=_groups(kinds_B3[chosen_B], length_B[chosen_B], memory_B[chosen_B], asked_B[chosen_B], device),
+            groups=_groups(kinds_B3[chosen_B], length_B[chosen_B], memory_B[chosen_B], queries_B[chosen_B], device),
             tokens=RowOrder.of_runs(length_B, chosen_B, device),
             memory=RowOrder.of_runs(memory_B, chosen_B, device),
             queries=queries,
@@ -127,7 +129,7 @@ class StreamLayout:
 
 
 def _groups(
-    kinds_B3: Ints, length_B: Ints, memory_B: Ints, asked_B: Ints, device: torch.device
+    kinds_B3: Ints, length_B: Ints, memory_B: Ints, queries_B: Ints, device: torch.device
 ) -> tuple[StreamGroup, ...]:
     """Sequences of one kind are adjacent."""
     if not len(kinds_B3):
@@ -138,9 +140,9 @@ def _groups(
             count=int(end - start),
             length=int(length_B[start:end].max()),
             remembered=int(memory_B[start]),
-            asked=int(asked_B[start:end].max()),
+            query_length=int(queries_B[start:end].max()),
             tokens=padding_if_needed(length_B[start:end], device),
-            queries=padding_if_needed(asked_B[start:end], device),
+            queries=padding_if_needed(queries_B[start:end], device),
         )
         for start, end in zip(starts, [*starts[1:], len(kinds_B3)], strict=True)
     )

@@ -1,24 +1,39 @@
-"""Rotary positions (Su et al. 2021, *RoFormer*): queries and keys are rotated by an angle that grows with the position.
+"""Positions inside attention: rotated queries and keys, and learned biases of distances.
+
+Rotary positions (Su et al. 2021, *RoFormer*): queries and keys are rotated by an angle that grows with the position.
 
     θ_j = base^(−2j/K)      j = 0 … K/2 − 1, a speed for each pair of numbers
     x′_j       = x_j cos(p θ_j) − x_{j+K/2} sin(p θ_j)          for a token at position p of its sequence
     x′_{j+K/2} = x_{j+K/2} cos(p θ_j) + x_j sin(p θ_j)
 
 The product of a rotated query and a rotated key depends only on their distance. Pairs are (j, j + K/2), as in released
-models. There is nothing to learn and nothing to save. N tokens, H heads, K size of a head.
+models. There is nothing to learn and nothing to save.
 
     >>> places = rotation(torch.tensor([0, 1]), size=2, base=10_000.0)
     >>> [round(x, 3) for x in rotate(torch.ones(2, 3, 1, 2), places)[1, 0, 0].tolist()]  # cos 1 − sin 1, cos 1 + sin 1
     [-0.301, 1.382]
+
+Relative position buckets (Raffel et al. 2020, *T5*, §2.1; MPNet, Song et al. 2020): a bias for each distance.
+
+    score_ij = q_i · k_j / √K + bias[bucket(j − i)]        one number a head, shared by all layers
+
+Near distances have a bucket each, farther ones share wider and wider ones (logarithmically), and all from `distance` on
+share the last. If bidirectional, half of the buckets are for tokens behind and half for those ahead.
+
+    >>> bucket(torch.tensor([-200, -9, -1, 0, 1, 9, 200]), buckets=32, distance=128).tolist()
+    [15, 8, 1, 0, 17, 24, 31]
+
+N tokens, H heads, K size of a head, L tokens of a sequence.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,3 +97,34 @@ class _Turn(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
         return _turned(grad, cos, -sin), None, None
+
+
+def bucket(offsets: Tensor, *, buckets: int, distance: int, bidirectional: bool = True) -> Tensor:
+    """The bucket of each offset j − i of a key from its query; one-sided, everything ahead is at distance 0."""
+    half = buckets // 2 if bidirectional else buckets
+    ahead = (offsets > 0).long() * half if bidirectional else torch.zeros_like(offsets)
+    far = offsets.abs() if bidirectional else (-offsets).clamp(min=0)
+    exact = half // 2
+    # in float32, as in released models: at a power of two the last digit of the logarithm decides
+    wide = torch.log(far.clamp(min=1).float() / exact) / math.log(distance / exact) * (half - exact)
+    return ahead + torch.where(far < exact, far, (exact + wide.long()).clamp(max=half - 1))
+
+
+class RelativeBias(nn.Embedding):
+    """The learned biases: [buckets, H]."""
+
+    def __init__(self, *, buckets: int, distance: int, heads: int, bidirectional: bool = True) -> None:
+        super().__init__(buckets, heads)
+        self.distance = distance
+        self.bidirectional = bidirectional
+
+    def table(self, length: int) -> Tensor:
+        """The bias of every pair of a sequence, [H, L, L]; that of a shorter one is its corner."""
+        ahead = torch.arange(1 - length, length, device=self.weight.device)
+        buckets_of_offsets = bucket(
+            ahead, buckets=self.num_embeddings, distance=self.distance, bidirectional=self.bidirectional
+        )  # 2L − 1 offsets are all there are
+        places_L = torch.arange(length, device=self.weight.device)
+        offsets_LL = places_L[None, :] - places_L[:, None] + length - 1
+        bias_LLH: Tensor = self(buckets_of_offsets)[offsets_LL]
+        return bias_LLH.permute(2, 0, 1)

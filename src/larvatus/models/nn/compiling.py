@@ -1,19 +1,43 @@
-"""Pad a batch to fixed totals, so that a compiled training step always sees the same shapes and never recompiles.
+"""What compiled models need: functions that stay uncompiled, and batches of fixed shapes.
 
-Filler tokens form sequences of their own at the end, filler sequences are empty, and filler targets are labelled −100,
-which every objective excludes from its sums and counts: losses and gradients are those of the batch itself.
+    @uncompiled                           # a compiled model breaks its graph there
+    def attend_grouped(…): …
 
     step = fill_batch(batch, tokens=32_768, sequences=512, targets=5_120, limit=128, pad_id=0)
+
+A compiled training step recompiles for every new shape, so batches are padded to fixed totals. Filler tokens form
+sequences of their own at the end, filler sequences are empty, and filler targets are labelled −100, which every
+objective excludes from its sums and counts: losses and gradients are those of the batch itself.
+
+`uncompiled` is `torch.compiler.disable`, but torch's compiler, two seconds of imports, is imported when such a function
+is first called and not when it is defined: commands that run no model do not wait for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
 import numpy as np
+import torch
 
 from larvatus.core.arrays import Ints, pad_array
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
 from larvatus.core.errors import UsageError
 from larvatus.core.pretraining_targets import IGNORE, PaddedSizes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    def uncompiled(function: Callable[P, T]) -> Callable[P, T]: ...
+else:
+    try:
+        from torch._compile import _disable_dynamo as uncompiled  # torch uses it in its optimizers
+    except ImportError:
+        uncompiled = torch.compiler.disable
+
 
 __all__ = ["IGNORE", "fill_batch", "filler_lengths"]
 
