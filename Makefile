@@ -19,7 +19,7 @@ test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal --durations=30
 
 # what takes minutes: learning that only shows after a thousand steps, kill storms, each defence taken out in a copy, and
-# all examples of hypothesis, of which `make test` tries a third
+# all examples of hypothesis, of which `make test` tries a fifth
 proof: .venv/dev
 	LARVATUS_EXAMPLES=1 $(BIN)/pytest -n 2 --dist worksteal --durations=30 -m 'proof or hypothesis'
 

@@ -24,7 +24,7 @@ settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("house")
-EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.3"))
+EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
 """The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)  # two tests run side by side on two cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start

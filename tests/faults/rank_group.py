@@ -63,9 +63,11 @@ def misbehave(act: str, at: int) -> None:
         def in_step(micro: Any) -> MicrobatchLoss:
             if step == at and act in ACTS:
                 ACTS[act]()
+            began = time.monotonic()
+            result = share(micro)
             if step >= at and act == "slow":
-                time.sleep(0.2)
-            return _broken(share(micro)) if step == at and act == "nan" else share(micro)
+                time.sleep(max(0.2, 4 * (time.monotonic() - began)))  # five times as slow, however busy the machine
+            return _broken(result) if step == at and act == "nan" else result
 
         return call(update, split, in_step, step=step, **more)
 
@@ -80,6 +82,24 @@ def misbehave(act: str, at: int) -> None:
         spoil(at)
     Update.__call__ = acting  # type: ignore[method-assign]
     Network.forward = limited  # type: ignore[method-assign]
+
+
+def notice_soon(act: str, at: int) -> None:
+    """From that step on this rank gives up a rank that is stopped, or hangs, after 3 s instead of 15 or 30.
+
+    Before it nothing is hurried: on a busy machine ranks may take long to start.
+    """
+    call = Update.__call__
+
+    def closely(update: Update, split: Any, share: Any, *, step: int, **more: Any) -> Any:
+        watch = rank_activity._current
+        if step == at and act == "stop" and watch is not None:
+            watch.timeout_s /= 5
+        if step == at and act == "hang":
+            watchdog.STUCK_FACTOR /= 10  # type: ignore[assignment]
+        return call(update, split, share, step=step, **more)
+
+    Update.__call__ = closely  # type: ignore[method-assign]
 
 
 def spoil(at: int) -> None:
@@ -109,10 +129,12 @@ def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
     os.environ.update({name: str(value) for name, value in world.items()})
     for number in (1, 2):
         os.dup2(os.open(f"{number}-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    watchdog.BEAT_S, watchdog.GRACE_S, watchdog.STUCK_FACTOR = 0.2, 0.5, 2
+    watchdog.BEAT_S, watchdog.GRACE_S, watchdog.STUCK_FACTOR, watchdog.SMOOTHING = 0.2, 0.5, 2, 0.5
     rank_activity.EVERY_S, loop.MIN_STEPS = 0.0, 2
     if case.get("of") in (rank, "both"):
         misbehave(case["act"], case.get("at", 3))
+    elif case.get("act") in ("stop", "hang"):
+        notice_soon(case["act"], case.get("at", 3))
     more = case.get("rank_words", [[], []])[rank]
     sys.argv = ["larvatus", *case["words"], "--out", str(folder / "run"), *more]
     signal.alarm(int(WATCHDOG_S))

@@ -135,16 +135,16 @@ def test_row_22_a_lone_surrogate_in_a_record_names_the_line(larvatus, prepared, 
     assert "text.jsonl:2:" in said
 
 
-def test_row_22_a_word_of_ten_megabytes_takes_linear_time(larvatus, prepared, tmp_path):
+def test_row_22_a_word_of_megabytes_takes_linear_time(larvatus, prepared, tmp_path):
     seconds = []
-    for millions in (1, 10):
-        path = tmp_path / f"{millions}.txt"
-        path.write_text("x" * (millions * 1_000_000) + "\n")
+    for size in (300_000, 3_000_000):
+        path = tmp_path / f"{size}.txt"
+        path.write_text("x" * size + "\n")
         began = time.process_time()
-        arguments = ["--tokenizer", prepared.train / "tokenizer", "--out", tmp_path / f"c{millions}"]
+        arguments = ["--tokenizer", prepared.train / "tokenizer", "--out", tmp_path / f"c{size}"]
         assert larvatus("corpus", "build", path, *arguments)[0] == 0
         seconds.append(time.process_time() - began)
-    assert seconds[1] < 40 * max(seconds[0], 0.05)  # quadratic would be a hundred times
+    assert seconds[1] < 30 * max(seconds[0], 0.05)  # quadratic would be a hundred times
 
 
 def test_row_23_a_literal_mask_in_the_text_is_text(prepared, larvatus, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -13,6 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +23,15 @@ from tests import warm
 ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "defences").glob("*.toml"))
 LIMIT_S = 900.0
-WATCHDOG_S = 40.0
-"""Where a defence is out a hang is expected: it need not be waited for as long as `tests/patience.py` would."""
-DEFENCES = [entry for path in LISTS for entry in tomllib.loads(path.read_text(encoding="utf-8"))["defence"]]
+SHORTEST_S, LONGEST_S = 12.0, 400.0
+"""Watchdogs of tests that hang without their defence."""
+OTHERS_S = 120.0
+"""Watchdog of those that fail by an assertion, and so do not wait for it."""
+CUT_OFF = re.compile(r"(?m)^E .*(TimeoutExpired|did not end within|\bit hung\b|'hangs'|: timed out|[ [(]-14\b)")
+"""Of a test that failed because of a watchdog."""
+DEFENCES: list[dict[str, Any]] = [
+    entry for path in LISTS for entry in tomllib.loads(path.read_text(encoding="utf-8"))["defence"]
+]
 NAMES = [entry["name"] for entry in DEFENCES]
 
 
@@ -32,9 +40,9 @@ def test_each_defence_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("entry", DEFENCES, ids=NAMES)
-def test_a_defence_stands_where_its_entry_says(entry: dict[str, str]) -> None:
+def test_a_defence_stands_where_its_entry_says(entry: dict[str, Any]) -> None:
     """Quick, so that an edit which moves a defence is noticed before `make proof`."""
-    assert set(entry) <= {"name", "file", "out", "in", "test"}
+    assert set(entry) <= {"name", "file", "out", "in", "test", "hangs"}
     assert (ROOT / entry["file"]).read_text(encoding="utf-8").count(entry["out"]) == 1, entry["out"]
     file, _, name = entry["test"].partition("::")
     name = name.rpartition("::")[2].partition("[")[0]
@@ -57,7 +65,7 @@ sys.exit(code)
 """
 
 
-def run_test(folder: Path, test: str) -> tuple[int, str]:
+def run_test(folder: Path, test: str, watchdog_s: float) -> tuple[int, str]:
     """A test of the copy: exit code of pytest, and what it said. The processes that it starts are warm, too."""
     environment = {
         **os.environ,
@@ -65,7 +73,7 @@ def run_test(folder: Path, test: str) -> tuple[int, str]:
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "LARVATUS_DEFENCE_OUT": "1",
         "LARVATUS_EXAMPLES": "1",
-        "LARVATUS_WATCHDOG_S": f"{WATCHDOG_S:g}",
+        "LARVATUS_WATCHDOG_S": f"{watchdog_s:g}",
         warm.NESTED: "1",
     }
     words = [sys.executable, "-c", RUN, "-x", "-p", "no:cacheprovider", "-m", "", test]
@@ -108,10 +116,22 @@ def spoilt(target: Path, out: str, instead: str, number: int) -> Iterator[None]:
         os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+def time_to_pass(folder: Path, test: str) -> float:
+    """A watchdog under which the test passes while the defence is there: on a slow machine a longer one."""
+    watchdog_s = SHORTEST_S
+    while (result := run_test(folder, test, watchdog_s))[0] != 0:
+        watchdog_s *= 4
+        assert watchdog_s <= LONGEST_S, result[1]
+    return watchdog_s
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("entry", DEFENCES, ids=NAMES)
-def test_without_the_defence_its_test_fails(entry: dict[str, str], house: Path) -> None:
+def test_without_the_defence_its_test_fails(entry: dict[str, Any], house: Path) -> None:
+    """By an assertion; where the entry says that it hangs, by a watchdog that it keeps to with the defence."""
+    watchdog_s = time_to_pass(house, entry["test"]) if entry.get("hangs") else OTHERS_S
     with spoilt(house / entry["file"], entry["out"], entry.get("in", ""), DEFENCES.index(entry)):
-        code, said = run_test(house, entry["test"])
+        code, said = run_test(house, entry["test"], watchdog_s)
     assert code == 1, said  # 1: a test failed; 2 to 5: none was run
     assert "1 failed" in said, said
+    assert entry.get("hangs") or not CUT_OFF.search(said), f"cut off by the clock; say so: hangs = true\n{said}"

@@ -144,7 +144,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     from larvatus.training.pretraining.evaluation import build_corruption
 
     corpus = Corpus.open(prepared.train)
-    for settings in ((), ("mixture.alpha=0.5",)):
+    for settings, tried in (((), ((1, 0), (3, 5))), (("mixture.alpha=0.5",), ((2, 5),))):
         recipe = small_recipe(*settings)
 
         def steps(workers: int, cursor: Cursor, count: int, recipe: Any = recipe) -> list[Any]:
@@ -163,7 +163,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
             return [next(found) for _ in range(count)]
 
         plain = steps(0, Cursor(), 12)
-        for workers, first in ((1, 0), (3, 5)):
+        for workers, first in tried:
             cursor = plain[first - 1][1] if first else Cursor()
             for (ours, at), (theirs, there) in zip(plain[first:], steps(workers, cursor, 12 - first), strict=True):
                 assert at == there

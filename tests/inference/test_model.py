@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.cli.commands.fill import fill
 from larvatus.models.objectives import NextSentenceConfig
+from tests import warm
 
 Make = Callable[..., Any]
 
@@ -136,7 +136,7 @@ def test_loading_imports_neither_pickle_readers_nor_transformers_nor_training(di
         "rooms = ('training', 'data.corpus', 'tasks.trainer')\n"
         "assert not [name for name in sys.modules if name.startswith(tuple(f'larvatus.{room}' for room in rooms))]\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    warm.run_bare([sys.executable, "-c", code], check=True)
 
 
 def test_a_copy_shares_the_weights_and_loads_nothing(directory: Path) -> None:

@@ -1,7 +1,6 @@
 """Python first: whatever a command does is one call, on files or on what is in memory."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.in_memory import rows_of
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import TASKS
+from tests import warm
 
 EXAMPLES = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
 
@@ -84,7 +84,7 @@ def test_a_loaded_model_imports_no_training():
         "rooms = ('training', 'data.corpus', 'tasks.trainer', 'interfaces', 'evaluation'); "
         "print([m for m in sys.modules for room in rooms if (m + '.').startswith(f'larvatus.{room}.')])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert warm.run_bare([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_functions_are_not_hidden_by_the_rooms_of_their_names():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from larvatus import TextClassifier, WordTagger
 from larvatus.core.errors import DataError, UsageError
 from larvatus.models.bundle.directory import load_bundle
+from tests import warm
 
 SHAPES = ("the {} bank of the river", "a {} river", "please , your {} homework !", "turn in the {} bank .")
 TEXTS = [SHAPES[n // 2 % 4].format("wide" if n % 2 else "deep") for n in range(40)]
@@ -212,7 +212,7 @@ assert len(one.fit(texts, ["w", "d"] * 8).predict(texts)) == 16
 """,
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, script], check=True)
+    warm.run_bare([sys.executable, script], check=True)
 
 
 def test_groups_are_held_out_whole_and_refused_where_nothing_is(directory: str) -> None:

@@ -26,6 +26,7 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
 
 
+@pytest.mark.proof
 def test_a_corpus_built_on_two_nodes_has_the_same_bytes(cluster: str, tiny_tokenizer: Any, tmp_path: Path) -> None:
     text = prose(tmp_path / "text.txt", 300)
     for name, executor in (("here", None), ("ray", RayExecutor(cluster))):
@@ -72,6 +73,7 @@ def test_vectors_answers_and_errors_have_the_same_bytes(
     assert len(here["scores.jsonl"].splitlines()) == 2
 
 
+@pytest.mark.proof
 def test_a_killed_worker_is_replaced_and_its_tasks_are_done_again(cluster: str) -> None:
     wanted = [task * task + 1 for task in range(40)]
     pids: list[int] = []

@@ -71,14 +71,15 @@ def test_shares_are_what_the_whole_step_has_there(corpus: Corpus, name: str) -> 
     """Over blocks and an epoch, with any microbatch: as it was read, and cut again."""
     whole = list(islice(loader(corpus, *KINDS[name]).steps(), 60))
     assert whole[-1][1].epoch >= 1
+    splits = [{budget: list(batch.split(budget, COUNT)) for budget in (BUDGET, 200)} for batch, _ in whole]
     for rank in range(COUNT):
         shares = loader(corpus, *KINDS[name]).shares(Cursor(), RankAssignment(rank, COUNT), lambda: BUDGET)
-        for (batch, cursor), (share, after) in zip(whole, islice(shares, 60), strict=True):
+        for (batch, cursor), split, (share, after) in zip(whole, splits, islice(shares, 60), strict=True):
             assert isinstance(share, RankShare)
             assert cursor == after
             assert share.size == batch.tokens.size
-            for budget in (BUDGET, 200):
-                expected, micros = list(batch.split(budget, COUNT)), share.split(budget, COUNT)
+            for budget, expected in split.items():
+                micros = share.split(budget, COUNT)
                 assert len(expected) == len(micros) >= COUNT
                 for item, (micro, other) in enumerate(zip(micros, expected, strict=True)):
                     assert (micro is not None) == (item % COUNT == rank)

@@ -36,7 +36,7 @@ for config in (WordPieceConfig(size=2000), ByteBPEConfig(size=2000), BPEConfig(s
 def test_the_same_text_gives_the_same_vocabulary_in_any_process_with_any_threads():
     texts = "\x1e".join(document.text for document in itertools.islice(embedded_documents(), 60))
     runs = []
-    for threads, seed in (("1", "1"), ("2", "2"), ("4", "3")):
+    for threads, seed in (("1", "1"), ("4", "2")):
         environment = os.environ | {
             "RAYON_NUM_THREADS": threads,
             "PYTHONHASHSEED": seed,
@@ -47,7 +47,7 @@ def test_the_same_text_gives_the_same_vocabulary_in_any_process_with_any_threads
         )
     assert all(run.returncode == 0 for run in runs), runs[0].stderr
     assert len(runs[0].stdout.split()) == 4
-    assert runs[0].stdout == runs[1].stdout == runs[2].stdout
+    assert runs[0].stdout == runs[1].stdout
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))

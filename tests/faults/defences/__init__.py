@@ -10,5 +10,6 @@ One TOML file for each part of the house, one entry for each defence:
     test = "tests/faults/test_links.py::test_67_a_link_is_refused"
 
 `out` must stand in the file exactly once; `in` takes its place (nothing, where it is left away). The test must pass
-with the defence and fail without it.
+with the defence and fail without it: by an assertion, or, where the entry has `hangs = true`, because a watchdog ends
+it. A watchdog would also end a test on a slow machine, so such a test is first seen to pass under the same one.
 """

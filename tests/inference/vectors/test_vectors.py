@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from numpy.testing import assert_allclose
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.special_tokens import encode_batch
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors import vectors as module
 from larvatus.models.nn.device import on_device
@@ -28,11 +32,17 @@ POOLS = {
 
 def alone(model: Tiny, text: str) -> np.ndarray:
     """States of the embeddings and every layer for one text by itself: [layers + 1, T + 2, D]."""
+    return computed_alone(model.encoder, model.tokenizer, text)
+
+
+@lru_cache(maxsize=1000)
+def computed_alone(encoder: Any, tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """Once for all tests that compare vectors with it."""
     with torch.no_grad():
-        states = model.encoder(
-            on_device(encode_batch(model.tokenizer, [text]), "cpu"), layers=range(model.encoder.depth + 1)
-        )
-    return torch.stack(states).numpy()
+        states = encoder(on_device(encode_batch(tokenizer, [text]), "cpu"), layers=range(encoder.depth + 1))
+    array = torch.stack(states).numpy()
+    array.flags.writeable = False
+    return array
 
 
 def by_offsets(model: Tiny, text: str, state: np.ndarray, pool: str, wanted: list[list[int]]) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 import tomllib
@@ -13,6 +12,7 @@ import pytest
 
 from larvatus.interfaces.cli.commands.demo import _f1, _marks, marked
 from larvatus.training.engine.throughput import Deadline
+from tests import warm
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,7 +60,7 @@ def test_the_tour_wants_nothing_that_a_plain_installation_lacks():
         "from larvatus.interfaces.cli.commands.demo import tour\n"
         "tour(lv.load(device='cpu'), print)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = warm.run_bare([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "capital" in done.stdout
     assert done.stdout.rstrip().splitlines()[-2].startswith("  The *bank* raised its interest rates.")

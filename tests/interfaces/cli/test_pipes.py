@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.interfaces.cli.main import run
+from tests import warm
 from tests.interfaces.cli.test_predict import Gone
 
 
@@ -30,7 +31,8 @@ def test_a_closed_pipe_leaves_nothing_to_say() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     words = [sys.executable, "-m", "larvatus", "recipes"]
-    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+    to_the_end = {**os.environ, warm.FULL_END: "1"}  # where Python flushes its streams
+    done = warm.run(words, stdout=writing, stderr=subprocess.PIPE, check=False, env=to_the_end)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
 

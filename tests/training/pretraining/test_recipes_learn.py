@@ -1,16 +1,16 @@
-"""Every recipe learns at `--size tiny`: on one core and real prose, its losses fall below what frequencies alone give,
-and replaced tokens are told with a lower loss than any constant probability gives.
+"""Every recipe learns at `--size tiny`: on one core and real prose, its losses fall below what frequencies alone give.
 
     larvatus pretrain NAME --size tiny --corpus embedded --steps 300 --set batch=16 --out run
 
 Each states its margin, in nats on held-out text. Knowing the frequencies better (those of the corpus, not of the text
 that the vocabulary was learnt from) would gain 0.05, so a margin beyond that comes from the context.
-BERT at its full batch leaves the unigram plateau and learns which sentence follows. Another recipe is another line in
-`LEARNS`.
+Another recipe is another line in `LEARNS`. Other objectives than predicting tokens (which sentence follows, in which
+order, which tokens were replaced, what lies between two ends) take minutes to learn on prose; a made-up language shows
+them in seconds.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -34,30 +34,14 @@ class Learns:
     """The model_type under which the directory is saved."""
     steps: int = 300
     settings: tuple[str, ...] = ()
-    constant: dict[str, float] = field(default_factory=dict)
-    """By yes-or-no objective: nats that its loss must lie below the best constant probability. Shares of right answers
-    are not compared: where one answer in nine is yes, some runs gain nothing there at this size."""
-    pairs: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By objective of sentence pairs, half of which are yes and whose surface tells nothing: nats that its loss must
-    lie below ln 2, and the share that must be right."""
 
 
 LEARNS = {
-    "bert": Learns(  # at the full batch; 1.64 were seen, 1.47 with next-sentence at its full weight
-        {"masked-lm": 1.55}, "bert", steps=1200, settings=("batch=64",), pairs={"next-sentence": (0.01, 0.57)}
-    ),
+    "bert": Learns({"masked-lm": 0.12}, "bert"),  # measured: 0.18 and 0.16 with two seeds
     "roberta": Learns({"masked-lm": 0.12}, "roberta"),
     "xlm-r": Learns({"masked-lm": 0.12}, "xlm-roberta"),
-    "spanbert": Learns(
-        {"masked-lm": 0.12, "span-boundary": 0.055}, "larvatus", steps=350, settings=("batch=32",)
-    ),  # 0.22 and 0.07 at 300 steps
-    "electra": Learns(  # measured: 0.93 to 0.95, and 0.027 to 0.050 over three seeds, on two machines
-        {"masked-lm": 0.3},
-        "electra",
-        steps=850,
-        settings=("batch=128", "phases.0.length=16"),
-        constant={"replaced-tokens": 0.021},  # that [CLS] and [SEP] are never replaced is worth 0.017
-    ),
+    "spanbert": Learns({"masked-lm": 0.12}, "larvatus"),  # measured: 0.19
+    "electra": Learns({"masked-lm": 0.2}, "electra"),  # measured: 0.31
     "albert": Learns({"masked-lm": 0.1}, "albert", steps=400),
     "modern": Learns({"masked-lm": 0.15}, "modernbert"),
     "gpt": Learns({"causal-lm": 0.4}, "openai-gpt", steps=200),  # measured: 0.54 and 0.58 with two seeds
@@ -87,14 +71,6 @@ def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
         assert result.scores[objective].loss < result.guess_loss - margin, objective
         assert result.scores[objective].accuracy > result.guess_accuracy, objective
 
-    for objective, margin in wanted.constant.items():
-        score = result.scores[objective]
-        assert score.loss < score.guess_loss - margin, objective
-
-    for objective, (margin, share) in wanted.pairs.items():
-        assert result.scores[objective].loss < math.log(2) - margin, objective
-        assert result.scores[objective].accuracy > share, objective
-
     model = lv.load(tmp_path, device="cpu")
     assert model.bundle.model == recipe.model
     if "masked-lm" in wanted.margins:
@@ -105,7 +81,8 @@ def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
 def made_up_documents(count: int, seed: int) -> str:
     """Each of one topic of eight (the consonant of its words) and of eight sentences that say which they are (s … z).
 
-    Next-sentence is then to be told by topic alone, order by the last letters of the sentences alone.
+    Next-sentence is then to be told by topic alone, order by the last letters of the sentences alone, a replaced word
+    by the topic of the others.
     """
     random = np.random.default_rng(seed)
     documents = []
@@ -119,16 +96,23 @@ def made_up_documents(count: int, seed: int) -> str:
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    ("name", "objective", "steps"), [("bert", "next-sentence", 200), ("albert", "sentence-order", 200)]
+    ("name", "objective", "steps", "margin", "share", "settings"),
+    [
+        ("bert", "next-sentence", 200, 0.15, 0.75, ("corruption.rate=0.1", "objectives.next-sentence.weight=1.0")),
+        ("albert", "sentence-order", 200, 0.15, 0.75, ("corruption.rate=0.1", "objectives.sentence-order.weight=1.0")),
+        ("electra", "replaced-tokens", 120, 0.1, 0.92, ()),  # measured: 0.18, and 0.95 right
+        ("spanbert", "span-boundary", 100, 0.9, 0.2, ("batch=16", "phases.0.length=64")),  # 1.34, and 0.24 right
+    ],
 )
-def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
-    """On held-out documents, far beyond a constant guess: 50% right, a loss of ln 2. Two documents share a topic in one
-    case of eight, so that topic tells 94% of next sentences.
+def test_a_recipe_learns_a_made_up_language(name, objective, steps, margin, share, settings, tmp_path):
+    """On held-out documents, far beyond any constant guess: half of the sentences follow, a tenth of the tokens is
+    replaced, tokens have frequencies. Two documents share a topic in one case of eight, so that topic tells 94% of next
+    sentences; a replaced token is of another topic. That [CLS] and [SEP] are never replaced is worth 0.01 nats.
     """
     (tmp_path / "train.txt").write_text(made_up_documents(1500, seed=0))
     (tmp_path / "valid.txt").write_text(made_up_documents(150, seed=1))
     phases = [f"phases.{i}.length=24" for i in range(len(read_recipe(name, size="tiny").phases))]
-    settings = ["batch=32", "tokenizer.size=60", "corruption.rate=0.1", f"objectives.{objective}.weight=1.0", *phases]
+    settings = ["batch=32", "tokenizer.size=60", *phases, *settings]
     recipe, quiet = read_recipe(name, size="tiny", settings=settings), Reporter()
     prepared = prepare(
         recipe,
@@ -139,6 +123,8 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
         reporter=quiet,
     )
     job = PretrainingJob(recipe=recipe, out=tmp_path / "run", budget=Budget(steps=steps), evaluate_every=steps)
-    score = train(job, lambda: prepared, quiet)[24].scores[objective]
-    assert score.accuracy > 0.75
-    assert score.loss < math.log(2) - 0.15
+    result = train(job, lambda: prepared, quiet)[recipe.phases[0].length]
+    score = result.scores[objective]
+    guess = {"replaced-tokens": score.guess_loss, "span-boundary": result.guess_loss}.get(objective, math.log(2))
+    assert score.accuracy > share
+    assert score.loss < guess - margin
