@@ -30,7 +30,6 @@ from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, QuestionExample
 from larvatus.data.labelled.squad import read_questions, with_unique_ids, write_predictions, write_squad
-from larvatus.metrics.squad import squad_scores
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.answers.answer import Decoding
 from larvatus.tasks.answers.task import AnswerOptions, question_validation
@@ -38,6 +37,9 @@ from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainCon
 from larvatus.tasks.trainer.finetune import finetune
 from larvatus.tasks.trainer.trainer import Epoch
 from larvatus.training.engine.settings import Runtime
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.squad_scores import squad_scores
 
 Questions = Dataset[QuestionExample]
 WAYS = {
