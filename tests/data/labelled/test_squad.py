@@ -95,7 +95,7 @@ def test_parquet_of_datasets(tmp_path: Path) -> None:
 
 BAD = [
     (asked(start=17), "dev.json: question q1: its answer 'Sunshine Canyon' is not at character 17 .*it is at 18"),
-    (asked("Canyon", 40), r"not at character 40 .*it stands at 39"),  # the nearer of two
+    (asked("Canyon", 40), r"not at character 40 .*it is at 39"),  # the nearer of two
     (asked("Boulder"), "nowhere in the passage"),
     (asked(start=-1), "not at character -1"),
     (asked(start=None), "q1"),
