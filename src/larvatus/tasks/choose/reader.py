@@ -29,8 +29,16 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, Row, shorten
-from larvatus.data.labelled.tables import Columns, Format, LabelledTable, TableOptions, named_column, open_table
-from larvatus.data.labelled.texts import BadCell, BadLabel, TextFormat, cell_text, path_strings
+from larvatus.data.labelled.tables import (
+    Columns,
+    Format,
+    LabelledTable,
+    TableOptions,
+    named_column,
+    open_table,
+    path_strings,
+)
+from larvatus.data.labelled.texts import BadCell, BadLabel, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
 
 CONTEXTS = (

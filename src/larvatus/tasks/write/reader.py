@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
-from larvatus.data.labelled.file_options import Column, FileOptions
+from larvatus.data.labelled.file_options import Column, FileOptions, Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Row, shorten
 from larvatus.data.labelled.squad import read_questions
@@ -35,8 +35,9 @@ from larvatus.data.labelled.tables import (
     find_columns,
     named_column,
     open_table,
+    path_strings,
 )
-from larvatus.data.labelled.texts import BadCell, Paths, TextFormat, cell_text, path_strings
+from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
