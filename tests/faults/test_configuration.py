@@ -158,6 +158,16 @@ KNOWN_FLAGS = {
         "--corpus --device --encoding --json --language --model --most --on-bad --overwrite --plot --pool "
         "--punctuation --quiet --rogue --sentences --shrinkage --split --standardise --text --text-field"
     ),
+    "larvatus search": "",
+    "larvatus search build": (
+        "--device --dtype --encoding --errors --json --language --metadata --model --on-bad --out --overlap "
+        "--overwrite --passage --quantise --quiet --ray --rescore --runtime --sentences --split --text "
+        "--text-field"
+    ),
+    "larvatus search ask": (
+        "--candidates --device --index --json --model --no-verify --out --overwrite --path --quantise --quiet "
+        "--runtime --top --verify --where"
+    ),
     "larvatus similar": "",
     "larvatus similar words": (
         "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "

@@ -23,6 +23,7 @@ from larvatus.interfaces.api.leaks import audit_leaks, split_members
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.api.pretraining import convert, pretrain
 from larvatus.interfaces.api.prompting import prompt
+from larvatus.interfaces.api.searching import index_documents, search
 from larvatus.interfaces.api.serving import serve_models
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.toxicity import audit_toxicity
@@ -51,10 +52,12 @@ __all__ = [
     "finetune",
     "fit_standardiser",
     "head_importance",
+    "index_documents",
     "measure_isotropy",
     "pretrain",
     "prompt",
     "score_pairs",
+    "search",
     "serve_models",
     "split_members",
     "train_tokenizer",

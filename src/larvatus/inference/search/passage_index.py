@@ -1,0 +1,174 @@
+"""Search passages of documents by meaning: `lv.Index`.
+
+    index = lv.Index.open("index")                      # with the model that it was built with
+    for hit in index.search("who may appeal against a decision?", top=5):
+        hit.score, hit.document, hit.start, hit.text
+
+The question goes through the model that the index was built with; the score of a passage is the cosine of the two
+vectors (Reimers & Gurevych 2019). `build.py` makes an index, `exact.py` compares the vectors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.files import as_text
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Settings
+from larvatus.core.tabular import ResultList
+from larvatus.core.text_inputs import checked_texts
+from larvatus.inference.model.loading import load
+from larvatus.inference.model.model import Model
+from larvatus.inference.search.build import check_model, unit_vectors
+from larvatus.inference.search.exact import Matches, nearest_vectors
+from larvatus.inference.search.filters import Where, allowed_rows
+from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
+from larvatus.inference.search.results import SearchHit, SearchResults
+from larvatus.inference.search.sources import changed_sources
+
+LEAST_CANDIDATES = 100
+
+
+class RankingOptions(Settings):
+    """How passages are ranked."""
+
+    top: Count = 10
+    candidates: Count | None = None
+    """Passages of each first ranking that are rescored, fused or reranked; None for ten times `top`, at least 100."""
+
+    @property
+    def considered(self) -> int:
+        return max(self.top, self.candidates or max(LEAST_CANDIDATES, 10 * self.top))
+
+
+class Index:
+    """An index of passages, mapped from the disk, with its model. Open one with `Index.open`."""
+
+    def __init__(self, generation: Generation, model: Model) -> None:
+        """Use `Index.open`.
+
+        Args:
+            generation: The files.
+            model: The model that they were built with.
+        """
+        self._generation, self.model = generation, model
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, model: str | Path | Model | None = None, device: str = "auto", verify: bool = True
+    ) -> Self:
+        """Open an index that `larvatus search build` or `lv.index_documents` made.
+
+        Args:
+            path: The index, a directory.
+            model: The model that it was built with, or its directory, if that has moved; another one is refused.
+            device: Where the model is loaded: `auto`, `cpu` or `cuda`.
+            verify: Compare all files with their checksums; False saves the time to read them once.
+
+        Returns:
+            The index.
+
+        Example:
+            >>> index = lv.index_documents("my_texts/", out=folder / "opened", model=model)
+            >>> lv.Index.open(folder / "opened", model=model).search("the river", top=2)[0].rank
+            1
+        """
+        generation = Generation.open(Path(path), verify=verify)
+        loaded = model if isinstance(model, Model) else load(model or generation.manifest.model, device=device)
+        check_model(generation.manifest, loaded, Path(path), way="name that model with --model, or build it again")
+        return cls(generation, loaded)
+
+    @property
+    def path(self) -> Path:
+        return self._generation.path
+
+    @property
+    def manifest(self) -> IndexManifest:
+        """What the index holds, and how it was made."""
+        return self._generation.manifest
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return self.manifest.passages
+
+    def __repr__(self) -> str:
+        held = self.manifest
+        return f"<Index {self.path}: {held.passages:,} passages of {held.documents:,} documents, {held.vectors.dtype}>"
+
+    @overload
+    def search(self, queries: str, **settings: Any) -> SearchResults: ...
+
+    @overload
+    def search(self, queries: Sequence[str], **settings: Any) -> ResultList[SearchResults]: ...
+
+    def search(
+        self,
+        queries: str | Sequence[str],
+        *,
+        where: Where | None = None,
+        paths: str | Sequence[str] = (),
+        **settings: Any,
+    ) -> SearchResults | ResultList[SearchResults]:
+        """The passages that are nearest to a query in meaning.
+
+        Args:
+            queries: One question or text, or several.
+            where: Only passages with these values of metadata columns: `{"year": 1999, "court": ["Leeds", "York"]}`.
+            paths: Only passages of files whose path matches a pattern such as `*.md`, or one of several.
+            **settings: `top` (how many, 10), `candidates`.
+
+        Returns:
+            The results for one query, a list for several; `.to_pandas()` gives a table.
+
+        Example:
+            >>> index = lv.index_documents("my_texts/", out=folder / "searched", model=model)
+            >>> len(index.search("the river bank", top=3)), len(index.search(["a river", "homework"]))
+            (3, 2)
+        """
+        for name in settings:
+            if name not in RankingOptions.__struct_fields__:
+                raise UsageError(f"search has no setting {name!r}; there are: top, candidates, where, paths")
+        options = RankingOptions(**settings)
+        listed, single = checked_texts(queries, "queries")
+        for text in listed:
+            if not text.strip():
+                raise UsageError("the query is empty; write a question or some words")
+        allowed = allowed_rows(self._generation, where=where or {}, paths=[paths] if isinstance(paths, str) else paths)
+        searched = len(self) if allowed is None else int(allowed.sum())
+        if not searched:
+            raise DataError(f"no passage of {self.path} has these values or paths; check --where and --path")
+        found = nearest_vectors(
+            self._generation.vectors,
+            unit_vectors(self.model, listed) if listed else np.empty((0, self.manifest.size), np.float32),
+            top=options.top,
+            candidates=options.considered,
+            allowed=allowed,
+        )
+        results = [self._results(query, each, searched) for query, each in zip(listed, found, strict=True)]
+        return results[0] if single else ResultList(results)
+
+    def _results(self, query: str, matches: Matches, searched: int) -> SearchResults:
+        generation = self._generation
+        sources = [generation.source_of(row) for row in matches.rows.tolist()]
+        rows = generation.passages.take(matches.rows).to_pylist()
+        hits = tuple(
+            SearchHit(
+                rank=rank,
+                score=float(score),
+                document=as_text(os.fspath(source.path)),
+                line=row["line"],
+                start=row["start"],
+                end=row["end"],
+                text=row["text"],
+                metadata={column: row[METADATA + column] for column in generation.manifest.columns},
+            )
+            for rank, (score, source, row) in enumerate(zip(matches.scores, sources, rows, strict=True), start=1)
+        )
+        changed = tuple(changed_sources(list(dict.fromkeys(sources)), generation.manifest.base))
+        return SearchResults(query, hits, searched, changed)
