@@ -160,13 +160,17 @@ KNOWN_FLAGS = {
     ),
     "larvatus search": "",
     "larvatus search build": (
-        "--device --dtype --encoding --errors --json --language --metadata --model --on-bad --out --overlap "
-        "--overwrite --passage --quantise --quiet --ray --rescore --runtime --sentences --split --text "
-        "--text-field"
+        "--bm25 --device --dtype --encoding --errors --hnsw --json --language --metadata --model --no-bm25 "
+        "--on-bad --out --overlap --overwrite --passage --quantise --quiet --ray --rescore --runtime --sentences "
+        "--split --text --text-field"
     ),
     "larvatus search ask": (
-        "--candidates --device --index --json --model --no-verify --out --overwrite --path --quantise --quiet "
-        "--runtime --top --verify --where"
+        "--bm25 --candidates --device --exact --hybrid --index --json --model --no-verify --out --overwrite "
+        "--path --quantise --quiet --rerank --runtime --top --verify --where"
+    ),
+    "larvatus search evaluate": (
+        "--bm25 --candidates --device --dtype --exact --hnsw --hybrid --index --json --judgements --model "
+        "--overlap --passage --quantise --queries --quiet --rerank --rescore --runtime"
     ),
     "larvatus similar": "",
     "larvatus similar words": (

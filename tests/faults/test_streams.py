@@ -72,6 +72,7 @@ PRINTING = [
         "corpus verify",
         "isotropy",
         "search",
+        "search evaluate",
         "similar",
         "similar evaluate",
         "attention",

@@ -36,7 +36,10 @@ from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import has_columns, read_documents
 from larvatus.data.text.sentences import Mode
 from larvatus.inference.model.encoder import EncoderModel
-from larvatus.inference.search.generation import NAME, FileSum, Generation, IndexManifest
+from larvatus.inference.search.generation import NAME, FileSum, Generation, IndexManifest, map_vectors, passage_texts
+from larvatus.inference.search.graph import NAME as GRAPH
+from larvatus.inference.search.graph import check_graph, write_graph
+from larvatus.inference.search.lexical import WORDS, write_lexical
 from larvatus.inference.search.passages import PassageSettings, passage_spans
 from larvatus.inference.search.quantised import Kind, StoredVectors, VectorFormat
 from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_sources, state_of
@@ -51,6 +54,19 @@ COPIED = 4_096
 """Passages of an unchanged file that are looked up at once."""
 
 
+class IndexContents(VectorFormat):
+    """How vectors are stored, and what is written next to them."""
+
+    bm25: bool = True
+    """Also index words, for --hybrid and --bm25."""
+    hnsw: bool = False
+    """Also build a graph, for approximate search of millions of vectors (extra larvatus[index])."""
+
+    @property
+    def format(self) -> VectorFormat:
+        return VectorFormat(dtype=self.dtype, rescore=self.rescore)
+
+
 class BuildOptions(Settings):
     """What the index depends on besides the model and the text."""
 
@@ -59,7 +75,7 @@ class BuildOptions(Settings):
     language: str = "en"
     """Language of texts that do not name theirs, for sentence splitting."""
     passages: PassageSettings = PassageSettings()
-    vectors: VectorFormat = VectorFormat()
+    vectors: IndexContents = IndexContents()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -108,10 +124,12 @@ def build_passage_index(
 ) -> BuildSummary:
     """Write the index of all passages of all files, or the next generation of one that is there."""
     began = time.time_ns()
+    if options.vectors.hnsw:
+        check_graph(options.vectors.kinds)
     old = _old_generation(model, out, overwrite=run.overwrite)
     same_text = old is not None and old.manifest.reading == options.identity
     plan = plan_sources(paths, old, run.skipped)
-    if old is not None and same_text and old.manifest.vectors == options.vectors and _is_current(plan, old):
+    if old is not None and same_text and _has_same_files(old, options) and _is_current(plan, old):
         return _summary(old.manifest, out, plan, embedded=0, skipped=run.skipped)
     if not same_text:
         plan = replace(plan, sources=tuple(PlannedSource(source.file) for source in plan.sources))
@@ -126,7 +144,7 @@ def build_passage_index(
             model=_name(model),
             fingerprint=model.fingerprint,
             size=size,
-            vectors=options.vectors,
+            vectors=options.vectors.format,
             columns=options.reading.further_fields,
             reading=options.identity,
             base=os.getcwd(),
@@ -182,6 +200,13 @@ def _is_current(plan: SourcePlan, old: Generation) -> bool:
     return all(source.old == known for source, known in zip(plan.sources, old.sources, strict=True))
 
 
+def _has_same_files(old: Generation, options: BuildOptions) -> bool:
+    """Whether the old generation has the vectors and structures that are requested."""
+    wanted, files_there = options.vectors, old.manifest.files
+    structures = (WORDS in files_there, GRAPH in files_there)
+    return old.manifest.vectors == wanted.format and structures == (wanted.bm25, wanted.hnsw)
+
+
 class _new_generation:
     """A folder of an index that appears whole; a first build that fails leaves no empty index behind."""
 
@@ -231,6 +256,10 @@ def _write(aside: Path, build: _Build, plan: SourcePlan, manifest: IndexManifest
         raise DataError(f"the files hold no text to index ({build.run.skipped}); name files with text")
     write_vectors(aside, build.cache, writer.count, build.options.vectors.kinds, manifest.size)
     write_sources(aside, writer.sources)
+    if build.options.vectors.bm25:
+        write_lexical(aside, passage_texts(aside, manifest.columns))
+    if build.options.vectors.hnsw:
+        write_graph(aside, map_vectors(aside, manifest, writer.count))
     sums = {path.name: FileSum(bytes=path.stat().st_size, sha256=files.sha256(path)) for path in aside.iterdir()}
     documents = sum(source.documents for source in writer.sources)
     return msgspec.structs.replace(manifest, documents=documents, passages=writer.count, files=sums)

@@ -109,7 +109,7 @@ class _Best:
             self.rows, self._scores = self.rows[kept], self._scores[kept]
 
 
-def first_of_largest(scores: Floats, count: int) -> Ints:
+def first_of_largest(scores: Floats | Doubles, count: int) -> Ints:
     """Places of the `count` largest scores, in order; of equal ones at the border, the first.
 
     >>> first_of_largest(np.array([1.0, 3.0, 1.0, 2.0]), 3).tolist()

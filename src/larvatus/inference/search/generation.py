@@ -14,6 +14,7 @@ mapped from the disk; a reader that has the old generation open keeps it until i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,10 +160,7 @@ class Generation:
         ends = np.array([source.first + source.count for source in sources], dtype=np.int64)
         if len(passages) != count or [0, *ends.tolist()] != [*firsts.tolist(), count]:
             raise ArtefactError(f"{folder / SOURCES} does not fit {PASSAGES}; {AGAIN}")
-        arrays = {
-            name: map_array(folder / f"{name}.npy", (count, *tail), dtype) for name, (dtype, tail) in shapes.items()
-        }
-        vectors = StoredVectors(arrays, manifest.vectors.kinds, manifest.size)
+        vectors = map_vectors(folder, manifest, count)
         keys = map_array(folder / KEYS, (count, KEY), np.dtype(np.uint8))
         return cls(path, manifest, sources, passages, keys, vectors, firsts)
 
@@ -205,6 +203,20 @@ def read_table(path: Path, wanted: Any) -> Any:
     if not table.schema.equals(wanted):
         raise ArtefactError(f"{path} has other columns than an index of Larvatus; {AGAIN}")
     return table
+
+
+def passage_texts(folder: Path, columns: tuple[str, ...]) -> Iterator[str]:
+    """The texts of all passages in order, some thousand in memory at a time."""
+    for batch in read_table(folder / PASSAGES, passage_schema(columns)).to_batches():
+        yield from batch.column("text").to_pylist()
+
+
+def map_vectors(folder: Path, manifest: IndexManifest, count: int) -> StoredVectors:
+    """The vectors of a generation, mapped from the disk."""
+    kinds, size = manifest.vectors.kinds, manifest.size
+    shapes = StoredVectors.shapes(kinds, size).items()
+    arrays = {name: map_array(folder / f"{name}.npy", (count, *tail), dtype) for name, (dtype, tail) in shapes}
+    return StoredVectors(arrays, kinds, size)
 
 
 def map_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Records:

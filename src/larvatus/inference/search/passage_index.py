@@ -5,19 +5,22 @@
         hit.score, hit.document, hit.start, hit.text
 
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
-vectors (Reimers & Gurevych 2019). `build.py` makes an index, `exact.py` compares the vectors.
+vectors (Reimers & Gurevych 2019). `build.py` makes an index, `exact.py` and `graph.py` find the nearest vectors,
+`lexical.py` ranks by words, `fusion.py` makes one ranking of both, `rerank.py` orders the best again.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
 
-from larvatus.core.errors import DataError, UsageError
+from larvatus.core.arrays import Bools
+from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.files import as_text
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
@@ -28,7 +31,13 @@ from larvatus.inference.model.model import Model
 from larvatus.inference.search.build import check_model, unit_vectors
 from larvatus.inference.search.exact import Matches, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
+from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
+from larvatus.inference.search.graph import NAME as GRAPH
+from larvatus.inference.search.graph import VectorGraph
+from larvatus.inference.search.lexical import WORDS, LexicalIndex
+from larvatus.inference.search.rerank import Reranker, open_reranker
+from larvatus.inference.search.rerank import rerank as rerank_matches
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
 
@@ -39,8 +48,19 @@ class RankingOptions(Settings):
     """How passages are ranked."""
 
     top: Count = 10
+    hybrid: bool = False
+    """Fuse the ranking by vectors with that by words."""
+    bm25: bool = False
+    """Rank by words only."""
+    exact: bool = False
+    """Compare all vectors, even if the index has a graph."""
     candidates: Count | None = None
     """Passages of each first ranking that are rescored, fused or reranked; None for ten times `top`, at least 100."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bm25 and (self.hybrid or self.exact):
+            raise UsageError("--bm25 ranks by words only; leave out --hybrid and --exact, or --bm25")
 
     @property
     def considered(self) -> int:
@@ -48,15 +68,14 @@ class RankingOptions(Settings):
 
 
 class Index:
-    """An index of passages, mapped from the disk, with its model. Open one with `Index.open`."""
+    """An index of passages, mapped from the disk, with its model. Open one with `Index.open`.
+
+    Args:
+        generation: Its files.
+        model: The model that they were built with.
+    """
 
     def __init__(self, generation: Generation, model: Model) -> None:
-        """Use `Index.open`.
-
-        Args:
-            generation: The files.
-            model: The model that they were built with.
-        """
         self._generation, self.model = generation, model
 
     @classmethod
@@ -113,6 +132,7 @@ class Index:
         *,
         where: Where | None = None,
         paths: str | Sequence[str] = (),
+        rerank: str | Path | Model | Reranker | None = None,
         **settings: Any,
     ) -> SearchResults | ResultList[SearchResults]:
         """The passages that are nearest to a query in meaning.
@@ -121,7 +141,10 @@ class Index:
             queries: One question or text, or several.
             where: Only passages with these values of metadata columns: `{"year": 1999, "court": ["Leeds", "York"]}`.
             paths: Only passages of files whose path matches a pattern such as `*.md`, or one of several.
-            **settings: `top` (how many, 10), `candidates`.
+            rerank: A model of `larvatus finetune rerank` that orders the candidates, or an object with a method
+                `score(query, passages)`.
+            **settings: `top` (how many, 10), `hybrid` (fuse with BM25), `bm25` (words only), `exact` (do not use the
+                graph), `candidates` (passages that are rescored, fused or reranked).
 
         Returns:
             The results for one query, a list for several; `.to_pandas()` gives a table.
@@ -133,7 +156,9 @@ class Index:
         """
         for name in settings:
             if name not in RankingOptions.__struct_fields__:
-                raise UsageError(f"search has no setting {name!r}; there are: top, candidates, where, paths")
+                raise UsageError(
+                    f"search has no setting {name!r}{did_you_mean(name, RankingOptions.__struct_fields__)}"
+                )
         options = RankingOptions(**settings)
         listed, single = checked_texts(queries, "queries")
         for text in listed:
@@ -143,15 +168,52 @@ class Index:
         searched = len(self) if allowed is None else int(allowed.sum())
         if not searched:
             raise DataError(f"no passage of {self.path} has these values or paths; check --where and --path")
-        found = nearest_vectors(
-            self._generation.vectors,
-            unit_vectors(self.model, listed) if listed else np.empty((0, self.manifest.size), np.float32),
-            top=options.top,
-            candidates=options.considered,
-            allowed=allowed,
-        )
+        count = options.top if rerank is None else options.considered
+        found = self._matches(listed, options, allowed, count)
+        if rerank is not None:
+            reranker = open_reranker(rerank, device=str(self.model.device))
+            found = [
+                rerank_matches(reranker, query, each, self._texts(each), top=options.top)
+                for query, each in zip(listed, found, strict=True)
+            ]
         results = [self._results(query, each, searched) for query, each in zip(listed, found, strict=True)]
         return results[0] if single else ResultList(results)
+
+    def _matches(
+        self, queries: Sequence[str], options: RankingOptions, allowed: Bools | None, count: int
+    ) -> list[Matches]:
+        """The first rankings of each query: by vectors, by words, or both fused."""
+        considered = options.considered
+        by_words = [
+            self._lexical.search(query, top=considered if options.hybrid else count, allowed=allowed)
+            for query in (queries if options.hybrid or options.bm25 else ())
+        ]
+        if options.bm25:
+            return by_words
+        vectors_QD = unit_vectors(self.model, queries) if queries else np.empty((0, self.manifest.size), np.float32)
+        top = considered if options.hybrid else count
+        if GRAPH in self.manifest.files and allowed is None and not options.exact:
+            by_vectors = self._graph.search(vectors_QD, top=top, candidates=considered)
+        else:
+            by_vectors = nearest_vectors(
+                self._generation.vectors, vectors_QD, top=top, candidates=considered, allowed=allowed
+            )
+        if not options.hybrid:
+            return by_vectors
+        return [fuse(both, top=count) for both in zip(by_vectors, by_words, strict=True)]
+
+    @cached_property
+    def _lexical(self) -> LexicalIndex:
+        if WORDS not in self.manifest.files:
+            raise UsageError(f"{self.path} has no words for --hybrid and --bm25; build it again without --no-bm25")
+        return LexicalIndex.open(self._generation.folder, len(self))
+
+    @cached_property
+    def _graph(self) -> VectorGraph:
+        return VectorGraph.open(self._generation.folder, self._generation.vectors)
+
+    def _texts(self, matches: Matches) -> list[str]:
+        return list(self._generation.passages["text"].take(matches.rows).to_pylist())
 
     def _results(self, query: str, matches: Matches, searched: int) -> SearchResults:
         generation = self._generation

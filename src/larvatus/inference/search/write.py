@@ -31,6 +31,7 @@ from larvatus.inference.search.generation import (
     SourceFile,
     passage_schema,
 )
+from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.quantised import Kind, StoredVectors
 from larvatus.inference.search.vector_cache import VectorCache, keys_of
 
@@ -114,15 +115,10 @@ class PassageWriter:
         """The keys with their header, now that their number is known."""
         raw = self._folder / "keys.raw"
         with raw.open("rb") as source, (self._folder / KEYS).open("wb") as target:
-            _write_header(target, np.dtype(np.uint8), (self.count, KEY))
+            write_header(target, np.dtype(np.uint8), (self.count, KEY))
             while block := source.read(1 << 20):
                 target.write(block)
         raw.unlink()
-
-
-def _write_header(file: IO[bytes], dtype: Any, shape: tuple[int, ...]) -> None:
-    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, described)
 
 
 def write_vectors(folder: Path, cache: VectorCache, count: int, kinds: Sequence[Kind], size: int) -> None:
@@ -131,7 +127,7 @@ def write_vectors(folder: Path, cache: VectorCache, count: int, kinds: Sequence[
         streams: dict[str, IO[bytes]] = {}
         for name, (dtype, tail) in StoredVectors.shapes(kinds, size).items():
             streams[name] = opened.enter_context((folder / f"{name}.npy").open("wb"))
-            _write_header(streams[name], dtype, (count, *tail))
+            write_header(streams[name], dtype, (count, *tail))
         for keys in _key_blocks(folder / KEYS):
             for name, array in cache.gather(keys).items():
                 streams[name].write(np.ascontiguousarray(array).tobytes())

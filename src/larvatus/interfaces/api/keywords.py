@@ -231,6 +231,8 @@ class IndexDocumentsKeywords(TextKeywords, BulkKeywords, total=False):
     overlap: int
     dtype: Literal["float32", "float16", "int8", "binary"]
     rescore: Literal["none", "int8", "float16"] | None
+    bm25: bool
+    hnsw: bool
 
 
 class MeasureIsotropyKeywords(TextKeywords, total=False):
@@ -297,8 +299,12 @@ class ScorePairsKeywords(TypedDict, total=False):
 
 class SearchKeywords(TypedDict, total=False):
     top: int
+    hybrid: bool
+    bm25: bool
+    rerank: str | Path | None
     where: Sequence[str]
     path: Sequence[str]
+    exact: bool
     candidates: int | None
 
 

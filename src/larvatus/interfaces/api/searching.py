@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import msgspec
 
-from larvatus.core.flags import Flag
+from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
@@ -20,11 +20,10 @@ from larvatus.data.bulk.settings import BulkSettings
 from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
-from larvatus.inference.search.build import BuildOptions, BuildRun, BuildSummary, build_passage_index
+from larvatus.inference.search.build import BuildOptions, BuildRun, BuildSummary, IndexContents, build_passage_index
 from larvatus.inference.search.filters import read_conditions
-from larvatus.inference.search.passage_index import Index
+from larvatus.inference.search.passage_index import Index, RankingOptions
 from larvatus.inference.search.passages import PassageSettings
-from larvatus.inference.search.quantised import VectorFormat
 from larvatus.inference.search.results import SearchResults
 from larvatus.interfaces.settings import TextSettings, read_settings
 
@@ -40,7 +39,7 @@ class DocumentSettings(TextSettings):
     metadata: Annotated[tuple[str, ...], Flag(metavar="COLUMN")] = ()
     """Column of tables that is kept with each passage, shown, and searched with --where; repeatable."""
 
-    def build_options(self, passages: PassageSettings, vectors: VectorFormat) -> BuildOptions:
+    def build_options(self, passages: PassageSettings, vectors: IndexContents) -> BuildOptions:
         reading = self.reading()
         if self.metadata:
             reading = msgspec.structs.replace(reading, metadata_fields=tuple(dict.fromkeys(self.metadata)))
@@ -54,12 +53,20 @@ class SearchSettings(Settings):
 
     top: Count = 10
     """Passages to return."""
+    hybrid: bool = False
+    """Fuse the ranking by meaning with that by words (BM25)."""
+    bm25: Annotated[bool, Flag("--bm25")] = False
+    """Rank by words only."""
+    rerank: Annotated[PathName | None, Flag(metavar="DIR")] = None
+    """Order the candidates with a model of finetune rerank."""
     where: Annotated[tuple[str, ...], Flag(metavar="COLUMN=VALUE")] = ()
     """Only passages with this metadata; repeatable, values of one column are alternatives."""
     path: Annotated[tuple[str, ...], Flag(metavar="PATTERN")] = ()
     """Only files whose path matches, such as '*/2024/*.md'; repeatable."""
+    exact: bool = False
+    """Compare all vectors, even if the index has a graph."""
     candidates: Count | None = None
-    """Passages that are rescored; default: ten times --top, at least 100."""
+    """Passages that are rescored, fused or reranked; default: ten times --top, at least 100."""
 
 
 def index_documents(
@@ -83,9 +90,10 @@ def index_documents(
         overwrite: Replace an index of another model.
         progress: Called with how many vectors are computed.
         skipped: Counts what could not be read.
-        **settings: `passage` and `overlap` (characters), `dtype` and `rescore` (of the vectors), `metadata` (columns
-            to keep); how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of
-            tables); where it runs: `ray`, and `errors`, a file for bad rows.
+        **settings: `passage` and `overlap` (characters), `dtype` and `rescore` (of the vectors), `bm25` and `hnsw`
+            (what is written next to them), `metadata` (columns to keep); how text is read: `language`, `sentences`,
+            `split`, `on_bad`, `encoding`, `text` (column of tables); where it runs: `ray`, and `errors`, a file for
+            bad rows.
 
     Returns:
         The index, open.
@@ -96,7 +104,7 @@ def index_documents(
         'my_texts/rivers.txt'
     """
     text, passages, vectors, bulk = read_settings(
-        settings, DocumentSettings, PassageSettings, VectorFormat, BulkSettings, function="index_documents"
+        settings, DocumentSettings, PassageSettings, IndexContents, BulkSettings, function="index_documents"
     )
     loaded = model if isinstance(model, Model) else load(model, device=device)
     options = text.build_options(passages, vectors)
@@ -139,7 +147,8 @@ def search(
         index: An index of `index_documents` or `larvatus search build`, or its directory.
         model: The model that it was built with, if that has moved.
         device: Where the model is loaded: `auto`, `cpu` or `cuda`.
-        **settings: `top` (10), `where` (`["year=1999"]`), `path` (patterns of paths), `candidates`.
+        **settings: `top` (10), `hybrid` (fuse with BM25), `bm25` (words only), `rerank` (a model directory), `where`
+            (`["year=1999"]`), `path` (patterns of paths), `exact`, `candidates`.
 
     Returns:
         The passages, best first; `.to_pandas()` gives a table. `Index.search` takes several queries at once.
@@ -151,11 +160,15 @@ def search(
     """
     (chosen,) = read_settings(settings, SearchSettings, function="search")
     opened = index if isinstance(index, Index) else Index.open(index, model=model, device=device)
-    return run_search(opened, query, chosen)
+    return run_search(opened, [query], chosen)[0]
 
 
-def run_search(index: Index, query: str, chosen: SearchSettings) -> SearchResults:
-    """Run `search` from a struct."""
+def run_search(index: Index, queries: list[str], chosen: SearchSettings) -> list[SearchResults]:
+    """Run `search` from a struct, for several queries."""
     return index.search(
-        query, where=read_conditions(chosen.where), paths=chosen.path, top=chosen.top, candidates=chosen.candidates
+        queries,
+        where=read_conditions(chosen.where),
+        paths=chosen.path,
+        rerank=chosen.rerank,
+        **{name: getattr(chosen, name) for name in RankingOptions.__struct_fields__},
     )

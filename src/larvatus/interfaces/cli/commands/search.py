@@ -1,7 +1,8 @@
 """`larvatus search`: the passages of your documents that answer a question.
 
 larvatus search build docs/ --out index
-larvatus search "who may appeal?" --index index --top 10
+larvatus search "who may appeal?" --index index --top 10 --hybrid
+larvatus search evaluate CISI.ALL --queries CISI.QRY --judgements CISI.REL
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.console import Console
 
 from larvatus.core.errors import printable
 from larvatus.core.outputs import check_outputs
 from larvatus.core.regular_files import is_there
 from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.labelled.retrieval_sets import read_collection
 from larvatus.data.text.readers import Skipped
-from larvatus.inference.search.build import BuildRun, BuildSummary
+from larvatus.evaluation.retrieval import evaluate_retrieval, index_collection
+from larvatus.inference.search.build import BuildRun, BuildSummary, IndexContents
 from larvatus.inference.search.generation import NAME, read_manifest
 from larvatus.inference.search.passage_index import Index
 from larvatus.inference.search.passages import PassageSettings
-from larvatus.inference.search.quantised import VectorFormat
 from larvatus.inference.search.results import SearchResults
 from larvatus.interfaces.api.searching import DocumentSettings, SearchSettings, run_document_indexing, run_search
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MODEL_HELP, READING, Bulk, Json, Machine, Overwrite
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 
 DEFAULT = "ask"
@@ -62,7 +67,7 @@ def build(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The index; one that is there is brought up to date.")],
     machine: Machine,
     passages: Annotated[PassageSettings, Panel()],
-    vectors: Annotated[VectorFormat, Panel()],
+    vectors: Annotated[IndexContents, Panel()],
     reading: Annotated[DocumentSettings, Panel(READING, without=("language_field", "licence"), first=("metadata",))],
     bulk: Bulk,
     model: IndexModel = None,
@@ -116,12 +121,12 @@ def ask(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Passages of an index that are nearest to a question in meaning, best first."""
+    """Passages of an index that answer a question best: by meaning, by words, or by both (--hybrid)."""
     check_outputs(out, overwrite=overwrite, inputs=[*([model] if model else []), index])
     check_row_file(out)
     loaded = machine.load(model or read_manifest(index).model)
     opened = Index.open(index, model=loaded, verify=verify)
-    results = [run_search(opened, question, chosen) for question in questions]
+    results = run_search(opened, questions, chosen)
     for line in dict.fromkeys(line for each in results for line in each.changed):
         print(f"note: {printable(line)} since it was indexed; search build updates the index", file=sys.stderr)
     if out is not None:
@@ -149,3 +154,34 @@ def _show(results: SearchResults, *, several: bool) -> None:
         metadata = "".join(f" · {printable(f'{name}={value}')}" for name, value in hit.metadata.items())
         print(f"{hit.rank:>3}  {hit.score:.4f}  {place}{metadata}")
         print(f"     {printable(' '.join(hit.text.split()))}\n")
+
+
+@app.command("evaluate")
+@from_structs
+def evaluate(
+    collection: Annotated[str, typer.Argument(metavar="DOCUMENTS", help="A BEIR folder, or documents (JSONL, SMART).")],
+    machine: Machine,
+    chosen: Annotated[SearchSettings, Panel(without=("top", "where", "path"))],
+    passages: Annotated[PassageSettings, Panel("How documents are indexed")],
+    vectors: Annotated[IndexContents, Panel("How documents are indexed", without=("bm25",))],
+    queries: Annotated[str | None, typer.Option(metavar="FILE", help="Queries (JSONL, SMART).")] = None,
+    judgements: Annotated[str | None, typer.Option(metavar="FILE", help="Judgements (TREC, BEIR, SMART).")] = None,
+    index: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the index here, for the next time.")] = None,
+    model: IndexModel = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure nDCG@10, MRR, recall and MAP on a collection with judgements, with intervals over queries."""
+    loaded_collection = read_collection(collection, queries=queries, judgements=judgements)
+    named = model or (_model_of(index, overwrite=False) if index is not None else model_or_packaged())
+    loaded = machine.load(named)
+    with TemporaryDirectory() as folder, ProgressReporter("vectors") as progress:
+        out = index or Path(folder) / "index"
+        run = BuildRun(progress=progress)
+        made = index_collection(loaded, loaded_collection, out, passages=passages, vectors=vectors, run=run)
+        settings = {name: getattr(chosen, name) for name in ("hybrid", "bm25", "rerank", "exact", "candidates")}
+        result = evaluate_retrieval(made, loaded_collection, **settings)
+    if as_json:
+        print(json.dumps(result.to_dict(), ensure_ascii=False, indent=2))
+    else:
+        show_part(Console(soft_wrap=True), result.table())
