@@ -77,7 +77,7 @@ def index_collection(
     *,
     passages: PassageSettings = PassageSettings(),
     vectors: IndexContents = IndexContents(),
-    run: BuildRun = BuildRun(),
+    run: BuildRun | None = None,
 ) -> Index:
     """The index of a collection's documents, with their ids; one that is there is brought up to date."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +105,8 @@ def evaluate_retrieval(index: Index, collection: RetrievalCollection, **settings
     settings = {"top": min(DEPTH, len(index)), **settings}
     results = index.search([collection.queries[query] for query in judged], **settings)
     by_query = {
-        query: score_ranking(documents_of(found), collection.judgements[query])
-        for query, found in zip(judged, results, strict=True)
+        query: score_ranking(documents_of(hits), collection.judgements[query])
+        for query, hits in zip(judged, results, strict=True)
     }
     scores = {
         name: bootstrap([values[name] for values in by_query.values()], _mean, of="rows")

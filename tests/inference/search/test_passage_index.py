@@ -130,6 +130,15 @@ def test_an_edit_that_keeps_size_and_time_is_seen_right_after_a_build(make, docu
     assert index.manifest.passages == len(index)
 
 
+def test_an_open_index_outlives_a_new_build(make, documents):
+    index = make()
+    before = [index.search("deep river", top=4, bm25=bm25).to_dicts() for bm25 in (False, True)]
+    (documents / "a.txt").write_text("Another text.")
+    assert len(make()) < len(index)
+    after = [index.search("deep river", top=4, bm25=bm25).to_dicts() for bm25 in (False, True)]
+    assert after == before
+
+
 def test_other_kinds_of_vectors_are_made_from_stored_ones(make, monkeypatch):
     make(dtype="float32")
     monkeypatch.setattr(build, "unit_vectors", None)  # the model is not asked

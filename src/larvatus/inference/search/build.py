@@ -120,10 +120,10 @@ class BuildSummary(Settings):
 
 
 def build_passage_index(
-    model: EncoderModel, paths: Sequence[str], out: Path, options: BuildOptions, run: BuildRun = BuildRun()
+    model: EncoderModel, paths: Sequence[str], out: Path, options: BuildOptions, run: BuildRun | None = None
 ) -> BuildSummary:
     """Write the index of all passages of all files, or the next generation of one that is there."""
-    began = time.time_ns()
+    began, run = time.time_ns(), run or BuildRun()
     if options.vectors.hnsw:
         check_graph(options.vectors.kinds)
     old = _old_generation(model, out, overwrite=run.overwrite)

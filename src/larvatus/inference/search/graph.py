@@ -30,10 +30,14 @@ LINKS, BREADTH = 16, 128
 AT_ONCE = 16_384
 
 
+def has_usearch() -> bool:
+    return find_spec("usearch") is not None
+
+
 def require_usearch() -> None:
     """Before the work, not after it."""
-    if find_spec("usearch") is None:
-        raise UsageError('a graph (--hnsw) needs usearch; pip install "larvatus[index]", or search exactly')
+    if not has_usearch():
+        raise UsageError('a graph (--hnsw) needs usearch; pip install "larvatus[index]", or search with --exact')
 
 
 def check_graph(kinds: tuple[str, ...]) -> None:
@@ -91,8 +95,8 @@ class VectorGraph:
         """Vectors near to each query, best first."""
         count = min(max(top, candidates), len(self._stored))
         self._graph.expansion_search = max(64, count)
-        found = []
+        matches = []
         for query_D in np.ascontiguousarray(queries_QD, dtype=np.float32):
             rows = np.sort(np.asarray(self._graph.search(query_D, count, threads=1).keys).astype(np.int64))
-            found.append(ranked(rows, self._stored.rescored(rows, query_D), top))
-        return found
+            matches.append(ranked(rows, self._stored.rescored(rows, query_D), top))
+        return matches

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO
 
@@ -123,23 +124,27 @@ def _by_word(postings: Records, starts: Ints) -> Iterator[Records]:
 class LexicalIndex:
     """The words of N passages, mapped from the disk."""
 
-    def __init__(self, words: dict[str, int], starts: Ints, rows: Integers, weights: Floats, count: int) -> None:
-        self._words, self._starts, self._rows, self._weights = words, starts, rows, weights
+    def __init__(self, listed: str, starts: Ints, rows: Integers, weights: Floats, count: int) -> None:
+        self._listed, self._starts, self._rows, self._weights = listed, starts, rows, weights
         self._count = count
+
+    @cached_property
+    def _words(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self._listed.split("\n")[:-1])}
 
     @classmethod
     def open(cls, folder: Path, count: int) -> LexicalIndex:
         try:
-            words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
+            listed = (folder / WORDS).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
             raise ArtefactError(f"{folder / WORDS} cannot be read ({fault}); {AGAIN}") from fault
-        starts: Ints = np.asarray(map_array(folder / STARTS, (len(words) + 1,), np.dtype(np.int64)))
+        starts: Ints = np.asarray(map_array(folder / STARTS, (listed.count("\n") + 1,), np.dtype(np.int64)))
         total = int(starts[-1])
         if starts[0] != 0 or (np.diff(starts) < 0).any():
             raise ArtefactError(f"{folder / STARTS} does not fit {WORDS}; {AGAIN}")
         rows = map_array(folder / POSTINGS, (total,), np.dtype(np.int32))
         weights = map_array(folder / WEIGHTS, (total,), np.dtype(np.float32))
-        return cls({word: number for number, word in enumerate(words)}, starts, rows, weights, count)
+        return cls(listed, starts, rows, weights, count)
 
     def scores(self, query: str) -> Doubles:
         """BM25 of every passage: [N]. A word that the query repeats counts again."""

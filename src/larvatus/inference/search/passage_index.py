@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -34,7 +33,7 @@ from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
 from larvatus.inference.search.graph import NAME as GRAPH
-from larvatus.inference.search.graph import VectorGraph
+from larvatus.inference.search.graph import VectorGraph, has_usearch, require_usearch
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
 from larvatus.inference.search.rerank import Reranker, open_reranker
 from larvatus.inference.search.rerank import rerank as rerank_matches
@@ -77,6 +76,9 @@ class Index:
 
     def __init__(self, generation: Generation, model: Model) -> None:
         self._generation, self.model = generation, model
+        there, folder = generation.manifest.files, generation.folder  # opened now: a build may remove them later
+        self._words = LexicalIndex.open(folder, len(self)) if WORDS in there else None
+        self._graph = VectorGraph.open(folder, generation.vectors) if GRAPH in there and has_usearch() else None
 
     @classmethod
     def open(
@@ -169,14 +171,14 @@ class Index:
         if not searched:
             raise DataError(f"no passage of {self.path} has these values or paths; check --where and --path")
         count = options.top if rerank is None else options.considered
-        found = self._matches(listed, options, allowed, count)
+        matches = self._matches(listed, options, allowed, count)
         if rerank is not None:
             reranker = open_reranker(rerank, device=str(self.model.device))
-            found = [
+            matches = [
                 rerank_matches(reranker, query, each, self._texts(each), top=options.top)
-                for query, each in zip(listed, found, strict=True)
+                for query, each in zip(listed, matches, strict=True)
             ]
-        results = [self._results(query, each, searched) for query, each in zip(listed, found, strict=True)]
+        results = [self._results(query, each, searched) for query, each in zip(listed, matches, strict=True)]
         return results[0] if single else ResultList(results)
 
     def _matches(
@@ -185,7 +187,7 @@ class Index:
         """The first rankings of each query: by vectors, by words, or both fused."""
         considered = options.considered
         by_words = [
-            self._lexical.search(query, top=considered if options.hybrid else count, allowed=allowed)
+            self._lexical().search(query, top=considered if options.hybrid else count, allowed=allowed)
             for query in (queries if options.hybrid or options.bm25 else ())
         ]
         if options.bm25:
@@ -193,6 +195,8 @@ class Index:
         vectors_QD = unit_vectors(self.model, queries) if queries else np.empty((0, self.manifest.size), np.float32)
         top = considered if options.hybrid else count
         if GRAPH in self.manifest.files and allowed is None and not options.exact:
+            require_usearch()
+        if self._graph is not None and allowed is None and not options.exact:
             by_vectors = self._graph.search(vectors_QD, top=top, candidates=considered)
         else:
             by_vectors = nearest_vectors(
@@ -202,15 +206,10 @@ class Index:
             return by_vectors
         return [fuse(both, top=count) for both in zip(by_vectors, by_words, strict=True)]
 
-    @cached_property
     def _lexical(self) -> LexicalIndex:
-        if WORDS not in self.manifest.files:
+        if self._words is None:
             raise UsageError(f"{self.path} has no words for --hybrid and --bm25; build it again without --no-bm25")
-        return LexicalIndex.open(self._generation.folder, len(self))
-
-    @cached_property
-    def _graph(self) -> VectorGraph:
-        return VectorGraph.open(self._generation.folder, self._generation.vectors)
+        return self._words
 
     def _texts(self, matches: Matches) -> list[str]:
         return list(self._generation.passages["text"].take(matches.rows).to_pylist())

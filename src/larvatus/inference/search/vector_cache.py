@@ -135,15 +135,15 @@ class VectorCache:
                 out[name][copied] = array
         new = np.flatnonzero(rows < 0)
         table, parts, places = self._table()
-        found = table.find(keys_NK[new])
-        if (found < 0).any():
+        located = table.find(keys_NK[new])
+        if (located < 0).any():
             raise ArtefactError(
                 f"{self._parts.directory} lacks vectors that were written to it; remove it and start again"
             )
-        for number in np.unique(parts[found]).tolist():
-            mine = parts[found] == number
+        for number in np.unique(parts[located]).tolist():
+            mine = parts[located] == number
             for name in shapes:
-                out[name][new[mine]] = self._parts.column(number, name)[places[found[mine]]]
+                out[name][new[mine]] = self._parts.column(number, name)[places[located[mine]]]
         return out
 
     def _table(self) -> tuple[KeyTable, Ints, Ints]:

@@ -132,8 +132,8 @@ def ask(
     if out is not None:
         _write(out, results)
     elif as_json:
-        found = [each.to_dict() for each in results]
-        print(json.dumps(found[0] if len(found) == 1 else found, ensure_ascii=False, indent=2))
+        records = [each.to_dict() for each in results]
+        print(json.dumps(records[0] if len(records) == 1 else records, ensure_ascii=False, indent=2))
     else:
         for each in results:
             _show(each, several=len(results) > 1)
