@@ -51,7 +51,7 @@ def stored_in(folder: Path, x: np.ndarray, kinds: tuple[str, ...]) -> StoredVect
             write_header(file, dtype, (len(x), *tail))
             for low in range(0, len(x), 65_536):
                 file.write(StoredVectors.encode(x[low : low + 65_536], kinds)[name].tobytes())  # type: ignore[arg-type]
-        arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+        arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="c")
     return StoredVectors(arrays, kinds, size)  # type: ignore[arg-type]
 
 

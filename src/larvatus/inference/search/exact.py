@@ -17,8 +17,8 @@ import numpy as np
 from larvatus.core.arrays import Bools, Doubles, Floats, Ints
 from larvatus.inference.search.quantised import StoredVectors
 
-NUMBERS = 1 << 21
-"""Numbers of a block in float32: 8 MiB, which stay in the cache of most processors."""
+NUMBERS = 1 << 18
+"""Numbers of a block in float32: 1 MiB, which stay in the cache of most processors."""
 QUERIES = 64
 """Queries that are compared at once."""
 MOST_GATHERED = 0.125

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from larvatus.core.arrays import Bits, Doubles, Floats, Ints, Records
 from larvatus.core.errors import UsageError
@@ -106,7 +107,8 @@ class StoredVectors:
             for word in range(words_BW.shape[1]):
                 apart_QB += np.bitwise_count(query_QW[:, word, None] ^ words_BW[None, :, word])
             return 1.0 - apart_QB.astype(np.float32) * np.float32(2.0 / self.size)
-        return queries_QD @ self.decode(rows, kind).T
+        scores_QB: Floats = queries_QD @ as_float32(self.arrays[file_of(kind)][rows]).T
+        return scores_QB * np.asarray(self.arrays[SCALES][rows]) if kind == "int8" else scores_QB
 
     def rescored(self, rows: Ints, query_D: Floats) -> Doubles:
         """Cosines [B] of some rows in float64, with the last kind; equal vectors get equal scores."""
@@ -119,8 +121,16 @@ class StoredVectors:
 
     def decode(self, rows: Any, kind: Kind) -> Floats:
         """Some vectors as float32 [B, D]."""
-        x_BD: Floats = np.asarray(self.arrays[file_of(kind)][rows]).astype(np.float32)
+        x_BD = as_float32(self.arrays[file_of(kind)][rows])
         return x_BD * np.asarray(self.arrays[SCALES][rows])[:, None] if kind == "int8" else x_BD
+
+
+def as_float32(numbers: Records) -> Floats:
+    """Numbers as float32: by torch, which converts half precision several times as fast as NumPy."""
+    if numbers.dtype == np.float16 and numbers.flags.writeable:
+        converted: Floats = torch.from_numpy(np.ascontiguousarray(numbers)).float().numpy()
+        return converted
+    return np.asarray(numbers).astype(np.float32, copy=False)
 
 
 def to_int8(x_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
