@@ -39,6 +39,7 @@ PUBLIC = {
         "serve_models",
     ),
     *("Vectors",),
+    *("Index", "SearchResults", "index_documents", "search"),
     *("Client",),
     *("Score",),
     *("Continuation", "Generated"),

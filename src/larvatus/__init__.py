@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from larvatus.inference.model import Model, load
     from larvatus.inference.model.onnx import export_onnx
     from larvatus.inference.search.concordance import Concordance
+    from larvatus.inference.search.passage_index import Index
+    from larvatus.inference.search.results import SearchResults
     from larvatus.inference.vectors.results import Vectors
     from larvatus.inference.vectors.similarity import Similarities
     from larvatus.inference.vectors.standardise import Standardiser
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.pairs import score_pairs
     from larvatus.interfaces.api.pretraining import convert, pretrain
     from larvatus.interfaces.api.prompting import prompt
+    from larvatus.interfaces.api.searching import index_documents, search
     from larvatus.interfaces.api.serving import serve_models
     from larvatus.interfaces.api.suite import evaluate_suite
     from larvatus.interfaces.api.toxicity import audit_toxicity
@@ -72,12 +75,14 @@ __all__ = [
     "Fill",
     "Fills",
     "Generated",
+    "Index",
     "JointFill",
     "LarvatusError",
     "Model",
     "PromptTable",
     "Recipe",
     "Score",
+    "SearchResults",
     "Similarities",
     "Spanned",
     "Standardiser",
@@ -110,12 +115,14 @@ __all__ = [
     "finetune",
     "fit_standardiser",
     "head_importance",
+    "index_documents",
     "load",
     "measure_isotropy",
     "pretrain",
     "prompt",
     "read_recipe",
     "score_pairs",
+    "search",
     "serve_models",
     "split_members",
     "train_tokenizer",
@@ -133,6 +140,8 @@ _NAMES = {
     "inference.model": "Model load",
     "inference.model.onnx": "export_onnx",
     "inference.search.concordance": "Concordance",
+    "inference.search.passage_index": "Index",
+    "inference.search.results": "SearchResults",
     "inference.vectors.results": "Vectors",
     "inference.vectors.similarity": "Similarities",
     "inference.vectors.standardise": "Standardiser",
@@ -148,6 +157,7 @@ _NAMES = {
     "interfaces.api.pairs": "score_pairs",
     "interfaces.api.pretraining": "convert pretrain",
     "interfaces.api.prompting": "prompt",
+    "interfaces.api.searching": "index_documents search",
     "interfaces.api.serving": "serve_models",
     "interfaces.api.suite": "evaluate_suite",
     "interfaces.api.toxicity": "audit_toxicity",

@@ -95,6 +95,8 @@ def working(folder: Path, model: Path) -> list[list[str]]:
         f"embed {text} --model {model} --out v.npy --unit word",
         f"similar the|*bank* --in {text} --model {model}",
         f"similar index {text} --word bank --out i --model {model}",
+        f"search build {text} --out s --model {model} --device cpu",
+        f"search the|river --index s --model {model}",
         f"map bank --corpus {text} --out m.html --model {model} --method pca",
         f"attention the|bank --model {model} --out a.html",
         f"isotropy show --corpus {text} --model {model}",

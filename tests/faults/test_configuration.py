@@ -158,6 +158,20 @@ KNOWN_FLAGS = {
         "--corpus --device --encoding --json --language --model --most --on-bad --overwrite --plot --pool "
         "--punctuation --quiet --rogue --sentences --shrinkage --split --standardise --text --text-field"
     ),
+    "larvatus search": "",
+    "larvatus search build": (
+        "--bm25 --device --dtype --encoding --errors --hnsw --json --language --metadata --model --no-bm25 "
+        "--on-bad --out --overlap --overwrite --passage --quantise --quiet --ray --rescore --runtime --sentences "
+        "--split --text --text-field"
+    ),
+    "larvatus search ask": (
+        "--bm25 --candidates --device --exact --hybrid --index --json --model --no-verify --out --overwrite "
+        "--path --quantise --quiet --rerank --runtime --top --verify --where"
+    ),
+    "larvatus search evaluate": (
+        "--bm25 --candidates --device --dtype --exact --hnsw --hybrid --index --json --judgements --model "
+        "--overlap --passage --quantise --queries --quiet --rerank --rescore --runtime"
+    ),
     "larvatus similar": "",
     "larvatus similar words": (
         "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "

@@ -122,7 +122,8 @@ def generate() -> str:
         named[_struct_name(kind)] = struct_fields(kind)
     parts = [HEADER, *(_class(name, ("TypedDict, total=False",), fields) for name, fields in named.items())]
     for name, (kinds, columns, taken) in functions.items():
-        bases = [kind for kind in kinds if kind in shared and taken.isdisjoint(kind.__struct_fields__)]
+        whole = [parent for kind in kinds for parent in kind.__mro__ if parent in shared]  # itself, or what it extends
+        bases = [kind for kind in whole if taken.isdisjoint(kind.__struct_fields__)]
         known = set(taken).union(*(set(struct_fields(kind)) for kind in bases))
         fields: dict[str, Field] = {}
         for kind in kinds:

@@ -19,7 +19,7 @@ from larvatus.inference.model import load
 from larvatus.inference.search import concordance
 from larvatus.inference.search import concordance as nearest_module
 from larvatus.inference.search.concordance import nearest_rows
-from larvatus.inference.search.index import Index
+from larvatus.inference.search.index import InstanceIndex
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.inference.vectors.similarity import word_instance
 from larvatus.interfaces.cli.main import run
@@ -164,7 +164,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
 
 
 def _all_rows(path):
-    return [row for block in Index.open(path).blocks(None) for row in block.rows(range(len(block.vectors)))]
+    return [row for block in InstanceIndex.open(path).blocks(None) for row in block.rows(range(len(block.vectors)))]
 
 
 @library

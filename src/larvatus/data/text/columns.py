@@ -156,6 +156,16 @@ def find_column(name: str, columns: Sequence[str], asked: str) -> str:
     raise UsageError(f"{name} has no column {asked!r:.60} (it has {shown}); name one of these: --text COLUMN")
 
 
+def check_columns(name: str, columns: Sequence[str], wanted: Sequence[str], *, option: str) -> None:
+    """Refuse names of columns that a table does not have."""
+    for column in wanted:
+        if column not in columns:
+            shown = ", ".join(columns[:40]) + (", …" if len(columns) > 40 else "")
+            raise UsageError(
+                f"{name} has no column {column!r:.60} (it has {shown}); name one of these: {option} COLUMN"
+            )
+
+
 def document_column(table: SampledTable) -> str:
     """The column that the documents of a table are read from: one called text, otherwise as `text_columns` guesses.
 

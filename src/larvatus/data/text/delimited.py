@@ -23,7 +23,7 @@ from itertools import chain
 
 from larvatus.core.errors import DataError
 from larvatus.core.files import as_text
-from larvatus.data.text.columns import SampledRows, document_column, find_column, has_header, note_column
+from larvatus.data.text.columns import SampledRows, check_columns, document_column, find_column, has_header, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.records import BadRecord, RecordFaults, decode_line, make_document, read_lines
 from larvatus.data.text.streams import LONGEST_LINE
@@ -194,4 +194,5 @@ def _with_columns(name: str, options: ReadOptions, columns: tuple[str, ...], tex
     for field in (options.language_field, options.label_field):
         if field is not None:
             find_column(as_text(name), columns, field)
+    check_columns(as_text(name), columns, options.further_fields, option="--metadata")
     return options.with_text(text)

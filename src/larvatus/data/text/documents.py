@@ -24,6 +24,10 @@ class Document:
     language: str | None = None
     label: str | None = None
     """A label of the record: a sense, a genre, a year."""
+    start: int = 0
+    """Character of a plain-text file at which it begins, counting each line break as one."""
+    metadata: tuple[str | None, ...] = ()
+    """Values of `ReadOptions.metadata_fields`, None for those that a record lacks."""
 
 
 class ReadOptions(Settings):
@@ -43,9 +47,16 @@ class ReadOptions(Settings):
     """Encoding of plain text and JSON; UTF-8 if not given, and then absent from the settings of a corpus."""
     label_field: str | None = None
     """Field of a record that holds a label of its text: a string or a number."""
+    metadata_fields: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Further fields of a record that are read with its text: strings, numbers or truth values."""
     exact: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether `text_field` was named by the user though it is "text": then nothing is guessed. Left out of the settings
     of a corpus otherwise, so that those of earlier versions stay the same."""
+
+    @property
+    def further_fields(self) -> tuple[str, ...]:
+        """Fields of the metadata, if any."""
+        return () if self.metadata_fields is msgspec.UNSET else self.metadata_fields
 
     @property
     def names_column(self) -> bool:

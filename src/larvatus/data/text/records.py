@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +26,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import as_text
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.archives import ARCHIVE_ERRORS, UnpackLimit, count_batch, parquet_limit, string_columns
-from larvatus.data.text.columns import SampledRows, document_column, find_column, note_column
+from larvatus.data.text.columns import SampledRows, check_columns, document_column, find_column, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, reencoded
@@ -128,24 +128,28 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
     """Plain text: documents end at blank lines, or with the file. A bad line is skipped, its document continues."""
     faults, source = RecordFaults(name, options, skipped), as_text(name)
     held: list[str] = []
+    nothing = (None,) * len(options.further_fields)
     first, size = 1, 0
+    start = following = 0  # characters before the document, and before the next line
     for number, line in read_lines(name, faults):
         text = None
         with faults.at(number):
             text = decode_line(line)
+        here = following
+        following += len(line.decode(errors="replace") if text is None else text) + 1
         if text is None:
             continue
         ends = options.split == "blank-line" and (not line or line.isspace())
         if held and (ends or size > LONGEST_DOCUMENT):
-            yield Document("\n".join(held), source, first, options.language)
+            yield Document("\n".join(held), source, first, options.language, start=start, metadata=nothing)
             held, size = [], 0
         if ends or not (text or held):
             continue
-        first = first if held else number
+        first, start = (first, start) if held else (number, here)
         held.append(text)
         size += len(text) + 1
     if held:
-        yield Document("\n".join(held), source, first, options.language)
+        yield Document("\n".join(held), source, first, options.language, start=start, metadata=nothing)
 
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
@@ -187,6 +191,7 @@ def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[
             options = parquet_column(name, file, options, growth)
             wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
             _refuse_objects(name, schema, wanted)
+            wanted += _scalar_columns(name, schema, options.further_fields, wanted)
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
                 count_batch(growth, batch)
                 for index in range(batch.num_rows):
@@ -212,6 +217,16 @@ def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
             raise DataError(
                 f"{name}: column {column!r} holds {kind}, not strings; nothing else is opened, objects least of all"
             )
+
+
+def _scalar_columns(name: str, schema: Any, fields: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Columns of metadata that are read in addition: strings, numbers, truth values or times."""
+    check_columns(as_text(name), schema.names, fields, option="--metadata")
+    for field in fields:
+        kind = schema.field(field).type
+        if not (_is_string(kind) or pa.types.is_primitive(kind)):
+            raise DataError(f"{name}: column {field!r} holds {kind}, not text or numbers; do not name it")
+    return [field for field in dict.fromkeys(fields) if field not in wanted]
 
 
 def _row(batch: Any, index: int) -> dict[str, Any]:
@@ -242,7 +257,17 @@ def make_document(record: dict[str, Any], name: str, number: int, options: ReadO
         shown = f"{language[:40]!r} is no language code"
         raise BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
     label = _label(record, options.label_field) if options.label_field else None
-    return Document(text, as_text(name), number, language or options.language, label)
+    metadata = tuple(_metadata(record, field) for field in options.further_fields)
+    return Document(text, as_text(name), number, language or options.language, label, metadata=metadata)
+
+
+def _metadata(record: dict[str, Any], field: str) -> str | None:
+    value = record.get(field)
+    if isinstance(value, dict | list | bytes):
+        raise BadRecord("metadata is no scalar", f"field {field!r} is {type(value).__name__}, not a string or a number")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
 
 
 def _label(record: dict[str, Any], field: str) -> str | None:

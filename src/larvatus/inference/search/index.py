@@ -100,7 +100,7 @@ def build_index(
     with files.locked(directory):
         if out.exists():  # killed between its last two steps
             parts.removed()
-            return Index.open(out).described
+            return InstanceIndex.open(out).described
         counts = parts.open(resume=resume)
         rest = iter(pieces)
         for _ in range(counts.pieces):
@@ -181,7 +181,7 @@ def _assemble(
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class InstanceIndex:
     """An index on the disk, its checksums verified."""
 
     path: Path
@@ -190,7 +190,7 @@ class Index:
     """First vector and number of vectors of each word."""
 
     @classmethod
-    def open(cls, path: Path) -> Index:
+    def open(cls, path: Path) -> InstanceIndex:
         only_regular(path)
         value = files.read_json(path / NAME)
         if isinstance(value, dict) and value.get("format") != 1:

@@ -19,7 +19,7 @@ from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.search.concordance import Concordance, DocumentFilter, WordFilter, instances_in_text, nearest
-from larvatus.inference.search.index import NAME, Index
+from larvatus.inference.search.index import NAME, InstanceIndex
 from larvatus.inference.search.vector_file import VectorFile
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions, Pool
@@ -28,7 +28,7 @@ from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.models.loaded import LoadedModel
 
-SearchSource = Index | VectorFile | list[str]
+SearchSource = InstanceIndex | VectorFile | list[str]
 """What to search: an index, a file of vectors, or paths of text."""
 
 
@@ -54,7 +54,7 @@ def open_source(paths: Sequence[str]) -> SearchSource:
     if len(paths) == 1:
         only = Path(paths[0])
         if is_there(only / NAME):
-            return Index.open(only)
+            return InstanceIndex.open(only)
         file = VectorFile.find(only)
         if file is not None:
             return file
@@ -76,7 +76,7 @@ def search(
     word = None if options.any_word else options.word or query.word
     vector = instance_vectors(encoder, tokenizer, [query], embed)[0]
     chosen = DocumentFilter(WordFilter.of(None if word is None else [word]))
-    if isinstance(source, Index):
+    if isinstance(source, InstanceIndex):
         blocks = source.blocks(word)
     elif isinstance(source, VectorFile):
         blocks = source.blocks(chosen.wanted)
@@ -98,7 +98,7 @@ def embed_options(source: SearchSource, options: SearchOptions, model: LoadedMod
         return EmbedOptions(
             unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
         )
-    if isinstance(source, Index):
+    if isinstance(source, InstanceIndex):
         model_of_source, layers, pool = source.described.model, source.described.layers, source.described.pool
         standardiser = source.standardiser
     else:

@@ -225,6 +225,16 @@ class HeadImportanceKeywords(TextKeywords, total=False):
     tokens: int
 
 
+class IndexDocumentsKeywords(TextKeywords, BulkKeywords, total=False):
+    metadata: Sequence[str]
+    passage: int
+    overlap: int
+    dtype: Literal["float32", "float16", "int8", "binary"]
+    rescore: Literal["none", "int8", "float16"] | None
+    bm25: bool
+    hnsw: bool
+
+
 class MeasureIsotropyKeywords(TextKeywords, total=False):
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     punctuation: bool
@@ -285,6 +295,17 @@ class PromptKeywords(TypedDict, total=False):
 class ScorePairsKeywords(TypedDict, total=False):
     method: Literal["original", "word-l2r"]
     normalise: Literal["none", "token", "word"]
+
+
+class SearchKeywords(TypedDict, total=False):
+    top: int
+    hybrid: bool
+    bm25: bool
+    rerank: str | Path | None
+    where: Sequence[str]
+    path: Sequence[str]
+    exact: bool
+    candidates: int | None
 
 
 class ServeModelsKeywords(TypedDict, total=False):

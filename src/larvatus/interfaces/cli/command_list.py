@@ -194,6 +194,11 @@ COMMANDS = {
         _VECTORS,
         "Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume.",
     ),
+    "search": CommandEntry(
+        "larvatus.interfaces.cli.commands.search:app",
+        _VECTORS,
+        "Find the passages of documents that answer a question. With a QUESTION, the command is `ask`.",
+    ),
     "similar": CommandEntry(
         "similar:app",
         _VECTORS,

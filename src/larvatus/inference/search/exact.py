@@ -1,0 +1,123 @@
+"""Exact search: every vector is compared with the query, some thousand at a time, so that memory does not grow.
+
+    for matches in nearest_vectors(stored, queries_QD, top=10):
+        matches.rows, matches.scores        # best first
+
+For unit vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32; the best of
+all blocks are scored again in float64 and sorted by score, equal ones by row. With two stored kinds (`quantised.py`),
+more candidates are taken from the first kind than are needed, and the second kind selects among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from larvatus.core.arrays import Bools, Doubles, Floats, Ints
+from larvatus.inference.search.quantised import StoredVectors
+
+NUMBERS = 1 << 18
+"""Numbers of a block in float32: 1 MiB, which stay in the cache of most processors."""
+QUERIES = 64
+"""Queries that are compared at once."""
+MOST_GATHERED = 0.125
+"""Share of the vectors up to which filtered rows are read one by one; of more, all rows are read in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Rows of an index with their scores, best first."""
+
+    rows: Ints
+    scores: Doubles
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, count: int) -> Matches:
+        return Matches(self.rows[:count], self.scores[:count])
+
+
+def ranked(rows: Ints, scores: Doubles, top: int) -> Matches:
+    """The `top` rows with the largest scores; equal ones in the order of the index."""
+    order = np.lexsort((rows, -scores))[:top]
+    return Matches(rows[order], scores[order])
+
+
+def nearest_vectors(
+    stored: StoredVectors,
+    queries_QD: Floats,
+    *,
+    top: int,
+    candidates: int,
+    allowed: Bools | None = None,
+) -> list[Matches]:
+    """The rows with the largest cosine to each query.
+
+    Args:
+        stored: The vectors.
+        queries_QD: Unit vectors of the queries.
+        top: Rows for each query.
+        candidates: Rows that are rescored, if two kinds are stored.
+        allowed: [N] rows that may be returned; None for all.
+    """
+    count = max(top, candidates) if len(stored.kinds) > 1 else top
+    matches: list[Matches] = []
+    for first in range(0, len(queries_QD), QUERIES):
+        some_QD = np.ascontiguousarray(queries_QD[first : first + QUERIES], dtype=np.float32)
+        for query_D, rows in zip(some_QD, _best_rows(stored, some_QD, count, allowed), strict=True):
+            matches.append(ranked(rows, stored.rescored(rows, query_D), top))
+    return matches
+
+
+def _best_rows(stored: StoredVectors, queries_QD: Floats, count: int, allowed: Bools | None) -> list[Ints]:
+    """The `count` best rows of each query by float32 scores, in any order."""
+    total = len(stored)
+    gathered = None
+    if allowed is not None and allowed.sum() <= MOST_GATHERED * total:
+        gathered, total = np.flatnonzero(allowed), int(allowed.sum())
+    best = [_Best(count) for _ in queries_QD]
+    step = max(1, NUMBERS // stored.size)
+    for low in range(0, total, step):
+        rows = np.arange(low, min(low + step, total))
+        scores_QB = stored.scores(slice(low, low + step) if gathered is None else gathered[rows], queries_QD)
+        rows = rows if gathered is None else gathered[rows]
+        if allowed is not None and gathered is None:
+            inside = allowed[rows]
+            rows, scores_QB = rows[inside], scores_QB[:, inside]
+        for each, scores_B in zip(best, scores_QB, strict=True):
+            each.add(rows, scores_B)
+    return [each.rows for each in best]
+
+
+class _Best:
+    """The best rows so far."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.rows = np.empty(0, np.int64)
+        self._scores = np.empty(0, np.float32)
+
+    def add(self, rows: Ints, scores: Floats) -> None:
+        if len(self.rows) == self.count:  # most rows of a block are worse than what is there
+            better = scores > self._scores.min()
+            rows, scores = rows[better], scores[better]
+        self.rows, self._scores = np.concatenate([self.rows, rows]), np.concatenate([self._scores, scores])
+        if len(self.rows) > self.count:
+            kept = first_of_largest(self._scores, self.count)
+            self.rows, self._scores = self.rows[kept], self._scores[kept]
+
+
+def first_of_largest(scores: Floats | Doubles, count: int) -> Ints:
+    """Places of the `count` largest scores, in order; of equal ones at the border, the first.
+
+    >>> first_of_largest(np.array([1.0, 3.0, 1.0, 2.0]), 3).tolist()
+    [0, 1, 3]
+    """
+    if count >= len(scores):
+        return np.arange(len(scores))
+    border = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = np.flatnonzero(scores > border)
+    equal = np.flatnonzero(scores == border)[: count - len(above)]
+    return np.sort(np.concatenate([above, equal]))

@@ -1,0 +1,147 @@
+"""How vectors are stored: float32, float16, int8 with a scale for each vector, or one bit for each dimension.
+
+    >>> stored = StoredVectors.encode(np.array([[0.6, -0.8]]), ("int8",))
+    >>> {name: array.dtype.name for name, array in stored.items()}
+    {'vectors.int8': 'int8', 'scales': 'float32'}
+
+For a unit vector x, int8 keeps c = round(x / s) with s = max |x| / 127, so that x · q ≈ s (c · q): each number is off
+by at most s / 2. Binary keeps the signs b = [x > 0]; with those of the query, the number of equal bits orders vectors
+nearly as their angle does (Charikar 2002). Queries stay float32 except for binary. An index that stores two kinds is
+searched with the first, and the candidates are scored again with the second (Yamada et al. 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.core.arrays import Bits, Doubles, Floats, Ints, Records
+from larvatus.core.errors import UsageError
+from larvatus.core.flags import Flag
+from larvatus.core.settings import Settings
+
+Kind = Literal["float32", "float16", "int8", "binary"]
+Arrays = Mapping[str, Records]
+SCALES = "scales"
+WORD = 64
+"""Bits that are compared at once: rows of bits are filled up to whole words."""
+
+
+class VectorFormat(Settings):
+    """How vectors are stored."""
+
+    dtype: Kind = "float16"
+    """Numbers that are searched: float32, float16, int8 (a quarter of float32) or binary (a 32nd)."""
+    rescore: Annotated[Literal["none", "int8", "float16"] | None, Flag(metavar="DTYPE")] = None
+    """Also store int8 or float16, to score candidates of int8 or binary again (binary: int8 by default)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dtype not in get_args(Kind):
+            raise UsageError(f"--dtype {self.dtype!r} is none; use {', '.join(get_args(Kind))}")
+        if self.rescore not in (None, "none", "int8", "float16"):
+            raise UsageError(f"--rescore {self.rescore!r} is none; use none, int8 or float16")
+        if self.rescore not in (None, "none") and self.dtype not in ("int8", "binary"):
+            raise UsageError(f"--rescore is for int8 and binary vectors, and these are {self.dtype}; leave it out")
+        if self.dtype == self.rescore == "int8":
+            raise UsageError("int8 vectors cannot be rescored with themselves; use --rescore float16, or leave it out")
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What is stored: the kind that is searched, then the kind that candidates are rescored with, if any."""
+        second = ("int8" if self.dtype == "binary" else "none") if self.rescore is None else self.rescore
+        return (self.dtype,) if second == "none" else (self.dtype, second)
+
+
+def file_of(kind: Kind) -> str:
+    """Name of the array that holds vectors of a kind."""
+    return f"vectors.{kind}"
+
+
+class StoredVectors:
+    """N vectors of D dimensions in one or two kinds, usually mapped from the disk."""
+
+    def __init__(self, arrays: Arrays, kinds: Sequence[Kind], size: int) -> None:
+        self.arrays, self.kinds, self.size = arrays, tuple(kinds), size
+
+    def __len__(self) -> int:
+        return len(self.arrays[file_of(self.kinds[0])])
+
+    @staticmethod
+    def shapes(kinds: Sequence[Kind], size: int) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
+        """Type and row shape of each array."""
+        shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]] = {}
+        for kind in kinds:
+            if kind == "binary":
+                shapes[file_of(kind)] = (np.dtype(np.uint64), (-(-size // WORD),))
+            else:
+                shapes[file_of(kind)] = (np.dtype(kind), (size,))
+            if kind == "int8":
+                shapes[SCALES] = (np.dtype(np.float32), ())
+        return shapes
+
+    @staticmethod
+    def encode(x_ND: Floats, kinds: Sequence[Kind]) -> dict[str, Records]:
+        """Unit vectors as the arrays that are stored."""
+        arrays: dict[str, Records] = {}
+        for kind in kinds:
+            if kind == "binary":
+                arrays[file_of(kind)] = sign_bits(x_ND)
+            elif kind == "int8":
+                arrays[file_of(kind)], arrays[SCALES] = to_int8(x_ND)
+            else:
+                arrays[file_of(kind)] = x_ND.astype(kind)
+        return arrays
+
+    def scores(self, rows: Any, queries_QD: Floats) -> Floats:
+        """Scores [Q, B] of some rows (a slice or numbers) with the kind that is searched; larger is nearer."""
+        kind = self.kinds[0]
+        if kind == "binary":
+            words_BW = self.arrays[file_of(kind)][rows]
+            query_QW = sign_bits(queries_QD)
+            apart_QB = np.zeros((len(queries_QD), len(words_BW)), dtype=np.uint16)
+            for word in range(words_BW.shape[1]):
+                apart_QB += np.bitwise_count(query_QW[:, word, None] ^ words_BW[None, :, word])
+            return 1.0 - apart_QB.astype(np.float32) * np.float32(2.0 / self.size)
+        scores_QB: Floats = queries_QD @ as_float32(self.arrays[file_of(kind)][rows]).T
+        return scores_QB * np.asarray(self.arrays[SCALES][rows]) if kind == "int8" else scores_QB
+
+    def rescored(self, rows: Ints, query_D: Floats) -> Doubles:
+        """Cosines [B] of some rows in float64, with the last kind; equal vectors get equal scores."""
+        if self.kinds[-1] == "binary":
+            agreement_B: Doubles = self.scores(rows, query_D[None])[0].astype(np.float64)
+            return agreement_B
+        products_BD = self.decode(rows, self.kinds[-1]).astype(np.float64) * query_D.astype(np.float64)
+        cosines_B: Doubles = products_BD.sum(axis=1)
+        return cosines_B
+
+    def decode(self, rows: Any, kind: Kind) -> Floats:
+        """Some vectors as float32 [B, D]."""
+        x_BD = as_float32(self.arrays[file_of(kind)][rows])
+        return x_BD * np.asarray(self.arrays[SCALES][rows])[:, None] if kind == "int8" else x_BD
+
+
+def as_float32(numbers: Records) -> Floats:
+    """Numbers as float32: by torch, which converts half precision several times as fast as NumPy."""
+    if numbers.dtype == np.float16 and numbers.flags.writeable:
+        converted: Floats = torch.from_numpy(np.ascontiguousarray(numbers)).float().numpy()
+        return converted
+    return np.asarray(numbers).astype(np.float32, copy=False)
+
+
+def to_int8(x_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Codes from -127 to 127, and the scale of each vector (1 for a vector of zeros)."""
+    scales_N = (np.abs(x_ND).max(axis=1, initial=0.0) / 127.0).astype(np.float32)
+    scales_N[scales_N == 0] = 1.0
+    return np.clip(np.rint(x_ND / scales_N[:, None]), -127, 127).astype(np.int8), scales_N
+
+
+def sign_bits(x_ND: Floats) -> Bits:
+    """Bit d of a vector: whether its number d is above 0; the rest of the last word is 0."""
+    packed_NB = np.packbits(x_ND > 0, axis=1)
+    fill = -packed_NB.shape[1] % (WORD // 8)
+    return np.ascontiguousarray(np.pad(packed_NB, ((0, 0), (0, fill)))).view(np.uint64)

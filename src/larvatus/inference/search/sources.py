@@ -1,0 +1,112 @@
+"""Which files a build of an index must read: new and changed ones; the passages of all others are copied.
+
+    plan = plan_sources(["docs/"], old)
+    plan.added, plan.changed, plan.removed, plan.unchanged
+
+A file whose size and time are those in the index is unchanged. If they differ, its checksum decides. A file that is
+younger than the last build is always compared by its checksum: it may have been written again within one tick of the
+clock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError, DataError
+from larvatus.core.files import as_text
+from larvatus.data.text.readers import Skipped, list_files
+from larvatus.inference.search.generation import Generation, SourceFile
+
+TICK_NS = 2_000_000_000
+"""Coarsest clock of a file system (FAT): files this much older than the build may have changed after it too."""
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """A file of the next generation, and what the old generation holds of it."""
+
+    file: SourceFile
+    old: SourceFile | None = None
+    """The same contents in the old generation; None for a file that is to be read."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    sources: tuple[PlannedSource, ...]
+    added: int
+    changed: int
+    removed: int
+
+    @property
+    def unchanged(self) -> int:
+        return len(self.sources) - self.added - self.changed
+
+
+def plan_sources(paths: Sequence[str], old: Generation | None, skipped: Skipped) -> SourcePlan:
+    """All files that paths stand for, in order, compared with those of the old generation."""
+    before = {} if old is None else {_key(source.path, old.manifest.base): source for source in old.sources}
+    here = os.getcwd()
+    planned: list[PlannedSource] = []
+    added = 0
+    kept: set[str] = set()
+    for file in list_files(paths, skipped=skipped):
+        if not isinstance(file, Path) or not file.is_file():
+            raise DataError(f"{as_text(str(file))} cannot be read again, and an index needs that; copy it to a file")
+        key = _key(os.fspath(file), here)
+        kept.add(key)
+        known = before.get(key)
+        added += known is None
+        planned.append(_planned(file, known, None if old is None else old.manifest.built_ns))
+    changed = sum(source.old is None for source in planned) - added
+    return SourcePlan(tuple(planned), added, changed, len(before.keys() - kept))
+
+
+def _key(path: str, base: str) -> str:
+    return os.path.normpath(os.path.join(base, path))
+
+
+def _planned(file: Path, known: SourceFile | None, built_ns: int | None) -> PlannedSource:
+    path = os.fspath(file)
+    size, mtime_ns = state_of(path)
+    same = known is not None and (size, mtime_ns) == (known.size, known.mtime_ns)
+    if same and known is not None and built_ns is not None and mtime_ns < built_ns - TICK_NS:
+        return PlannedSource(replace(known, path=path), known)
+    checksum = _sha256(file)
+    current = SourceFile(path=path, size=size, mtime_ns=mtime_ns, sha256=checksum)
+    return PlannedSource(current, known if known is not None and known.sha256 == checksum else None)
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return files.sha256(file.resolve() if file.is_symlink() else file)  # a pattern may name links
+    except OSError as fault:
+        raise DataError(
+            f"{as_text(os.fspath(file))} cannot be read: {fault.strerror}; check its permissions"
+        ) from fault
+
+
+def state_of(path: str) -> tuple[int, int]:
+    """Size and time of last change of a file."""
+    try:
+        state = os.stat(path)
+    except OSError as fault:
+        raise DataError(f"{as_text(path)} cannot be read: {fault.strerror}; run the build again") from fault
+    return state.st_size, state.st_mtime_ns
+
+
+def changed_sources(sources: Sequence[SourceFile], base: str) -> Iterator[str]:
+    """What to report of files that are no longer as they were indexed."""
+    for source in sources:
+        path = os.path.join(base, source.path)
+        try:
+            size, mtime_ns = state_of(path)
+            same = size == source.size and (mtime_ns == source.mtime_ns or _sha256(Path(path)) == source.sha256)
+        except (DataError, ArtefactError):
+            yield f"{as_text(source.path)} is gone"
+            continue
+        if not same:
+            yield f"{as_text(source.path)} has changed"
