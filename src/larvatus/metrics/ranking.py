@@ -92,7 +92,7 @@ def _gain(grades: Doubles) -> float:
 
 
 def _total(hits: npt.NDArray[np.bool_], relevant: int | None) -> int:
-    found = int(hits.sum())
-    if relevant is not None and relevant < found:
-        raise DataError(f"{found} relevant results were found, more than the {relevant} that there are")
-    return found if relevant is None else relevant
+    returned = int(hits.sum())
+    if relevant is not None and relevant < returned:
+        raise DataError(f"{returned} relevant results were found, more than the {relevant} that there are")
+    return returned if relevant is None else relevant

@@ -58,6 +58,8 @@ class CardTerms(NamedTuple):
     """What `predict` is given, in Python."""
     command: str = '"Some text."'
     """What `larvatus predict DIR` is given."""
+    also: str = ""
+    """Another library that loads it, in a sentence; `{name}` is the directory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -29,6 +29,8 @@ class EmbedOptions(Settings):
     """How the tokens of a unit are pooled."""
     normalise: bool = False
     """Scale vectors to length 1."""
+    projected: bool = False
+    """Apply the linear layers that a sentence encoder has after its pooling."""
     overlap: SizeOrNone | None = None
     """Least overlap of neighbouring windows of a long text, in tokens; by default a quarter of a window."""
     tokens: Count | None = None
@@ -45,6 +47,8 @@ class EmbedOptions(Settings):
         allowed = _PIECES if self.unit in PARTS else _WHOLE
         if self.pool not in allowed:
             raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; use {', '.join(allowed)}")
+        if self.projected and (self.unit in PARTS or self.layers != "last" or self.standardise is not None):
+            raise UsageError("the linear layers of a sentence encoder are for whole texts of its last layer")
         if self.precision not in get_args(Precision):
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
         if self.standardise is not None:

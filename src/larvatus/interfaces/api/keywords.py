@@ -173,8 +173,8 @@ class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     layers: str
-    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
-    normalise: bool
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"] | None
+    normalise: bool | None
     standardise: str | Path | None
     dtype: Literal["float32", "float16"]
     overlap: int | None

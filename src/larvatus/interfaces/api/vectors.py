@@ -37,6 +37,7 @@ from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
 from larvatus.inference.vectors.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.inference.vectors.own_pooling import embed_options
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.interfaces.settings import TextSettings, read_settings
@@ -53,10 +54,10 @@ class EmbedSettings(Settings):
     """What gets a vector; span: words between stars, as in the *bank* of a river."""
     layers: str = "last"
     """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
-    pool: Pool = "mean"
-    """Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."""
-    normalise: bool = False
-    """Bring vectors to length 1."""
+    pool: Pool | None = None
+    """Words, spans: mean, sum, max, first, last. Texts: mean, max, cls. Default: mean, or as the model was trained."""
+    normalise: bool | None = None
+    """Bring vectors to length 1; default: no, or as the sentence encoder has it."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     dtype: Literal["float32", "float16"] = "float32"
@@ -117,7 +118,8 @@ def run_embedding(
     check_outputs(bulk.errors, overwrite=True, inputs=paths)
     loaded = model if isinstance(model, Model) else load(model)
     options = BulkOptions(
-        embed=EmbedOptions(
+        embed=embed_options(
+            loaded,
             unit=chosen.unit,
             layers=chosen.layers,
             pool=chosen.pool,

@@ -110,6 +110,8 @@ class HeadConfig(Settings, tag_field="type"):
     """Suffix of the classes of `transformers` with such a head: ``ForSequenceClassification``; None: there are none."""
     begins_as: ClassVar[str | None] = None
     """The pretraining objective whose weights it starts from; None: it is new."""
+    in_modules: ClassVar[bool] = False
+    """Whether `modules.json` describes it in every layout, and config.json does not (`bundle/sentence_modules.py`)."""
     families: ClassVar[Mapping[str, FamilyHead]] = {}
     """Names and settings of the head in each family, by the prefix of its classes (``Bert``)."""
 

@@ -114,3 +114,8 @@ def _mean(sums: Doubles) -> Doubles:
 def _f1_of_all(sums: Doubles) -> Doubles:
     """Over all labels, those that never occur too."""
     return np.asarray(divide(2 * sums[..., 0, :], sums[..., 1, :] + sums[..., 2, :]).mean(-1))
+
+
+def resampled_mean(values: npt.ArrayLike) -> ResampledMetric:
+    """A metric that is the mean of a value of each example."""
+    return ResampledMetric(_counted(values), _mean)
