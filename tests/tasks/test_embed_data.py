@@ -24,6 +24,7 @@ from larvatus.tasks.embed.examples import SentenceExample
 from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
+from tests.tasks.conftest import PLAIN
 
 PLACE = Place("test.jsonl", 1)
 
@@ -194,3 +195,16 @@ def test_a_batch_holds_the_texts_of_its_examples(tuned: object) -> None:
     assert batch.tokens.ids[: first.size].tolist() == first.ids.tolist()
     together = [set(chosen.tolist()) for chosen in data.epoch_batches(0, 0, 3)]
     assert not any({0, 1} <= chosen for chosen in together)  # they share a text
+
+
+def test_examples_that_are_left_out_and_small_steps_are_reported(tuned: object) -> None:
+    bundle: Bundle = tuned(EmbeddingConfig())  # type: ignore[operator]
+    options = EncodeOptions(pool="mean", windows=WindowOptions.of(bundle), contrasts=True)
+    words = [f"{first} {second}" for first in PLAIN for second in PLAIN][:60]
+    one_question = [SentenceExample(("the river", word), "pairs", PLACE) for word in words[:20]]
+    others = [SentenceExample((f"{word} .", f"{word} !"), "pairs", PLACE) for word in words[20:]]
+    left = encode_sentences(bundle, one_question + others, options).remarks(10)
+    assert left[-1].startswith("14 of 60 examples are left out of an epoch")  # 6 steps take 6 of the 20
+    groups = [SentenceExample((word,), "groups", PLACE, group=str(n % 3)) for n, word in enumerate(words)]
+    small = encode_sentences(bundle, groups, options).remarks(32)
+    assert small[0].startswith("steps hold 3 examples at most, not 32")

@@ -54,6 +54,9 @@ class PlannedBatches(Protocol):
     def epoch_batches(self, seed: int, epoch: int, size: int) -> Sequence[Ints]:
         """The examples of each step of an epoch: as many steps as `steps` says, none empty, by seed and epoch only."""
 
+    def remarks(self, size: int) -> Sequence[str]:
+        """What to report about such steps, before training."""
+
 
 def epoch_steps(data: ExampleBatches, size: int) -> int:
     """Steps of an epoch of at most `size` examples each."""

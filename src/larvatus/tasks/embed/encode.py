@@ -85,6 +85,23 @@ class EncodedSentences:
     def epoch_batches(self, seed: int, epoch: int, size: int) -> Sequence[Ints]:
         return self.plan.epoch_batches(seed, epoch, size)
 
+    def remarks(self, size: int) -> Sequence[str]:
+        """How many examples an epoch leaves out, and steps that are smaller than they should be."""
+        if not self.contrasts:
+            return ()
+        lines, largest = [], max(map(len, self.plan.epoch_batches(0, 0, size)))
+        if largest < min(size, len(self)) / 2:
+            lines.append(
+                f"steps hold {largest} examples at most, not {size}: there are too few different texts or groups that "
+                "may be negatives of each other"
+            )
+        if left := self.plan.left_out(size):
+            lines.append(
+                f"{left:,} of {len(self):,} examples are left out of an epoch, others in each: their texts or groups "
+                "are in more examples than an epoch has steps"
+            )
+        return lines
+
     def texts_of(self, examples: Ints) -> Ints:
         """The texts of some examples, in their order."""
         chosen = np.asarray(examples, np.int64)

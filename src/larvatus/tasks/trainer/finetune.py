@@ -23,7 +23,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.nn.lora import merge_lora, parameter_counts
-from larvatus.tasks.features import Features, epoch_steps
+from larvatus.tasks.features import Features, PlannedBatches, epoch_steps
 from larvatus.tasks.registry import AnyTask, get_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.task import TaskData
@@ -201,6 +201,8 @@ def _plan(data: TaskData, config: TrainConfig, *, trained: int, size: int, windo
         f"training: {part} {trained:,} parameters{share} · {config.epochs} epochs of {steps:,} steps, "
         f"{config.batch} texts each · peak rate {config.peak:g}"
     )
+    if isinstance(data.encoded, PlannedBatches):
+        yield from data.encoded.remarks(config.batch)
     if windows[0]:
         many = "1 text is" if windows[0] == 1 else f"{windows[0]:,} texts are"
         yield f"{many} longer than a window and read in {windows[1]:,} windows"
