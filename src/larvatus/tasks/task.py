@@ -104,6 +104,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
+    served: ClassVar[bool] = True
+    """Whether the server has an operation for its predictions; vectors have /v1/embed and /v1/embeddings already."""
     answers_by_id: ClassVar[bool] = False
     """Whether answers go to official scorers as a file of texts by id."""
 

@@ -16,8 +16,12 @@ class ColumnKeywords(TypedDict, total=False):
     header: bool | None
     label: str | None
     labels: Literal["multi-class", "multi-label", "regression"] | None
+    member: str | None
+    negative: Sequence[str]
     pair: str | None
     quoting: bool | None
+    rows: Literal["pairs", "triplets", "scores", "groups", "texts"] | None
+    score: str | None
     separator: str | None
     tag: str | None
     target: str | None
@@ -349,7 +353,7 @@ class FinetuneKeywords(TypedDict, total=False):
     precision: str
     microbatch: int | None
     pool: Literal["cls", "mean", "max", "first"] | None
-    dense: Literal["tanh", "gelu", "relu", "none"] | None
+    dense: Literal["tanh", "gelu", "relu", "none"] | int | None
     dropout: float | None
     mix: bool | None
     layers: str | None
@@ -385,11 +389,25 @@ class FinetuneKeywords(TypedDict, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    loss: Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"] | None
+    normalise: bool | None
+    scale: float
+    symmetric: bool
+    margin: float
+    matryoshka: Sequence[int]
+    teacher: str | None
+    teacher_vectors: str | Path | None
+    vector_weight: float | None
+    similarity_weight: float
     header: bool | None
     label: str | None
     labels: Literal["multi-class", "multi-label", "regression"] | None
+    member: str | None
+    negative: Sequence[str]
     pair: str | None
     quoting: bool | None
+    rows: Literal["pairs", "triplets", "scores", "groups", "texts"] | None
+    score: str | None
     separator: str | None
     tag: str | None
     target: str | None

@@ -42,6 +42,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
     Options = SentenceOptions
     Head = EmbeddingConfig
     Reading = SentenceFiles
+    served = False
     defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "gives a vector for a text",
