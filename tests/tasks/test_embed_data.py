@@ -208,3 +208,19 @@ def test_examples_that_are_left_out_and_small_steps_are_reported(tuned: object) 
     groups = [SentenceExample((word,), "groups", PLACE, group=str(n % 3)) for n, word in enumerate(words)]
     small = encode_sentences(bundle, groups, options).remarks(32)
     assert small[0].startswith("steps hold 3 examples at most, not 32")
+
+
+def test_without_a_header_texts_scores_and_labels_are_told_by_their_values(tmp_path: Path) -> None:
+    long = "a much longer text that follows its title and goes on for quite a while, so that lengths differ " * 3
+    titles = "".join(f"title {n} here\t{n} {long}\n" for n in range(6))
+    assert read_sentences(write(tmp_path / "titles.tsv", titles)).examples[0].texts[0] == "title 0 here"
+    rows = [f"this is text number {n}\tthis is the other text {n}" for n in range(8)]
+    graded = "".join(f"{row}\t{n % 2}\n" for n, row in enumerate(rows))
+    data = read_sentences(write(tmp_path / "graded.tsv", graded))
+    assert [example.score for example in data][:3] == [0.0, 1.0, 0.0]
+    assert "scores, text = 1, second text = 2, score = 3" in data.describe()
+    named = "".join(f"{row}\t{'neutral' if n % 2 else 'contradiction'}\n" for n, row in enumerate(rows))
+    path = write(tmp_path / "named.tsv", named)
+    with pytest.raises(DataError, match="the column 3 says what pairs are"):
+        read_sentences(path)
+    assert len(read_sentences(path, SentenceFiles(rows="pairs")).examples[0].texts) == 2

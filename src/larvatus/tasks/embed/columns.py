@@ -21,6 +21,7 @@ from larvatus.data.text.columns import (
     IDS,
     LABELS,
     all_hold,
+    column_values,
     first_named,
     is_numeral,
     normalise_name,
@@ -42,6 +43,8 @@ PAIRS = (
 """Names of columns of texts that belong together, beyond those of any pair."""
 NEGATIVE = re.compile(r"(hard)?negatives?\d*")
 SCORES = ("score", "similarity", "similarityscore", "relatednessscore", "label", "goldlabel")
+FEWEST = 4
+"""Rows from which on a column without a name is known by its values."""
 GROUPS = ("group", "groupid", "cluster", "clusterid", "imageid", "image", "label", "intent", "topic", "category")
 
 
@@ -119,12 +122,15 @@ def sentence_columns(table: LabelledTable, asked: SentenceFiles = SentenceFiles(
         text, pair = _texts(table, taken, text, pair)
     if asked.rows in ("groups", "texts"):
         pair = None
-    free = tuple(name for name in table.columns if table.header and name not in {text, pair, *taken})
+    rest = tuple(name for name in table.columns if name not in {text, pair, *taken})
+    free = rest if table.header else ()
     if pair is not None and not negatives:
         score = score or next((name for name in _named(SCORES, free) if all_hold(table, name, is_numeral)), None)
+        if score is None and not table.header:
+            score = next((name for name in rest if _repeats(table, name) and all_hold(table, name, is_numeral)), None)
     elif pair is None:
         group = group or first_named(GROUPS, free)
-    rows = asked.rows or _rows(table, pair=pair, negatives=negatives, score=score, group=group, free=free)
+    rows = asked.rows or _rows(table, pair=pair, negatives=negatives, score=score, group=group, rest=rest)
     chosen = SentenceColumns(rows=rows, text=text, pair=pair, negatives=negatives, score=score, group=group)
     return _checked(table, chosen, identifier=first_named(IDS, free))
 
@@ -132,11 +138,7 @@ def sentence_columns(table: LabelledTable, asked: SentenceFiles = SentenceFiles(
 def _members(table: LabelledTable, taken: set[str]) -> tuple[str, ...]:
     """The columns of texts, or of lists of texts, that are one group in each row."""
     lists = [name for name in table.columns if all_hold(table, name, lambda value: isinstance(value, list))]
-    texts = [
-        name
-        for name in table.columns
-        if name not in taken and all_hold(table, name, _is_text) and not all_hold(table, name, is_numeral)
-    ]
+    texts = _text_columns(table, taken)
     members = lists or [name for name in texts if normalise_name(name) not in IDS or not table.header]
     if not lists and len(members) < 2:
         raise DataError(
@@ -144,6 +146,21 @@ def _members(table: LabelledTable, taken: set[str]) -> tuple[str, ...]:
             f"(it has {', '.join(table.columns)})"
         )
     return tuple(members)
+
+
+def _text_columns(table: LabelledTable, taken: set[str]) -> list[str]:
+    """Columns whose values are texts and not numbers."""
+    return [
+        name
+        for name in table.columns
+        if name not in taken and all_hold(table, name, _is_text) and not all_hold(table, name, is_numeral)
+    ]
+
+
+def _repeats(table: LabelledTable, name: str) -> bool:
+    """Whether a column has few values, each in several rows, as labels and grades have."""
+    values = [str(value) for value in column_values(table, name)]
+    return len(values) >= FEWEST and 2 <= len(set(values)) <= len(values) // 2
 
 
 def _is_text(value: object) -> bool:
@@ -162,6 +179,9 @@ def _texts(table: LabelledTable, taken: set[str], text: str | None, pair: str | 
     for first, second in PAIRS:
         if first in named and second in named:
             return named[first], named[second]
+    texts = [name for name in _text_columns(table, taken) if not _repeats(table, name)]
+    if not table.header and len(texts) == 2:  # a title and its text may differ much in length
+        return texts[0], texts[1]
     return text_columns(table, taken | set(_named((*IDS, *SCORES, *GROUPS), table.columns)))
 
 
@@ -177,7 +197,7 @@ def _rows(
     negatives: tuple[str, ...],
     score: str | None,
     group: str | None,
-    free: tuple[str, ...],
+    rest: tuple[str, ...],
 ) -> Rows:
     if pair is None:
         return "groups" if group is not None else "texts"
@@ -185,7 +205,8 @@ def _rows(
         return "triplets"
     if score is not None:
         return "scores"
-    if (label := first_named(LABELS, free)) is not None:
+    named = first_named(LABELS, rest) if table.header else next((name for name in rest if _repeats(table, name)), None)
+    if (label := named) is not None:
         raise DataError(
             f"{table.name}: the column {label} says what pairs are, but not in numbers; keep the pairs that belong "
             "together and give --rows pairs, or name a column of numbers: --score COLUMN"
