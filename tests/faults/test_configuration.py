@@ -114,16 +114,16 @@ KNOWN_FLAGS = {
     ),
     "larvatus evaluate": (
         "--against --beams --beside --by --corpus --data --device --encoding --epochs --errors --examples --glue "
-        "--header --json --label --language --language-field --layers --leave-out --length --merge --metric "
-        "--microbatch --no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision "
-        "--predictions --quantise --quick --quoting --rate --repair --resume --runtime --samples --seeds "
-        "--sentences --separator --source --split --strict --suite --tag --target --task --text --text-field "
+        "--header --json --label --language --language-field --layers --leave-out --length --member --merge --metric "
+        "--microbatch --negative --no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision "
+        "--predictions --quantise --quick --quoting --rate --repair --resume --rows --runtime --samples --score "
+        "--seeds --sentences --separator --source --split --strict --suite --tag --target --task --text --text-field "
         "--tokens --transfer --truncate --word"
     ),
     "larvatus embed": (
-        "--device --dtype --encoding --errors --json --language --layers --model --normalise --on-bad --out --overlap "
-        "--overwrite --pool --precision --quantise --quiet --ray --resume --runtime --sentences --split --standardise "
-        "--text --text-field --unit"
+        "--device --dtype --encoding --errors --json --language --layers --model --no-normalise --normalise --on-bad "
+        "--out --overlap --overwrite --pool --precision --quantise --quiet --ray --resume --runtime --sentences "
+        "--split --standardise --text --text-field --unit"
     ),
     "larvatus score": (
         "--device --encoding --errors --file --json --method --model --normalise --out --overwrite --pairs --quantise "
@@ -208,8 +208,8 @@ KNOWN_FLAGS = {
     "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
     "larvatus data": "",
     "larvatus data check": (
-        "--dev --encoding --examples --for --header --json --label --labels --longest --model --no-header "
-        "--no-quoting --pair --quoting --separator --tag --target --task --text --word"
+        "--dev --encoding --examples --for --header --json --label --labels --longest --member --model --negative "
+        "--no-header --no-quoting --pair --quoting --rows --score --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
         "--batch-tokens --beams --device --encoding --ending --errors --file --format --glue-submission --json "
@@ -234,6 +234,11 @@ KNOWN_FLAGS = {
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-mix --no-quoting --pair --pool --quoting "
                 "--text"
+            ),
+            "embed": (
+                "--dense --header --loss --margin --matryoshka --member --negative --no-header --no-normalise "
+                "--no-quoting --normalise --pair --pool --quoting --rows --scale --score "
+                "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight"
             ),
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "

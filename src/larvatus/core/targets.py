@@ -2,7 +2,7 @@
 
 ClassTargets    the label of a text                AnswerSpans    the span of an answer in a passage
 WordTags        a tag for each word                WordSpans      spans of words, also nested, and their relations
-ChoiceTargets   the correct ending of an example   (multiple choice)
+ChoiceTargets   the correct ending of an example   SentenceTargets  texts whose vectors are compared
 """
 
 from __future__ import annotations
@@ -130,4 +130,35 @@ class ChoiceTargets(TargetRecord, Generic[A]):
             windows=self.windows[first:last],  # type: ignore[index]
             endings=self.endings[examples],  # type: ignore[index]
             labels=self.labels[examples],  # type: ignore[index]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceTargets(TargetRecord, Generic[A]):
+    """E examples of T texts in all, whose vectors are compared; a text is one sequence, or several where it is long.
+
+    The texts of an example follow each other: an anchor, its positive, hard negatives; or two texts with a score; or
+    one text.
+    """
+
+    what: ClassVar[str] = "texts whose vectors are compared"
+    windows: A  # [T] sequences of each text
+    kept: A  # [B, 2] the tokens of each sequence that its text is pooled from: the first, and the one after the last
+    texts: A  # [E] texts of each example
+    scores: A  # [E] how similar the two texts of an example are; 0 where nobody says
+    teacher: A  # [T, K] vectors of a teacher; K = 0 without one
+
+    @property
+    def count(self) -> int:
+        return len(self.texts)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> SentenceTargets[A]:
+        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
+        examples = slice(*np.searchsorted(edges(self.texts), (first, last)).tolist())  # type: ignore[arg-type]
+        return SentenceTargets(
+            windows=self.windows[first:last],  # type: ignore[index]
+            kept=self.kept[slice(*sequences)],  # type: ignore[index]
+            texts=self.texts[examples],  # type: ignore[index]
+            scores=self.scores[examples],  # type: ignore[index]
+            teacher=self.teacher[first:last],  # type: ignore[index]
         )

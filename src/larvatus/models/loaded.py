@@ -14,7 +14,7 @@ import json
 from functools import cached_property
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import torch
 
@@ -22,7 +22,9 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.sentence_modules import module_files
 from larvatus.models.bundle.weights import find_weights
+from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.encoder import Encoder
 
 
@@ -76,6 +78,12 @@ class LoadedModel:
         """The network without its heads: `encoder(batch)` gives the states of the last layer."""
         return self.network.encoder
 
+    @property
+    def sentence_head(self) -> Embedding | None:
+        """How the model turns a whole text into a vector, if it is a sentence encoder."""
+        heads = (head for head in self.network.heads.values() if getattr(head.config, "in_modules", False))
+        return cast(Embedding | None, next(heads, None))
+
     @cached_property
     def fingerprint(self) -> str:
         """Identity of the weights, settings and vocabulary."""
@@ -96,7 +104,7 @@ def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
     """Hash of a model directory's weights, settings and vocabulary: 64 hexadecimal digits."""
     digest = hashlib.sha256(tokenizer.fingerprint.encode())
     root = files.standing(directory)
-    for path in [root / "config.json", *find_weights(root)]:
+    for path in [root / "config.json", *find_weights(root), *module_files(root)]:
         digest.update(files.sha256(path).encode())
     return digest.hexdigest()
 

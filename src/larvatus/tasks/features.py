@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,6 +42,25 @@ class ExampleBatches(Protocol):
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         """Some of them, in this order, each of one or more sequences."""
+
+
+@runtime_checkable
+class PlannedBatches(Protocol):
+    """Examples that decide themselves which of them make a step."""
+
+    def steps(self, size: int) -> int:
+        """Steps of an epoch, of at most `size` examples each."""
+
+    def epoch_batches(self, seed: int, epoch: int, size: int) -> Sequence[Ints]:
+        """The examples of each step of an epoch: as many steps as `steps` says, none empty, by seed and epoch only."""
+
+    def remarks(self, size: int) -> Sequence[str]:
+        """What to report about such steps, before training."""
+
+
+def epoch_steps(data: ExampleBatches, size: int) -> int:
+    """Steps of an epoch of at most `size` examples each."""
+    return data.steps(size) if isinstance(data, PlannedBatches) else -(-len(data) // size)
 
 
 class EncodedExamples(ExampleBatches, Protocol):

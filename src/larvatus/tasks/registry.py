@@ -24,6 +24,7 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.answers.task import AnswerTask
 from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.spans.task import SpansTask
 from larvatus.tasks.tag.task import TagTask
@@ -33,7 +34,16 @@ from larvatus.tasks.write.task import WriteTask
 AnyTask = Task[Any, Any, Any]
 TASKS: Mapping[str, AnyTask] = {
     task.name: task
-    for task in (ClassifyTask(), TagTask(), SpansTask(), AnswerTask(), ChooseTask(), PromptTask(), WriteTask())
+    for task in (
+        ClassifyTask(),
+        TagTask(),
+        SpansTask(),
+        AnswerTask(),
+        ChooseTask(),
+        PromptTask(),
+        WriteTask(),
+        EmbedTask(),
+    )
 }
 if TYPE_CHECKING:
     TaskName = str

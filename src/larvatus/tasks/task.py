@@ -56,6 +56,8 @@ class CardTerms(NamedTuple):
     """What `predict` is given, in Python."""
     command: str = '"Some text."'
     """What `larvatus predict DIR` is given."""
+    also: str = ""
+    """Another library that loads it, in a sentence; `{name}` is the directory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,6 +102,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
+    served: ClassVar[bool] = True
+    """Whether the server has an operation for its predictions; vectors have /v1/embed and /v1/embeddings already."""
     answers_by_id: ClassVar[bool] = False
     """Whether official scorers read its answers as a file of texts by id."""
 

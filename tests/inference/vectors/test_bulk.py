@@ -150,9 +150,9 @@ def test_memory_holds_a_block_not_the_corpus(larvatus, directory, corpus, tmp_pa
     sizes = []
     real = bulk.embed_texts
 
-    def watched(encoder, tokenizer, texts, options):
+    def watched(encoder, tokenizer, texts, options, **more):
         sizes.append(sum(map(len, texts)))
-        return real(encoder, tokenizer, texts, options)
+        return real(encoder, tokenizer, texts, options, **more)
 
     monkeypatch.setattr(bulk, "embed_texts", watched)
     assert larvatus(corpus, "--model", directory, "--out", tmp_path / "v.npy")[0] == 0

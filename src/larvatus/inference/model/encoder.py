@@ -28,6 +28,7 @@ from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import PARTS, Layers, Unit
 from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.own_pooling import embed_options, vector_size
 from larvatus.inference.vectors.plan import Spans, Text
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
@@ -68,7 +69,7 @@ class EncoderModel(LoadedModel):
         *,
         unit: Unit = "sentence",
         layers: Layers = "last",
-        pool: Pool = "mean",
+        pool: Pool | None = None,
         spans: Spans | Sequence[Spans] | None = None,
         **settings: Unpack[ModelEmbedKeywords],
     ) -> Any:
@@ -78,7 +79,9 @@ class EncoderModel(LoadedModel):
             texts: One text, or several; a text in a list can be a list of words.
             unit: Unit that gets a vector: `token`, `word`, `span`, `sentence` or `document`.
             layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
-            pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls.
+            pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls. By
+                default the mean; for whole texts of a sentence encoder its own pooling, with its linear layers and
+                normalisation.
             spans: For unit `span`, (start, end) in characters: a list for one text, a list of lists for several.
                 Without it, spans are marked with stars, `"the *bank* of a river"`.
             **settings: `normalise` (length 1), `standardise` (the name of a standardiser that `larvatus isotropy fit`
@@ -101,7 +104,8 @@ class EncoderModel(LoadedModel):
             return arrays[0]
         if unit in PARTS:
             return arrays
-        empty = (0, self.encoder.depth + 1, self.encoder.width) if layers == "all" else (0, self.encoder.width)
+        size = vector_size(self, embed_options(self, unit=unit, layers=layers, pool=pool))
+        empty = (0, self.encoder.depth + 1, size) if layers == "all" else (0, size)
         return np.stack(arrays) if arrays else np.zeros(empty, np.float32)
 
     @overload
@@ -136,11 +140,12 @@ class EncoderModel(LoadedModel):
     ) -> tuple[list[Vectors], bool]:
         """Vectors of each text, and whether a single text was given."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
-        options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
+        options = embed_options(self, standardise=self.standardiser(standardise), **settings)
         inputs, single = checked_texts_or_words(texts)
         if single:
             spans = None if spans is None else [spans]
-        listed = list(embed_texts(self.encoder, self.tokenizer, inputs, options, spans=spans))
+        head = self.sentence_head
+        listed = list(embed_texts(self.encoder, self.tokenizer, inputs, options, spans=spans, head=head))
         warn_of_other_language(inputs, self.tokenizer, frames=4)
         return listed, single
 

@@ -32,6 +32,7 @@ from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.own_pooling import vector_size
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
 from larvatus.inference.vectors.passages import LocatedText, blocks, breaks_lines
 from larvatus.inference.vectors.plan import read_marks
@@ -79,7 +80,7 @@ def embed_files(
     model: LoadedModel, paths: Sequence[str], out: Path, options: BulkOptions, run: BulkRun = BulkRun()
 ) -> BulkSummary:
     """Write the vectors of all units of all files."""
-    encoder, tokenizer = model.encoder, model.tokenizer
+    encoder, tokenizer, size = model.encoder, model.tokenizer, vector_size(model, options.embed)
     check_format(out)
     if LayerWeights.read(options.embed.layers, layers=encoder.depth).stacked:
         raise UsageError("a file holds one vector per unit, and layers = all gives several; name one layer or a mix")
@@ -96,7 +97,7 @@ def embed_files(
     with files.locked(directory), parts.removed_when_empty():
         if ended:
             counts = parts.removed()
-            return BulkSummary(path=str(out), counts=counts, size=encoder.width, resumed=counts.units, skipped={})
+            return BulkSummary(path=str(out), counts=counts, size=size, resumed=counts.units, skipped={})
         begun, skipped = parts.open(resume=resume), Skipped()
         pieces = islice(_pieces(paths, options, skipped), begun.pieces, None)
         counts = _write_parts(parts, model, _warned(blocks(pieces, CHARACTERS), tokenizer), options, run)
@@ -104,11 +105,9 @@ def embed_files(
             skip_row(line)
         if not counts.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        assemble(parts, out, schema(encoder.width, options.number), counts.units)
+        assemble(parts, out, schema(size, options.number), counts.units)
         parts.remove()
-    return BulkSummary(
-        path=str(out), counts=counts, size=encoder.width, resumed=begun.units, skipped=skip_reasons(skipped)
-    )
+    return BulkSummary(path=str(out), counts=counts, size=size, resumed=begun.units, skipped=skip_reasons(skipped))
 
 
 def _write_parts(
@@ -152,7 +151,8 @@ def embed_block(work: _Embedding, block: list[LocatedText]) -> EmbeddedBlock:
 
     def embed(pieces: list[LocatedText]) -> list[Vectors]:
         with explain_out_of_memory("use a smaller --model or one layer; --resume continues from here"):
-            return list(embed_texts(encoder, tokenizer, [piece.text for piece in pieces], work.options))
+            texts = [piece.text for piece in pieces]
+            return list(embed_texts(encoder, tokenizer, texts, work.options, head=work.model.sentence_head))
 
     good, faults = block, list[str]()
     if work.aside:
@@ -167,7 +167,7 @@ def embed_block(work: _Embedding, block: list[LocatedText]) -> EmbeddedBlock:
         tokens=sum(vectors.tokens for vectors in embedded),
         windows=sum(vectors.windows for vectors in embedded),
     )
-    kind = schema(encoder.width, work.number)
+    kind = schema(vector_size(work.model, work.options), work.number)
     return EmbeddedBlock(
         rows(good, embedded, kind) if good else pa.RecordBatch.from_pylist([], schema=kind), added, faults
     )

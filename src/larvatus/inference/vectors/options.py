@@ -27,10 +27,10 @@ class VectorOptions(Settings):
     """What gets a vector; span: words between stars, as in the *bank* of a river."""
     layers: Layers = "last"
     """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
-    pool: Pool = "mean"
-    """Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."""
-    normalise: bool = False
-    """Scale vectors to length 1."""
+    pool: Pool | None = None
+    """Words, spans: mean, sum, max, first, last. Texts: mean, max, cls. Default: mean, or as the model was trained."""
+    normalise: bool | None = None
+    """Scale vectors to length 1; default: no, or as the sentence encoder has it."""
     overlap: SizeOrNone | None = None
     """Tokens that windows of a long text share, at least; a quarter of a window by default."""
     precision: Precision = "fp32"
@@ -41,7 +41,7 @@ class VectorOptions(Settings):
         if self.unit not in get_args(Unit):
             raise UsageError(f"{self.unit!r} is not a unit{did_you_mean(str(self.unit), get_args(Unit))}")
         allowed = _PIECES if self.unit in PARTS else _WHOLE
-        if self.pool not in allowed:
+        if self.pool is not None and self.pool not in allowed:
             raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; use {', '.join(allowed)}")
         if self.precision not in get_args(Precision):
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
@@ -50,6 +50,12 @@ class VectorOptions(Settings):
 class EmbedOptions(VectorOptions):
     """`sentence` and `document` are the whole text, from [CLS] to [SEP]."""
 
+    pool: Pool = "mean"
+    """How the tokens of a unit are pooled."""
+    normalise: bool = False
+    """Scale vectors to length 1."""
+    projected: bool = False
+    """Apply the linear layers that a sentence encoder has after its pooling."""
     tokens: Count | None = None
     """Tokens of a batch; by default what suits the device. Vectors do not depend on it."""
     standardise: Standardiser | None = None
@@ -57,5 +63,7 @@ class EmbedOptions(VectorOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.projected and (self.unit in PARTS or self.layers != "last" or self.standardise is not None):
+            raise UsageError("the linear layers of a sentence encoder are for whole texts of its last layer")
         if self.standardise is not None:
             self.standardise.check(self.unit, self.pool)

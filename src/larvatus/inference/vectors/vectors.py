@@ -24,6 +24,7 @@ from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
+from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
 
@@ -41,10 +42,12 @@ def embed_texts(
     options: EmbedOptions | None = None,
     *,
     spans: Sequence[Spans] | None = None,
+    head: Embedding | None = None,
 ) -> Iterator[Vectors]:
     """The vectors of each text, computed lazily, some thousand texts at a time.
 
-    `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars.
+    `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars. `head` has the
+    linear layers of a sentence encoder, for options that are `projected`.
     """
     options = options or EmbedOptions()
     mix = LayerWeights.read(options.layers, layers=encoder.depth)
@@ -54,7 +57,9 @@ def embed_texts(
     check_texts(texts)
     if spans is not None and len(spans) != len(texts):
         raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")
-    return _embed(encoder, tokenizer, texts, options, mix, spans)
+    if options.projected and head is None:
+        raise UsageError("the model has no linear layers for sentences")
+    return _embed(encoder, tokenizer, texts, options, mix, spans, head)
 
 
 def _embed(
@@ -64,6 +69,7 @@ def _embed(
     options: EmbedOptions,
     mix: LayerWeights,
     spans: Sequence[Spans] | None,
+    head: Embedding | None,
 ) -> Iterator[Vectors]:
     template = tokenizer.template.single
     for first, last in _chunks(texts):
@@ -71,7 +77,7 @@ def _embed(
         encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach
         made = make_plan(encoded, pool=options.pool, size=size, overlap=options.overlap, template=template)
-        vectors = run_plan(encoder, made, mix, options)
+        vectors = run_plan(encoder, made, mix, options, head if options.projected else None)
         yield from _results(encoded, made, vectors, options)
 
 
@@ -83,7 +89,9 @@ def _chunks(texts: Sequence[Text]) -> Iterator[tuple[int, int]]:
 
 
 @torch.inference_mode()
-def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: EmbedOptions) -> Floats:
+def run_plan(
+    encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: EmbedOptions, head: Embedding | None = None
+) -> Floats:
     """Vectors of all units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units without a token."""
     device = encoder.device
     stack = (len(mix.weights),) if mix.stacked else ()
@@ -101,6 +109,8 @@ def run_plan(encoder: Encoder, made: PoolingPlan, mix: LayerWeights, options: Em
         _pool(out, mix.mix(states), made, triples, low, maximum=options.pool == "max")
     if options.standardise is not None:
         out = options.standardise.apply(out, mix)
+    if head is not None:
+        out = head.project(out)
     if options.normalise:
         out = torch.nn.functional.normalize(out, dim=-1)
     out[..., torch.from_numpy(made.empty).to(device), :] = torch.nan

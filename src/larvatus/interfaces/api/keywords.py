@@ -16,8 +16,12 @@ class ColumnKeywords(TypedDict, total=False):
     header: bool | None
     label: str | None
     labels: Literal["multi-class", "multi-label", "regression"] | None
+    member: str | None
+    negative: Sequence[str]
     pair: str | None
     quoting: bool | None
+    rows: Literal["pairs", "triplets", "scores", "groups", "texts"] | None
+    score: str | None
     separator: str | None
     tag: str | None
     target: str | None
@@ -370,7 +374,7 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     precision: str
     microbatch: int | None
     pool: Literal["cls", "mean", "max", "first"] | None
-    dense: Literal["tanh", "gelu", "relu", "none"] | None
+    dense: Literal["tanh", "gelu", "relu", "none"] | int | None
     dropout: float | None
     mix: bool | None
     layers: str | None

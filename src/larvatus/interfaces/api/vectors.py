@@ -36,6 +36,7 @@ from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
 from larvatus.inference.vectors.bulk import embed_files as write_vectors
 from larvatus.inference.vectors.options import EmbedOptions, Pool, VectorOptions
+from larvatus.inference.vectors.own_pooling import embed_options
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
@@ -60,7 +61,7 @@ class EmbedSettings(VectorOptions):
 
     def options(self, loaded: Model) -> EmbedOptions:
         shared = {name: getattr(self, name) for name in VectorOptions.__struct_fields__}
-        return EmbedOptions(**shared, standardise=loaded.standardiser(self.standardise))
+        return embed_options(loaded, **shared, standardise=loaded.standardiser(self.standardise))
 
 
 def embed_files(

@@ -13,18 +13,17 @@ from larvatus.core import files
 from larvatus.core.regular_files import is_there
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.directory import CONFIG, GENERATOR, TOKENIZER, TOKENIZER_FILES
-from larvatus.models.bundle.sentence_pooling import PACKAGE
+from larvatus.models.bundle.sentence_modules import module_files
 from larvatus.models.bundle.weights import CRF_FILE, find_weights
 
 
 def model_checksums(directory: Path) -> dict[str, str]:
-    """SHA-256 by file name: settings, weights and tokenizer; a CRF, a generator and the pooling if there are any."""
+    """SHA-256 by file name: settings, weights, tokenizer; a CRF, a generator and sentence modules if there are any."""
     directory = files.standing(directory)
-    beside = (*TOKENIZER_FILES, CRF_FILE, PACKAGE)
+    beside = (*TOKENIZER_FILES, CRF_FILE)
     paths = [directory / CONFIG, directory / TOKENIZER, *find_weights(directory)]
     paths += [directory / name for name in beside if is_there(directory / name)]
-    if is_there(directory / PACKAGE):
-        paths += [path for path in sorted(directory.glob("*_Pooling/config.json")) if is_there(path)]
+    paths += module_files(directory)
     sums = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
     if is_there(directory / GENERATOR / CONFIG):
         sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_checksums(directory / GENERATOR).items()}

@@ -5,6 +5,7 @@
     README.md                                           the model card
     generator/                                          the same files of the generator that a model may have
     crf.safetensors                                     the CRF that a tagger may have
+    modules.json, 1_Pooling/ …                          the modules of a sentence encoder (`sentence_modules.py`)
 
     save_bundle(run, network=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, if there is one
@@ -32,6 +33,7 @@ from larvatus.core.regular_files import is_there, open_regular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle import sentence_modules
 from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import CardText
@@ -42,9 +44,11 @@ from larvatus.models.bundle.huggingface import (
     huggingface_shapes,
     layout_for,
     layout_of,
+    stated_architecture,
     to_huggingface,
 )
 from larvatus.models.bundle.model_names import find_model
+from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
 from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import (
@@ -75,7 +79,7 @@ The masked language model that replaced tokens while the model in the folder abo
 embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read if present
-MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, CRF_FILE, GENERATOR)
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, CRF_FILE, GENERATOR, *MODULE_FILES)
 """Files that saving a model writes; if one of these exists, a command requires `--overwrite`."""
 
 
@@ -172,11 +176,12 @@ def write_bundle(
             place.mkdir(exist_ok=True)
             write_tensors(place / weights_name(dtype), tensors[folder])
             write_crf(place, model.beside())
+            inner = sentence_modules.write_modules(place, model.network, model.architecture, tokenizer.template)
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
-            beside: dict[str, Any] = {} if folder else {"parts": parts, "claims": bundle.claims}
+            beside: dict[str, Any] = {} if folder else {"parts": [*parts, *inner], "claims": bundle.claims}
             manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
 
 
@@ -190,12 +195,12 @@ class _Written:
     card: str
 
     def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
-        config = self.layout.config(self.architecture, pad=pad)
+        config = self.layout.config(stated_architecture(self.architecture), pad=pad)
         dtype = dtype if dtype.is_floating_point else torch.float32  # int8 weights are read as float32
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        beside = self.layout.tasks.separate
+        beside = (*self.layout.tasks.separate, sentence_modules.PREFIX)
         ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
         theirs = to_huggingface(self.layout, ours)
         if not dtype.is_floating_point:
@@ -315,11 +320,14 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
     tokenizer = Tokenizer.load(directory)
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
+    architecture = sentence_modules.with_sentence_head(architecture, directory, tokenizer.template)
     network = _shell(architecture)
     parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.separate)}
+    dense = {name: parameters.pop(name) for name in [*parameters] if name.startswith(sentence_modules.PREFIX)}
     unused = file.check(layout, huggingface_shapes(layout, parameters))
     beyond = read_crf(directory, outside, allow_nan=allow_nan)
+    beyond |= sentence_modules.read_projections(directory, dense, verified=manifest is not None, allow_nan=allow_nan)
     tensors = file.read(layout, allow_nan=allow_nan)
     network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:

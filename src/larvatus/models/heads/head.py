@@ -112,6 +112,8 @@ class HeadConfig(Settings, tag_field="type"):
     """The pretraining objective whose weights it starts from; None: it is new."""
     stores_labels: ClassVar[bool] = True
     """Whether config.json of `transformers` has names of its labels."""
+    in_modules: ClassVar[bool] = False
+    """Whether `modules.json` describes it in every layout, and config.json does not (`bundle/sentence_modules.py`)."""
     families: ClassVar[Mapping[str, FamilyHead]] = {}
     """Names and settings of the head in each family, by the prefix of its classes (``Bert``)."""
 

@@ -180,3 +180,8 @@ def _mean(sums: Doubles) -> Doubles:
 def _f1_of_all(sums: Doubles) -> Doubles:
     """Over all labels, those that never occur too."""
     return np.asarray(_f1(sums).mean(-1))
+
+
+def resampled_mean(values: npt.ArrayLike) -> ResampledMetric:
+    """A metric that is the mean of a value of each example."""
+    return ResampledMetric(_counted(values), _mean)

@@ -219,6 +219,7 @@ def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
     if not transformers:
         return "\n".join([*lines, "No architecture of `transformers` expresses this model; only Larvatus loads it."])
     lines.append(f"`transformers` loads the directory too: `{kind.auto}.from_pretrained`.")
+    lines += [kind.also.format(name=name)] if kind.also else []
     temperature = getattr(config, "temperature", 1.0)
     if getattr(config, "crf", False):
         lines.append("It gives the scores of single words, without the CRF of `crf.safetensors`.")

@@ -23,7 +23,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.nn.lora import merge_lora, parameter_counts
-from larvatus.tasks.features import Features
+from larvatus.tasks.features import Features, PlannedBatches, epoch_steps
 from larvatus.tasks.registry import AnyTask, get_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.task import TaskData
@@ -193,7 +193,7 @@ def _plan(data: TaskData, config: TrainConfig, *, trained: int, size: int, windo
 
     training: all 22,713,986 parameters · 3 epochs of 9 steps, 32 texts each · peak rate 5e-05
     """
-    steps = -(-len(data.encoded) // config.batch)
+    steps = epoch_steps(data.encoded, config.batch)
     everything = config.trained.part == "all"
     part = "all" if everything else f"{config.trained.word},"
     share = "" if everything else f" ({trained / size:.1%} of all)"
@@ -201,6 +201,8 @@ def _plan(data: TaskData, config: TrainConfig, *, trained: int, size: int, windo
         f"training: {part} {trained:,} parameters{share} · {config.epochs} epochs of {steps:,} steps, "
         f"{config.batch} texts each · peak rate {config.peak:g}"
     )
+    if isinstance(data.encoded, PlannedBatches):
+        yield from data.encoded.remarks(config.batch)
     if windows[0]:
         many = "1 text is" if windows[0] == 1 else f"{windows[0]:,} texts are"
         yield f"{many} longer than a window and read in {windows[1]:,} windows"
@@ -212,6 +214,8 @@ def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> st
     shape, weights = head.describe(), any(True for _ in tuned.network.objectives.parameters())
     if head.begins_as is not None and (reused or not weights):
         return f"head: {shape}; the model's own {head.begins_as} head"
+    if not weights:
+        return f"head: {shape}"
     parts = sorted({name.split(".")[2] for name in reused})
     if "classifier" in parts:
         return f"head: {shape}; the model's own, which has the same labels"
@@ -219,4 +223,5 @@ def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> st
     others = f" for {len(old[0].labels):,} other labels" if old and old[0].names_labels else ""
     replaced = f" in place of the model's own{others}" if old else ""
     taken_over = f", {' and '.join(parts)} from the model" if parts else ""
-    return f"head: {shape}; a new classifier{replaced}{taken_over}"
+    new = "a new classifier" if hasattr(head_of(tuned.network), "classifier") else "new layers"
+    return f"head: {shape}; {new}{replaced}{taken_over}"

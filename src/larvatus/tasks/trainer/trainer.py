@@ -9,7 +9,8 @@ with the same weights, and the size of a microbatch changes nothing but the drop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +28,9 @@ from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
-from larvatus.tasks.features import ExampleBatches, Features
+from larvatus.tasks.features import ExampleBatches, Features, PlannedBatches, epoch_steps
 from larvatus.tasks.scoring import head_of, loss_of
+from larvatus.tasks.trainer.cached_gradients import CachedGradients, CachedStep, VectorHead
 from larvatus.tasks.trainer.causal import task_and_lm_loss
 from larvatus.tasks.trainer.checkpoint import SeedRun, TrainState
 from larvatus.tasks.trainer.config import AuxiliaryLoss, FineTuneArguments
@@ -77,7 +79,7 @@ class Trainer:
         self.validation, self.features = validation, features
         self.head = head_of(model)
         config = args.config
-        weight = 0.0 if config.lm_weight is msgspec.UNSET else config.lm_weight
+        weight = 0.0 if config.lm_weight is msgspec.UNSET or isinstance(self.head, VectorHead) else config.lm_weight
         self.lm = CausalLM(CausalLMConfig(weight=weight)) if weight else None
         """Language-model loss that is added for left-to-right models; it has no weights of its own."""
         groups = trainable(model, config.trained, decay=config.decay, seed=seed)
@@ -91,7 +93,7 @@ class Trainer:
             seed=seed,
             warn=args.say,
         )
-        self.steps_per_epoch = -(-len(data) // config.batch)
+        self.steps_per_epoch = epoch_steps(data, config.batch)
         self.steps = self.steps_per_epoch * (config.epochs or 1)
         self.evaluated = evaluation_steps(self.steps_per_epoch, config.evaluations)
         self.patience = resolve_patience(config.patience, evaluations=len(self.evaluated) * (config.epochs or 1))
@@ -99,7 +101,7 @@ class Trainer:
         self.clock = Clock()
         self._unread: list[Tensor] = []
         self._chosen = np.empty(0, np.int64)
-        self._order: tuple[int, Ints] | None = None
+        self._order: tuple[int, Sequence[Ints]] | None = None
 
     def train(self) -> SeedRun:
         """Train to the end, and put the best weights into the model; a run that was stopped raises `Preempted`."""
@@ -129,13 +131,20 @@ class Trainer:
     # ---- a step
 
     def fetch(self) -> bool:
-        """Choose the examples of the next step: each epoch is a permutation of all."""
+        """Choose the examples of the next step: each epoch is a permutation of all, or as the data plan it."""
         epoch, place = divmod(self.state.step, self.steps_per_epoch)
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, epoch_order(self.seed, epoch, len(self.data))
-        size = self.args.config.batch
-        self._chosen = self._order[1][place * size : (place + 1) * size]
+            self._order = epoch, self._batches(epoch)
+        self._chosen = self._order[1][place]
         return True
+
+    def _batches(self, epoch: int) -> Sequence[Ints]:
+        """The examples of each step of an epoch."""
+        size = self.args.config.batch
+        if isinstance(self.data, PlannedBatches):
+            return self.data.epoch_batches(self.seed, epoch, size)
+        order = epoch_order(self.seed, epoch, len(self.data))
+        return [order[place : place + size] for place in range(0, len(order), size)]
 
     def step(self) -> None:
         config, step = self.args.config, self.state.step
@@ -163,8 +172,13 @@ class Trainer:
     ) -> list[Microbatch]:
         """The microbatches of a step, of at most `budget` tokens; precomputed features fit in one."""
         whole = self.features is not None
-        parts = [batch] if whole else batch.split(budget, self.args.ranks.count)
-        micros = [Microbatch(part, lambda micro: self._loss(micro, size, predicted)) for part in parts]
+        parts = [batch] if whole else list(batch.split(budget, self.args.ranks.count))
+        if len(parts) > 1 and isinstance(self.head, VectorHead) and self.head.whole_step:
+            at = CachedStep(seed=self.seed, step=step, runtime=self.args.runtime, ranks=self.args.ranks)
+            cached = CachedGradients(self.model, self.head, batch, parts, at=at)
+            micros = [Microbatch(part, partial(_cached_loss, cached, item)) for item, part in enumerate(parts)]
+        else:
+            micros = [Microbatch(part, lambda micro: self._loss(micro, size, predicted)) for part in parts]
         if self.args.auxiliary is not None:
             micros += self._auxiliary(self.args.auxiliary, step, budget)
         return micros
@@ -329,6 +343,10 @@ class Trainer:
             with stop.noting():
                 self.save_checkpoint()
         return f"{where}, where it was saved; the same command with --resume continues from there"
+
+
+def _cached_loss(cached: CachedGradients, item: int, micro: TrainingBatch[Ints]) -> MicrobatchLoss:
+    return cached.loss(item)
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

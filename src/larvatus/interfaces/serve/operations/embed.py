@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.own_pooling import embed_options, vector_size
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.interfaces.serve.errors import CannotDo
@@ -39,10 +40,11 @@ class EmbedBody(Body):
     """Unit that gets a vector. Spans are marked with stars: the *bank* of the river."""
     layers: str | int | tuple[float, ...] = "last"
     """last, last4 (mean), last4-sum, a number (0: embeddings), all, or a weight for each layer."""
-    pool: Pool = "mean"
-    """Words and spans: mean, sum, max, first, last of their subwords; sentences: mean, max, cls."""
-    normalise: bool = False
-    """Scale vectors to length 1."""
+    pool: Pool | None = None
+    """Words and spans: mean, sum, max, first, last of their subwords; sentences: mean, max, cls. Null: mean, or as a
+    sentence encoder was trained."""
+    normalise: bool | None = None
+    """Scale vectors to length 1. Null: no, or as the sentence encoder has it."""
     standardise: str | None = None
     """z-scores: the name that isotropy fit saved with the model."""
 
@@ -78,7 +80,8 @@ class EmbedOperation(Operation[EmbedBody]):
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: EmbedBody) -> list[dict[str, Any]]:
         model = subject.model
-        chosen = EmbedOptions(
+        chosen = embed_options(
+            model,
             unit=options.unit,
             layers=options.layers,
             pool=options.pool,
@@ -90,7 +93,7 @@ class EmbedOperation(Operation[EmbedBody]):
 
 def vectors_of(model: Model, items: Sequence[Item], options: EmbedOptions) -> list[Vectors]:
     texts = [item if isinstance(item, str) else list(item) for item in items]
-    return list(embed_texts(model.encoder, model.tokenizer, texts, options))
+    return list(embed_texts(model.encoder, model.tokenizer, texts, options, head=model.sentence_head))
 
 
 def with_coverage(vectors: Vectors) -> dict[str, Any]:
@@ -127,21 +130,20 @@ class EmbeddingsOperation(Operation[EmbeddingsBody]):
     }
 
     def lacks(self, model: Model) -> str | None:
-        if (model.bundle.pooling or "mean") in get_args(Pool):
+        if not model.bundle.pooling or model.sentence_head is not None:
             return None
         return f"it pools sentences by {model.bundle.pooling}, which /v1/embeddings does not support; use /v1/embed"
 
     def estimate(self, model: Model, item: Item, options: EmbeddingsBody, lengths: Sequence[int]) -> RequestCost:
-        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), model.encoder.width)
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), vector_size(model, embed_options(model)))
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: EmbeddingsBody) -> list[dict[str, Any]]:
         model = subject.model
-        if options.dimensions not in (None, model.encoder.width):
-            raise CannotDo(
-                f"{subject.name} has {model.encoder.width} dimensions and no other number; leave out dimensions"
-            )
-        pool: Any = model.bundle.pooling or "mean"
-        embedded = vectors_of(model, items, EmbedOptions(pool=pool, normalise=True))
+        chosen = embed_options(model, normalise=True)
+        size = vector_size(model, chosen)
+        if options.dimensions not in (None, size):
+            raise CannotDo(f"{subject.name} has {size} dimensions and no other number; leave out dimensions")
+        embedded = vectors_of(model, items, chosen)
         as_base64 = options.encoding_format == "base64"
         return [
             {

@@ -158,4 +158,4 @@ def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: 
     return windowed(read, reach=reach, overlap=overlap, shared=shared)
 
 
-PREDICTIONS = tuple(PredictOperation(task) for task in TASKS.values())
+PREDICTIONS = tuple(PredictOperation(task) for task in TASKS.values() if task.served)

@@ -18,6 +18,7 @@ from larvatus.models.bundle.huggingface.layout import (
     ModelLayout,
     from_huggingface,
     huggingface_shapes,
+    stated_architecture,
     to_huggingface,
 )
 from larvatus.models.bundle.huggingface.modernbert import ModernBert
@@ -34,6 +35,7 @@ __all__ = [
     "huggingface_shapes",
     "layout_for",
     "layout_of",
+    "stated_architecture",
     "to_huggingface",
     "unsupported_reason",
 ]
@@ -82,7 +84,7 @@ def unsupported_reason(layout: ModelLayout, architecture: Architecture, *, pad: 
     """Why a layout cannot express a model whose vocabulary has the padding id `pad`; None if it can."""
     if layout.pad not in (None, pad):
         return f"{layout.model_type} relies on the padding id {layout.pad}, but this vocabulary has {pad}"
-    return layout.unsupported(architecture)
+    return layout.unsupported(stated_architecture(architecture))
 
 
 def layout_of(config: Any, source: Path) -> ModelLayout:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -38,6 +39,12 @@ class Architecture(Settings, error=RecipeError):
     model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     vocabulary: Size
+
+
+def stated_architecture(architecture: Architecture) -> Architecture:
+    """What config.json states: all but an embedding head, which `modules.json` describes in every layout."""
+    stated = tuple(config for config in architecture.objectives if not getattr(config, "in_modules", False))
+    return msgspec.structs.replace(architecture, objectives=stated)
 
 
 class ModelLayout(ABC):

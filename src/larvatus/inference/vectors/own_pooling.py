@@ -1,0 +1,62 @@
+"""How a model itself turns a text into a vector, where nothing else is requested.
+
+    embed_options(model, unit="sentence")                    # as the sentence encoder was trained
+    embed_options(model, unit="sentence", pool="cls")        # as requested: no linear layer, not normalised
+
+A sentence encoder (from `larvatus finetune embed`, or a `sentence-transformers` directory) has its own pooling, linear
+layers and normalisation. They apply to whole texts of the last layer, unless a pooling, other layers or a standardiser
+are requested. Any other model takes the mean of the tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from larvatus.core.errors import UsageError
+from larvatus.inference.vectors.layers import PARTS
+from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.models.bundle.sentence_modules import unsupported_modules
+from larvatus.models.loaded import LoadedModel
+
+
+def embed_options(
+    model: LoadedModel, *, pool: Any = None, normalise: bool | None = None, **settings: Any
+) -> EmbedOptions:
+    """Options of vectors; `pool` and `normalise` None are the model's own for whole texts, else mean and no.
+
+    Args:
+        model: The model that embeds.
+        pool: Pooling, by name.
+        normalise: Scale vectors to length 1.
+        **settings: Other settings of `EmbedOptions`.
+    """
+    plain = settings.get("standardise") is None and settings.get("layers", "last") == "last"
+    if pool is not None or not plain or settings.get("unit", "sentence") in PARTS:
+        return EmbedOptions(pool=pool or "mean", normalise=bool(normalise), **settings)
+    head = model.sentence_head
+    if head is None:
+        _refuse_unknown_modules(model)
+        return EmbedOptions(pool="mean", normalise=bool(normalise), **settings)
+    trained = head.config
+    return EmbedOptions(
+        pool=trained.pool,
+        normalise=trained.normalise if normalise is None else normalise,
+        projected=bool(trained.projections),
+        **settings,
+    )
+
+
+def vector_size(model: LoadedModel, options: EmbedOptions) -> int:
+    """Size of a vector with these options."""
+    head = model.sentence_head
+    return head.size_of_vector if options.projected and head is not None else model.encoder.width
+
+
+def _refuse_unknown_modules(model: LoadedModel) -> None:
+    bundle = model.bundle
+    if bundle.pooling:
+        modules = unsupported_modules(bundle.path, bundle.tokenizer.template, hidden=model.encoder.width)
+        raise UsageError(
+            f"{bundle.path} is a sentence encoder with {modules or bundle.pooling}, which Larvatus does not have; name "
+            "a pooling (pool: mean, max or cls) to embed with its encoder only"
+        )

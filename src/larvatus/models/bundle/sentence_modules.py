@@ -1,0 +1,246 @@
+"""The modules of a sentence encoder, as a `sentence-transformers` directory has them, read and written.
+
+    modules.json                  which modules follow the transformer: Pooling, Dense …, Normalize
+    1_Pooling/config.json         how tokens are pooled
+    2_Dense/config.json           a linear layer after it, with 2_Dense/model.safetensors; there may be several, or none
+    sentence_bert_config.json     the longest sequence that their code reads, beyond which it cuts
+
+    config = read_sentence_head(Path("all-MiniLM-L6-v2"), template, hidden=384)
+    config.pool, config.normalise                               # "mean", True
+
+Our models with an `embedding` head are written so, in any layout; config.json is that of the encoder. A package with
+modules that we do not have (`unsupported_modules`) is read as an encoder without a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch import Tensor
+
+from larvatus.core import files
+from larvatus.core.errors import ArtefactError
+from larvatus.core.regular_files import is_there, refuse_link
+from larvatus.data.text.template import Template
+from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.huggingface.layout import Architecture
+from larvatus.models.bundle.sentence_pooling import PACKAGE, module_folder, read_modules, stated_pooling
+from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_tensors, write_tensors
+from larvatus.models.heads.embedding import EmbeddingConfig, Projection, TextPool
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.pooling import summary_pool
+from larvatus.models.network import Network, ObjectiveConfig
+
+PREFIX = "objectives.embedding."
+"""Beginning of the parameter names of an embedding head."""
+LENGTH_FILE, SENTENCE_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLING_FOLDER = "1_Pooling"
+WEIGHTS = "model.safetensors"
+WRITTEN = (PACKAGE, LENGTH_FILE, SENTENCE_FILE, POOLING_FOLDER)
+"""Names that saving an embedding head writes, apart from linear layers."""
+TYPES = "sentence_transformers.models."
+ACTIVATIONS: dict[str, Dense] = {
+    "torch.nn.modules.linear.Identity": "none",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.ReLU": "relu",
+}
+_POOLING_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+
+class _Unsupported(Exception):
+    """A module that an embedding head does not have; the message names it."""
+
+
+class _DenseSettings(msgspec.Struct, frozen=True):
+    """Their config.json of a linear layer; other fields are ignored."""
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+    use_residual: bool = False
+    module_input_name: str = "sentence_embedding"
+    module_output_name: str | None = None
+
+
+def sentence_head(objectives: Sequence[ObjectiveConfig]) -> EmbeddingConfig | None:
+    """The embedding head of a model, if it has one."""
+    heads = (cast(EmbeddingConfig, config) for config in objectives if getattr(config, "in_modules", False))
+    return next(heads, None)
+
+
+def with_sentence_head(architecture: Architecture, directory: Path, template: Template) -> Architecture:
+    """The architecture with the head that the modules of its directory describe, if there are any."""
+    head = read_sentence_head(directory, template, hidden=architecture.model.hidden)
+    if head is None:
+        return architecture
+    return msgspec.structs.replace(architecture, objectives=(*architecture.objectives, head))
+
+
+def read_sentence_head(directory: Path, template: Template, *, hidden: int) -> EmbeddingConfig | None:
+    """The head that the modules of a directory describe; None without modules, or with some that we do not have."""
+    if not is_there(directory / PACKAGE):
+        return None
+    try:
+        return _read(directory, template, hidden)
+    except _Unsupported:
+        return None
+
+
+def unsupported_modules(directory: Path, template: Template, *, hidden: int) -> str:
+    """What a package has that an embedding head does not; empty if it is read as one, or is no package."""
+    try:
+        if is_there(directory / PACKAGE):
+            _read(directory, template, hidden)
+    except _Unsupported as fault:
+        return str(fault)
+    return ""
+
+
+def _read(directory: Path, template: Template, hidden: int) -> EmbeddingConfig:
+    kinds = [kind for kind, _ in read_modules(directory)]
+    normalise = kinds[-1:] == ["Normalize"]
+    layers = kinds[2 : len(kinds) - normalise]
+    if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in layers):
+        raise _Unsupported(f"the modules {', '.join(kinds) or '(none)'}")
+    _refuse_prompt(directory)
+    (_, pooling), projections = read_modules(directory)[1], []
+    width = hidden
+    for _, folder in read_modules(directory)[2 : 2 + len(layers)]:
+        projections.append(_projection(module_folder(directory, folder), width))
+        width = projections[-1].size
+    pool = _pool(stated_pooling(directory, pooling), template)
+    return EmbeddingConfig(pool=pool, projections=tuple(projections), normalise=normalise)
+
+
+def _pool(theirs: str, template: Template) -> TextPool:
+    """Our [CLS] is the summary token of the vocabulary: the first token in BERT, the last in XLNet."""
+    summary = {"cls": "cls", "lasttoken": "last"}.get(theirs)
+    if summary is not None and summary == summary_pool(template):
+        return "cls"
+    if theirs in ("mean", "max"):
+        return "mean" if theirs == "mean" else "max"
+    raise _Unsupported(f"the pooling {theirs or '(none)'}")
+
+
+def _projection(folder: Path, width: int) -> Projection:
+    path = folder / "config.json"
+    if not is_there(path):
+        raise ArtefactError(f"{path} is missing, but {PACKAGE} lists its module; fetch it too")
+    try:
+        dense = msgspec.convert(files.read_json(path), _DenseSettings)
+    except msgspec.ValidationError as fault:
+        raise ArtefactError(f"{path} does not describe a linear layer: {fault}") from fault
+    activation = ACTIVATIONS.get(dense.activation_function)
+    if activation is None or dense.use_residual or dense.module_input_name != "sentence_embedding":
+        raise _Unsupported(f"the linear layer of {path} ({dense.activation_function})")
+    if dense.in_features != width:
+        raise ArtefactError(f"{path} reads vectors of {dense.in_features:,} dimensions, but is given {width:,}")
+    return Projection(size=dense.out_features, activation=activation, bias=dense.bias)
+
+
+def _refuse_prompt(directory: Path) -> None:
+    """A prompt before every text changes all vectors, and we add none."""
+    path = directory / SENTENCE_FILE
+    stated: Any = files.read_json(path) if is_there(path) else {}
+    if isinstance(stated, dict) and (name := stated.get("default_prompt_name")):
+        raise _Unsupported(f"the prompt {name!r} before every text")
+
+
+def read_projections(
+    directory: Path, wanted: Mapping[str, Shape], *, verified: bool, allow_nan: bool = False
+) -> dict[str, Tensor]:
+    """The parameters of the linear layers, by our names. `verified`: compare the folders with their checksums."""
+    if not is_there(directory / PACKAGE):
+        return {}
+    folders = [(kind, module_folder(directory, path)) for kind, path in read_modules(directory) if path]
+    if verified:
+        for _, folder in folders:
+            if (manifest := manifests.read_manifest(folder) if folder.is_dir() else None) is not None:
+                manifests.verify(folder, manifest)
+    tensors: dict[str, Tensor] = {}
+    for number, folder in enumerate(folder for kind, folder in folders if kind == "Dense"):
+        prefix = f"{PREFIX}projections.{number}."
+        shapes = {f"linear.{name.removeprefix(prefix)}": s for name, s in wanted.items() if name.startswith(prefix)}
+        if not shapes:  # of a package whose modules we do not have
+            continue
+        path = folder / WEIGHTS
+        if not is_there(path):
+            raise ArtefactError(f"{path} is missing; if the layer is pickled, save it with safe_serialization")
+        check_fit(path, stored={name: entry.shape for name, entry in read_header(path).items()}, wanted=shapes)
+        for name, tensor in read_tensors(path, allow_nan=allow_nan).items():
+            tensors[prefix + name.removeprefix("linear.")] = tensor.to(torch.float32, copy=True)
+    return tensors
+
+
+def write_modules(place: Path, network: Network, architecture: Architecture, template: Template) -> list[str]:
+    """Write the modules of a model with an embedding head; the folders that were made, each with its checksums."""
+    if (config := sentence_head(architecture.objectives)) is None:
+        return []
+    tensors = network.own_state()
+    _write_package(place, config, length=network.encoder.reach)
+    folders = _folders(config, template, hidden=network.encoder.width)
+    for folder, settings in folders.items():
+        (place / folder).mkdir()
+        files.write_json(place / folder / "config.json", settings)
+        if folder != POOLING_FOLDER:
+            prefix = f"{PREFIX}projections.{int(folder.split('_')[0]) - 2}."
+            layer = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            renamed = {f"linear.{name.removeprefix(prefix)}": tensor.float() for name, tensor in layer.items()}
+            write_tensors(place / folder / WEIGHTS, renamed)
+        held = {path.name for path in (place / folder).iterdir()}
+        manifests.write_manifest(place / folder, held, recipe=None, lineage={})
+    return list(folders)
+
+
+def _write_package(place: Path, config: EmbeddingConfig, *, length: int) -> None:
+    """The list of modules, and what their code reads of the whole model."""
+    modules = [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
+    modules += [("Dense", f"{number}_Dense") for number in range(2, 2 + len(config.projections))]
+    if config.normalise:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    described = [
+        {"idx": number, "name": str(number), "path": path, "type": f"{TYPES}{kind}"}
+        for number, (kind, path) in enumerate(modules)
+    ]
+    files.write_json(place / PACKAGE, described)
+    files.write_json(place / LENGTH_FILE, {"max_seq_length": length, "do_lower_case": False})
+    said: dict[str, Any] = {"similarity_fn_name": "cosine", "prompts": {}, "default_prompt_name": None}
+    files.write_json(place / SENTENCE_FILE, said)
+
+
+def _folders(config: EmbeddingConfig, template: Template, *, hidden: int) -> dict[str, dict[str, Any]]:
+    """The config.json of each folder."""
+    first = "lasttoken" if config.pool == "cls" and summary_pool(template) == "last" else config.pool
+    flags = {flag: name == first for name, flag in _POOLING_FLAGS.items()}
+    folders: dict[str, dict[str, Any]] = {POOLING_FOLDER: {"word_embedding_dimension": hidden, **flags}}
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    for number, layer in enumerate(config.projections):
+        folders[f"{number + 2}_Dense"] = {
+            "in_features": config.projections[number - 1].size if number else hidden,
+            "out_features": layer.size,
+            "bias": layer.bias,
+            "activation_function": names[layer.activation],
+        }
+    return folders
+
+
+def module_files(directory: Path) -> list[Path]:
+    """The files of the modules that decide a text's vector."""
+    if not is_there(directory / PACKAGE):
+        return []
+    folders = [module_folder(directory, path) for _, path in read_modules(directory) if path]
+    paths = [folder / name for folder in folders for name in ("config.json", WEIGHTS)]
+    for folder in folders:
+        refuse_link(folder)
+    return [directory / PACKAGE, *(path for path in paths if is_there(path))]

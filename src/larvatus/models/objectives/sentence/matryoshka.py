@@ -1,0 +1,57 @@
+"""Matryoshka representation learning: the first dimensions of a vector are a good vector too (Kusupati et al. 2022).
+
+    L = Σ_d w_d L_inner(x[: d] / ‖x[: d]‖)                  d over some sizes, such as 384, 192, 96
+
+    Matryoshka(inner=MultipleNegatives(), dimensions=(384, 192, 96))
+
+A model trained so may be cut to any of these sizes (`dimensions` of the server's /v1/embeddings). The full size should
+be among them: vectors that are not cut would not be trained otherwise.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from larvatus.core.errors import UsageError
+from larvatus.core.ranges import Size, Weight
+from larvatus.core.targets import SentenceTargets
+from larvatus.models.objectives.sentence.base import SentenceLoss
+from larvatus.models.objectives.sentence.cosent import CoSENT
+from larvatus.models.objectives.sentence.distillation import Distillation
+from larvatus.models.objectives.sentence.multiple_negatives import MultipleNegatives
+from larvatus.models.objectives.sentence.simcse import SimCSE
+from larvatus.models.objectives.sentence.triplet import Triplet
+
+
+class Matryoshka(SentenceLoss, tag="matryoshka"):
+    inner: MultipleNegatives | SimCSE | CoSENT | Triplet | Distillation
+    """The loss of each size."""
+    dimensions: tuple[Size, ...]
+    """Sizes of the vectors that are trained."""
+    weights: tuple[Weight, ...] = ()
+    """Weight of each size; all 1 by default."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
+            raise UsageError(f"Matryoshka needs one size or more, each once, not {list(self.dimensions)}")
+        if self.weights and len(self.weights) != len(self.dimensions):
+            raise UsageError(f"Matryoshka has {len(self.dimensions)} sizes, but {len(self.weights)} weights")
+
+    @property
+    def whole(self) -> bool:
+        return self.inner.whole
+
+    @property
+    def contrasts(self) -> bool:
+        return self.inner.contrasts
+
+    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+        weights = self.weights or (1.0,) * len(self.dimensions)
+        losses = [
+            weight * self.inner(F.normalize(x_TD[:, :size].float(), dim=-1), targets)
+            for size, weight in zip(self.dimensions, weights, strict=True)
+        ]
+        return torch.stack(losses).sum()

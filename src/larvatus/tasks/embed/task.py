@@ -1,0 +1,182 @@
+"""Sentence vectors as a task: `larvatus finetune embed`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset, Kind, Place, Row
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.embedding import EmbeddingConfig
+from larvatus.tasks.arguments import Defaults, TaskArguments
+from larvatus.tasks.embed.columns import SentenceFiles
+from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences, text_vectors
+from larvatus.tasks.embed.evaluation import SentenceEvaluation, evaluate_sentences, refuse_few
+from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
+from larvatus.tasks.embed.metrics import METRICS
+from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss, embedding_head
+from larvatus.tasks.embed.reader import read_sentences
+from larvatus.tasks.embed.results import EmbeddedText
+from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
+from larvatus.tasks.embed.validation import SentenceValidation
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.results import Coverage
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task, TaskData
+from larvatus.tasks.validation import check_metric
+
+
+class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
+    name = "embed"
+    title = "Teach a model to embed texts."
+    models = "sentence encoders"
+    Options = SentenceOptions
+    Head = EmbeddingConfig
+    Reading = SentenceFiles
+    served = False
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms(
+        "gives a vector for a text",
+        "sentence-similarity",
+        "AutoModel",
+        also='`sentence-transformers` loads it with its pooling: `SentenceTransformer("{name}")`.',
+    )
+    as_tuples = (("text",), ("anchor", "positive"), ("anchor", "positive", "negative"))
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[SentenceExample]:
+        return read_sentences(source, as_file_options(columns, SentenceFiles), problems=problems)
+
+    def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
+        return {"anchor", "positive"} <= set(columns)
+
+    def prepare(
+        self,
+        bundle: Bundle,
+        train: Dataset[SentenceExample],
+        dev: Dataset[SentenceExample] | None,
+        args: TaskArguments,
+    ) -> TaskData:
+        options, rows = self.options(args), rows_of(train)
+        teacher = None if options.teacher is None else load_teacher(options.teacher)
+        width = 0 if teacher is None else embedder_of(teacher.network).size_of_vector
+        head = embedding_head(bundle, rows, options, teacher=width)
+        if args.trainable == "head" and not head.projections:
+            raise UsageError("a sentence encoder without a linear layer has no head to train; give --dense SIZE")
+        args.say(f"loss: {_described(head)}, from {rows}")
+        reading = EncodeOptions(
+            pool=head.pool,
+            windows=args.windows(bundle),
+            twice=rows == "texts" and head.loss.contrasts,
+            contrasts=head.loss.contrasts,
+        )
+        encoded = self._with_teacher(encode_sentences(bundle, train.examples, reading), train, teacher, args)
+        if len(encoded) < 2:
+            what = "no two texts of one group" if rows == "groups" else f"{len(encoded)} example only"
+            raise DataError(f"{train.source}: {what}; vectors learn from two examples or more")
+        validation = self._validation(bundle, rows, dev, teacher, reading, args) if dev else None
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
+
+    def _with_teacher(
+        self, encoded: EncodedSentences, data: Dataset[SentenceExample], teacher: Bundle | None, args: TaskArguments
+    ) -> EncodedSentences:
+        """The examples with the teacher's vectors of their texts."""
+        if teacher is None:
+            return encoded
+        texts = list(dict.fromkeys(text for example in data for text in example.texts))
+        folder = self.options(args).teacher_vectors
+        args.say(f"teacher: {len(texts):,} vectors of {embedder_of(teacher.network).size_of_vector} dimensions")
+        kept = None if folder is None else Path(folder)
+        vectors: TeacherVectors = teacher_vectors(teacher, texts, args.scoring, folder=kept, say=args.say)
+        return dataclasses.replace(encoded, teacher=vectors)  # type: ignore[arg-type]  # indexed as an array
+
+    def _validation(
+        self,
+        bundle: Bundle,
+        trained: Rows,
+        dev: Dataset[SentenceExample],
+        teacher: Bundle | None,
+        reading: EncodeOptions,
+        args: TaskArguments,
+    ) -> SentenceValidation:
+        rows = rows_of(dev)
+        if rows == "texts" and teacher is None:
+            raise UsageError(
+                "plain texts cannot tell how good vectors are; give --dev with scored pairs or pairs, or --no-dev"
+            )
+        data = encode_sentences(bundle, dev.examples, dataclasses.replace(reading, twice=False, contrasts=False))
+        refuse_few(data, dev)
+        if rows == "texts":
+            data = self._with_teacher_in_memory(data, dev, teacher, args)
+        metric = METRICS[rows][0] if args.metric is None else check_metric(args.metric, METRICS[rows])
+        fits = rows in FITTING[choose_loss(trained, self.options(args))] and (teacher is None or rows == "texts")
+        return SentenceValidation(data, rows, metric, has_loss=fits)
+
+    def _with_teacher_in_memory(
+        self, data: EncodedSentences, dev: Dataset[SentenceExample], teacher: Bundle | None, args: TaskArguments
+    ) -> EncodedSentences:
+        assert teacher is not None
+        texts = list(dict.fromkeys(text for example in dev for text in example.texts))
+        return dataclasses.replace(data, teacher=np.asarray(teacher_vectors(teacher, texts, args.scoring)))
+
+    def example(self, given: Input, place: Place) -> SentenceExample:
+        plain = readable(text_or_pair(given, place))
+        if plain.pair is not None:
+            raise UsageError(f"{place} is a pair; a sentence encoder gives a vector for each text, so give both apart")
+        return SentenceExample((plain.text,), "texts", place)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
+    ) -> Sequence[EmbeddedText]:
+        texts = [
+            example.texts[0] if isinstance(example, SentenceExample) else readable(example).text for example in examples
+        ]
+        rows = [SentenceExample((text,), "texts", given.place) for text, given in zip(texts, examples, strict=True)]
+        head = embedder_of(bundle.network)
+        windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        data = encode_sentences(bundle, rows, EncodeOptions(pool=head.config.pool, windows=windows))
+        vectors = text_vectors(bundle.network, data, scoring)
+        read = data.sequences
+        return [
+            EmbeddedText(
+                text=text,
+                vector=vectors[number],
+                coverage=Coverage(
+                    tokens=int(read.tokens[number]), read=int(read.read[number]), windows=int(read.parts[number])
+                ),
+            )
+            for text, number in zip(texts, data.texts.tolist(), strict=True)
+        ]
+
+    def evaluate(
+        self,
+        bundle: Bundle,
+        data: Dataset[SentenceExample],
+        options: EvaluationOptions = EvaluationOptions(),
+    ) -> SentenceEvaluation:
+        return evaluate_sentences(bundle, data, options)
+
+
+def _described(head: EmbeddingConfig) -> str:
+    """``multiple-negatives (scale 20)``"""
+    loss, more = head.loss, ""
+    inner = getattr(loss, "inner", None)
+    if inner is not None:
+        more, loss = f" over the first {', '.join(map(str, head.loss.dimensions))} dimensions", inner  # type: ignore[union-attr]
+    settings = ", ".join(f"{name.replace('_', ' ')} {getattr(loss, name)}" for name in loss.__struct_fields__)
+    return f"{loss.__struct_config__.tag} ({settings}){more}"
